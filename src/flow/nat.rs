@@ -1,0 +1,143 @@
+//! NAT decided by comparing tuples.
+//!
+//! The kernel's status bits are not used: entries inserted by hand and by IPVS do not set them.
+
+use super::{Flow, L4};
+
+impl Flow {
+    /// The destination was translated: the reply source differs from the original destination (addresses only, where the
+    /// protocol has no ports).
+    pub fn is_dnat(&self) -> bool {
+        self.reply.src != self.original.dst
+            || ports_differ(self.reply.sport(), self.original.dport())
+    }
+
+    /// The source was translated: the reply destination differs from the original source.
+    pub fn is_snat(&self) -> bool {
+        self.reply.dst != self.original.src
+            || ports_differ(self.reply.dport(), self.original.sport())
+    }
+
+    /// The client was translated back to itself: destination translated, and the original source answers.
+    pub fn is_hairpin(&self) -> bool {
+        self.is_dnat() && self.original.src == self.reply.src
+    }
+}
+
+fn ports_differ(a: Option<u16>, b: Option<u16>) -> bool {
+    matches!((a, b), (Some(a), Some(b)) if a != b)
+}
+
+impl L4 {
+    /// What the reply of an untranslated flow carries (`nf_ct_invert_tuple`); `None` for ICMP types that have no reply.
+    pub fn inverted(self, protocol: u8) -> Option<L4> {
+        Some(match self {
+            L4::Ports { src, dst } => L4::Ports { src: dst, dst: src },
+            L4::Gre { src, dst } => L4::Gre { src: dst, dst: src },
+            L4::Icmp { kind, code, id } => L4::Icmp {
+                kind: inverted_icmp(protocol, kind)?,
+                code,
+                id,
+            },
+            L4::None => L4::None,
+        })
+    }
+}
+
+/// The pairs of `nf_conntrack_proto_icmp.c` and `nf_conntrack_proto_icmpv6.c`.
+fn inverted_icmp(protocol: u8, kind: u8) -> Option<u8> {
+    const ICMPV6: u8 = 58;
+    Some(match (protocol, kind) {
+        (ICMPV6, 128) => 129,
+        (ICMPV6, 129) => 128,
+        (ICMPV6, 139) => 140,
+        (ICMPV6, 140) => 139,
+        (ICMPV6, _) => return None,
+        (_, 8) => 0,
+        (_, 0) => 8,
+        (_, 13) => 14,
+        (_, 14) => 13,
+        (_, 15) => 16,
+        (_, 16) => 15,
+        (_, 17) => 18,
+        (_, 18) => 17,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Flow, L4, Tuple};
+
+    fn udp(src: &str, sport: u16, dst: &str, dport: u16) -> Tuple {
+        Tuple {
+            src: src.parse().unwrap(),
+            dst: dst.parse().unwrap(),
+            protocol: 17,
+            l4: L4::Ports {
+                src: sport,
+                dst: dport,
+            },
+        }
+    }
+
+    #[test]
+    fn nat_kinds_come_from_the_tuples_alone() {
+        let original = udp("10.244.1.2", 4000, "10.96.0.10", 53);
+        for (reply, dnat, snat, hairpin) in [
+            (
+                udp("10.96.0.10", 53, "10.244.1.2", 4000),
+                false,
+                false,
+                false,
+            ),
+            (
+                udp("10.244.2.7", 53, "10.244.1.2", 4000),
+                true,
+                false,
+                false,
+            ),
+            (
+                udp("10.96.0.10", 5353, "10.244.1.2", 4000),
+                true,
+                false,
+                false,
+            ),
+            (udp("10.96.0.10", 53, "192.0.2.1", 4000), false, true, false),
+            (
+                udp("10.96.0.10", 53, "10.244.1.2", 4001),
+                false,
+                true,
+                false,
+            ),
+            (udp("10.244.1.2", 53, "192.0.2.1", 1024), true, true, true),
+        ] {
+            let flow = Flow::new(original, reply);
+            assert_eq!(
+                (flow.is_dnat(), flow.is_snat(), flow.is_hairpin()),
+                (dnat, snat, hairpin),
+                "{reply:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_ping_and_its_echo_are_no_translation() {
+        let icmp = |src: &str, dst: &str, kind| Tuple {
+            src: src.parse().unwrap(),
+            dst: dst.parse().unwrap(),
+            protocol: 1,
+            l4: L4::Icmp {
+                kind,
+                code: 0,
+                id: 7,
+            },
+        };
+        let flow = Flow::new(
+            icmp("10.0.0.1", "10.0.0.2", 8),
+            icmp("10.0.0.2", "10.0.0.1", 0),
+        );
+        assert!(!flow.is_dnat() && !flow.is_snat());
+        assert_eq!(flow.original.l4.inverted(1), Some(flow.reply.l4));
+    }
+}

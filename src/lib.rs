@@ -1,0 +1,3 @@
+//! ctk: conntrack inspection and surgery.
+#![forbid(unsafe_code)]
+pub mod flow;
