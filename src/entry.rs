@@ -111,6 +111,12 @@ impl<'c> Entry<'c> {
     /// An entry of which nothing but the kernel's word is known.
     pub fn bare(flow: Flow) -> Self {
         let replies = Replies::of_one_look(flow.status.is_unreplied());
-        Entry { flow, names: Names::default(), judgement: None, refreshing: Refreshing::Unknown, replies }
+        Entry {
+            flow,
+            names: Names::default(),
+            judgement: None,
+            refreshing: Refreshing::Unknown,
+            replies,
+        }
     }
 }

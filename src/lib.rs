@@ -1,3 +1,7 @@
 //! ctk: conntrack inspection and surgery.
 #![forbid(unsafe_code)]
+pub mod cluster;
+pub mod entry;
 pub mod flow;
+pub mod netlink;
+pub mod verdict;

@@ -1,6 +1,3 @@
 //! Services, endpoints, Pods and Nodes. Knows neither flows nor netlink.
 
 pub mod index;
-pub mod rules;
-
-pub use index::Index;

@@ -2,7 +2,7 @@
 
 mod rule;
 
-pub use rule::{Judge, Judgement};
+pub use rule::{Evidence, Judgement};
 
 /// What an entry is, compared with the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -139,6 +139,10 @@ impl Replies {
 
     /// What a single look can tell: an entry that never saw a reply is one-way, of any other nothing is known.
     pub const fn of_one_look(unreplied: bool) -> Self {
-        if unreplied { Replies::OneWay } else { Replies::Unknown }
+        if unreplied {
+            Replies::OneWay
+        } else {
+            Replies::Unknown
+        }
     }
 }
