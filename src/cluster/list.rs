@@ -11,7 +11,7 @@ use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess,
 use serde_json::value::RawValue;
 
 use super::build::Builder;
-use super::object::{Header, Item, Kind, Str, text};
+use super::object::{Header, Item, Kind, Named, Str, text};
 
 /// Why a text is no list of objects. `byte` counts from the start of the text.
 #[derive(Debug, thiserror::Error)]
@@ -249,9 +249,10 @@ fn feed(raw: &str, head: &ListHead, builder: &mut Builder, kindless: Option<&mut
     let kind = header.as_ref().map_or(Said::Nothing, |header| {
         kind_of(text(&header.kind), text(&header.api_version), list)
     });
-    let named = header.as_ref().and_then(|header| header.metadata.as_ref());
-    let name = named.and_then(|named| text(&named.name));
-    let namespace = named.and_then(|named| text(&named.namespace));
+    let metadata = header.as_ref().and_then(|header| header.metadata);
+    let named = metadata.and_then(|raw| serde_json::from_str::<Named>(raw.get()).ok());
+    let name = named.as_ref().and_then(|named| text(&named.name));
+    let namespace = named.as_ref().and_then(|named| text(&named.namespace));
     match kind {
         Said::Known(kind) => builder.broken(Some(kind), namespace, name, &error),
         Said::Other => builder.skip(),

@@ -15,4 +15,6 @@ mod warnings;
 #[cfg(test)]
 mod index_tests;
 #[cfg(test)]
+mod source_tests;
+#[cfg(test)]
 pub(crate) mod testing;

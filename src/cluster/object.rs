@@ -8,6 +8,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
 /// The kinds that are read; every other one is skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -123,10 +124,12 @@ pub struct Header<'a> {
     pub kind: Option<Str<'a>>,
     #[serde(borrow)]
     pub api_version: Option<Str<'a>>,
+    /// Left as text: it may be what is broken.
     #[serde(borrow)]
-    pub metadata: Option<Named<'a>>,
+    pub metadata: Option<&'a RawValue>,
 }
 
+/// The part of `metadata` that names an item.
 #[derive(Debug, Deserialize)]
 pub struct Named<'a> {
     #[serde(borrow)]
