@@ -3,5 +3,6 @@
 pub mod cluster;
 pub mod entry;
 pub mod flow;
+pub mod label;
 pub mod netlink;
 pub mod verdict;

@@ -1,8 +1,18 @@
 //! Stale or not, and why. Pure: time, cluster and node are passed in.
 
+mod case;
+#[cfg(test)]
+mod cases;
+mod evidence;
+mod forward;
+mod node;
 mod rule;
+#[cfg(test)]
+mod tests;
 
-pub use rule::{Evidence, Judgement};
+pub use evidence::Evidence;
+pub use node::{LocalAddress, Namespace, ThisNode};
+pub use rule::{Judge, Judgement};
 
 /// What an entry is, compared with the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

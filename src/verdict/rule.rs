@@ -1,21 +1,240 @@
-//! The decision table.
+//! The decision table: first match wins.
+//!
+//! Derived from kube-proxy's reconciler (`pkg/proxy/conntrack/cleanup.go`) with the gaps closed that it has. RS is the
+//! reply source, OD the original destination; an entry is *translated* when the two differ.
 
-use super::{Reason, Verdict};
+use std::time::SystemTime;
+
+use crate::cluster::index::{Index, PortId, Service};
+use crate::cluster::rules::NodeRules;
+use crate::flow::{Flow, Status};
+use crate::label::Matched;
+
+use super::case::Case;
+use super::evidence::{Detail, Evidence};
+use super::{Namespace, Reason, ThisNode, Verdict, forward};
 
 /// The answer for one entry.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Judgement<'c> {
-    pub verdict: Verdict,
     pub reason: Reason,
     pub evidence: Evidence<'c>,
 }
 
-/// One plain sentence that an operator can act on, written only when it is printed.
-#[derive(Clone, Debug)]
-pub struct Evidence<'c>(std::marker::PhantomData<&'c ()>);
-
-impl std::fmt::Display for Evidence<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("")
+impl Judgement<'_> {
+    pub fn verdict(&self) -> Verdict {
+        self.reason.verdict()
     }
+}
+
+/// Everything a verdict depends on, beside the entry.
+#[derive(Clone, Copy)]
+pub struct Judge<'c> {
+    /// What the API or a file told; `None` when only the node's rules are known.
+    pub index: Option<&'c Index>,
+    /// The rules of the node's namespace, when they are among the sources.
+    pub rules: Option<&'c NodeRules>,
+    pub node: &'c ThisNode,
+    /// Zones named on the command line: only entries of these are judged, beside those of the default zone.
+    pub zones: &'c [u16],
+    /// When the source was true. An entry that is younger cannot be called stale by it.
+    pub source_time: Option<SystemTime>,
+}
+
+/// A reason with what its sentence needs.
+pub(super) struct Finding<'c> {
+    pub reason: Reason,
+    port: Option<PortId>,
+    pub owner: Option<&'c Service>,
+    detail: Detail<'c>,
+}
+
+impl<'c> Finding<'c> {
+    pub(super) fn new(reason: Reason) -> Self {
+        Finding {
+            reason,
+            port: None,
+            owner: None,
+            detail: Detail::None,
+        }
+    }
+
+    pub(super) fn incomplete(because: &'static str) -> Self {
+        Finding::new(Reason::SourceIncomplete).with(Detail::Because(because))
+    }
+
+    pub(super) fn with(mut self, detail: Detail<'c>) -> Self {
+        self.detail = detail;
+        self
+    }
+
+    pub(super) fn of(mut self, port: PortId) -> Self {
+        self.port = Some(port);
+        self
+    }
+}
+
+impl<'c> Judge<'c> {
+    /// The verdict of one entry whose destination matched `matched`; `None` for entries that are not confirmed or are
+    /// dying, which get none.
+    pub fn judge(&self, flow: &Flow, matched: Matched<'c>) -> Option<Judgement<'c>> {
+        if !flow.status.contains(Status::CONFIRMED) || flow.status.contains(Status::DYING) {
+            return None;
+        }
+        let mut finding = self.find(flow, matched);
+        if finding.reason.verdict() == Verdict::Stale && self.is_younger_than_source(flow) {
+            finding.reason = Reason::SourceIncomplete;
+            finding.detail = Detail::Because(
+                "the entry is younger than the cluster source, its endpoint may be, too",
+            );
+        }
+        let mut evidence = Evidence::new(finding.reason, flow);
+        evidence.service = self.index.zip(finding.port);
+        evidence.owner = finding.owner;
+        evidence.detail = finding.detail;
+        Some(Judgement {
+            reason: finding.reason,
+            evidence,
+        })
+    }
+
+    fn is_younger_than_source(&self, flow: &Flow) -> bool {
+        let (Some(start), Some(time)) = (flow.start, self.source_time) else {
+            return false;
+        };
+        time.duration_since(SystemTime::UNIX_EPOCH)
+            .is_ok_and(|time| u128::from(start) > time.as_nanos())
+    }
+
+    /// Rows 2 to 4b, then those of the source at hand.
+    fn find(&self, flow: &Flow, matched: Matched<'c>) -> Finding<'c> {
+        if flow.status.is_offloaded() {
+            return Finding::new(Reason::Offloaded);
+        }
+        if flow.zone.id != 0 && !self.zones.contains(&flow.zone.id) {
+            return Finding::new(Reason::ForeignZone);
+        }
+        let Some(index) = self.index else {
+            return match self.rules {
+                Some(rules) => self.find_by_rules(flow, rules),
+                None => Finding::incomplete("there is no cluster source"),
+            };
+        };
+        if let Some(because) = incomplete(index, flow, matched) {
+            return Finding::incomplete(because);
+        }
+        if matched.is_nothing()
+            && let Some(finding) = self.find_by_forward(flow)
+        {
+            return finding;
+        }
+        if self.node.namespace == Namespace::Foreign {
+            return Finding::new(Reason::ForeignNetns);
+        }
+        let case = Case {
+            judge: self,
+            index,
+            flow,
+            matched,
+            translated: flow.is_dnat(),
+        };
+        if matched.is_nothing() {
+            case.no_frontend()
+        } else {
+            case.frontend()
+        }
+    }
+
+    /// The destination is that of DNAT rules which are not kube-proxy's. They were read in this very namespace, so it does
+    /// not matter whose it is.
+    fn find_by_forward(&self, flow: &Flow) -> Option<Finding<'c>> {
+        let found = forward::find(self.rules?, self.node, flow)?;
+        Some(Finding::new(found.reason).with(Detail::Rule(found.rule)))
+    }
+
+    /// Only the node's rules are known: they list what new packets get, not every endpoint there is.
+    fn find_by_rules(&self, flow: &Flow, rules: &NodeRules) -> Finding<'c> {
+        let Some(port) = flow.original.dport() else {
+            return Finding::new(Reason::NoFrontend);
+        };
+        let (address, protocol) = (flow.original.dst, flow.protocol());
+        let direct = rules.frontends.get(&(address, protocol, port));
+        let frontend = direct.or_else(|| {
+            let local = self.node.owns(None, address) == Some(true);
+            local
+                .then(|| rules.node_ports.get(&(protocol, port)))
+                .flatten()
+        });
+        if frontend.is_none()
+            && let Some(finding) = self.find_by_forward(flow)
+        {
+            return finding;
+        }
+        if self.node.namespace == Namespace::Foreign {
+            return Finding::new(Reason::ForeignNetns);
+        }
+        let Some(frontend) = frontend else {
+            let known = rules.frontends.keys().any(|(ip, _, _)| *ip == address);
+            return Finding::new(if known {
+                Reason::OtherPort
+            } else {
+                Reason::NoFrontend
+            });
+        };
+        if !frontend.understood {
+            return Finding::incomplete("a rule for this destination was not understood");
+        }
+        let source = flow.reply.sport();
+        let listed = frontend
+            .targets
+            .iter()
+            .any(|target| target.ip() == flow.reply.src && Some(target.port()) == source);
+        let usable = frontend.targets.len();
+        match (listed, flow.is_dnat()) {
+            (true, _) => Finding::new(Reason::Endpoint),
+            (false, true) => Finding::new(Reason::NotInNodeRules),
+            (false, false) if usable == 0 => Finding::new(Reason::NoDnatNoEndpoint),
+            (false, false) => Finding::new(Reason::NoDnat).with(Detail::Endpoints(usable)),
+        }
+    }
+}
+
+/// Row 4: what must have been read whole for this entry, and was not.
+fn incomplete(index: &Index, flow: &Flow, matched: Matched<'_>) -> Option<&'static str> {
+    let complete = index.completeness();
+    if !complete.services {
+        return Some("not all Services are known");
+    }
+    if !complete.slices {
+        return Some("not all EndpointSlices are known");
+    }
+    if complete.nodes {
+        return None;
+    }
+    let node_port = match matched {
+        Matched::NodePorts(_) => true,
+        Matched::Addresses(_) => false,
+        Matched::Nothing => {
+            let port = flow.original.dport();
+            index.owners(flow.original.dst).is_empty()
+                && port.is_some_and(|port| !index.node_ports(flow.protocol(), port).is_empty())
+        }
+    };
+    if node_port {
+        return Some("the Nodes are not known, and the port is a node port");
+    }
+    // A translation to another node's node port looks like one to an endpoint that is gone.
+    let source = flow.reply.sport();
+    let hop = matched.ports().any(|(id, _)| {
+        let service = index.port(id).service;
+        let mut ports = index.ports_of(service);
+        source.is_some() && ports.any(|(_, port)| port.node_port == source)
+    });
+    let endpoint = matched.ports().any(|(id, _)| {
+        let mut endpoints = index.port(id).endpoints.iter();
+        endpoints.any(|endpoint| endpoint.address == flow.reply.src)
+    });
+    let pod = index.pods_at(flow.reply.src).next().is_some();
+    (hop && !endpoint && !pod && flow.is_dnat())
+        .then_some("the Nodes are not known, and the reply port is a node port of the Service")
 }

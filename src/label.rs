@@ -1,0 +1,209 @@
+//! The one place where flow and cluster meet: the frontend that an entry's destination is, and the names of client,
+//! Service and endpoint.
+
+use std::net::IpAddr;
+
+use crate::cluster::index::{AddressKind, Endpoint, Frontend, Index, PortId, ServicePort};
+use crate::entry::{EndpointName, FrontendKind, Names, Party, PartyKind, ServiceName};
+use crate::flow::{Flow, Tuple};
+use crate::verdict::ThisNode;
+
+/// What the original destination is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Matched<'c> {
+    #[default]
+    Nothing,
+    /// An address of one or more Services with one of their ports. Two Services may share an external address and port.
+    Addresses(&'c [Frontend]),
+    /// An address of this node with a node port.
+    NodePorts(&'c [PortId]),
+}
+
+impl<'c> Matched<'c> {
+    /// The frontend behind the original destination. Protocol and port always belong to the match.
+    pub fn of(flow: &Flow, index: &'c Index, node: &ThisNode) -> Self {
+        let Some(port) = flow.original.dport() else {
+            return Matched::Nothing;
+        };
+        let (address, protocol) = (flow.original.dst, flow.protocol());
+        let frontends = index.frontends(address, protocol, port);
+        if !frontends.is_empty() {
+            return Matched::Addresses(frontends);
+        }
+        let ports = index.node_ports(protocol, port);
+        if !ports.is_empty() && node.owns(Some(index), address) == Some(true) {
+            return Matched::NodePorts(ports);
+        }
+        Matched::Nothing
+    }
+
+    pub fn is_nothing(self) -> bool {
+        matches!(self, Matched::Nothing)
+    }
+
+    /// Every Service port that matched, with the kind of frontend.
+    pub fn ports(self) -> impl Iterator<Item = (PortId, FrontendKind)> + 'c {
+        let (addresses, ports): (&[Frontend], &[PortId]) = match self {
+            Matched::Nothing => (&[], &[]),
+            Matched::Addresses(frontends) => (frontends, &[]),
+            Matched::NodePorts(ports) => (&[], ports),
+        };
+        let addresses = addresses
+            .iter()
+            .map(|frontend| (frontend.port, kind_of(frontend.kind)));
+        addresses.chain(ports.iter().map(|port| (*port, FrontendKind::NodePort)))
+    }
+}
+
+fn kind_of(kind: AddressKind) -> FrontendKind {
+    match kind {
+        AddressKind::ClusterIp => FrontendKind::ClusterIp,
+        AddressKind::ExternalIp => FrontendKind::ExternalIp,
+        AddressKind::Ingress | AddressKind::ProxyIngress => FrontendKind::LoadBalancerIp,
+    }
+}
+
+/// The endpoint of this Service port with this address and port.
+pub fn endpoint_at<'c>(port: &'c ServicePort, tuple: &Tuple) -> Option<&'c Endpoint> {
+    let number = tuple.sport()?;
+    let mut endpoints = port.endpoints.iter();
+    endpoints.find(|endpoint| endpoint.address == tuple.src && endpoint.port == number)
+}
+
+/// The names behind an entry whose destination matched `matched`.
+pub fn names<'c>(flow: &Flow, matched: Matched<'c>, index: &'c Index) -> Names<'c> {
+    let reply = &flow.reply;
+    let listed = matched.ports().find_map(|(id, kind)| {
+        let endpoint = endpoint_at(index.port(id), reply)?;
+        Some((id, kind, endpoint))
+    });
+    // Where several Services share the address, the one that has this endpoint is the one to name.
+    let service = match listed {
+        Some((id, kind, _)) => Some((id, kind)),
+        None => matched.ports().next(),
+    };
+    let party = party_at(
+        index,
+        reply.src,
+        reply.sport().map(|port| (reply.protocol, port)),
+    );
+    Names {
+        client: client(flow, index),
+        service: service.map(|(id, kind)| service_name(index, id, kind, flow)),
+        endpoint: match listed {
+            Some((_, _, endpoint)) => Some(listed_endpoint(index, endpoint, party)),
+            None => party.map(|party| EndpointName {
+                party,
+                ready: None,
+                serving: None,
+                terminating: None,
+                manual: false,
+            }),
+        },
+    }
+}
+
+fn service_name<'c>(
+    index: &'c Index,
+    id: PortId,
+    frontend: FrontendKind,
+    flow: &Flow,
+) -> ServiceName<'c> {
+    let port = index.port(id);
+    let service = index.service(port.service);
+    ServiceName {
+        namespace: Some(&service.namespace),
+        name: Some(&service.name),
+        port: port.name.as_deref(),
+        frontend,
+        port_number: flow.original.dport().unwrap_or(port.port),
+    }
+}
+
+/// An endpoint that a slice lists: its own pod first, then whoever has the address.
+fn listed_endpoint<'c>(
+    index: &'c Index,
+    endpoint: &'c Endpoint,
+    at_address: Option<Party<'c>>,
+) -> EndpointName<'c> {
+    let party = match &endpoint.pod {
+        Some((namespace, name)) => Party {
+            kind: if index.node_at(endpoint.address).is_some() {
+                PartyKind::HostNetwork
+            } else {
+                PartyKind::Pod
+            },
+            namespace: Some(namespace),
+            name: Some(name),
+            node: endpoint.node.as_deref(),
+        },
+        None => at_address.unwrap_or(Party {
+            kind: PartyKind::External,
+            namespace: None,
+            name: None,
+            node: endpoint.node.as_deref(),
+        }),
+    };
+    EndpointName {
+        party,
+        ready: Some(endpoint.ready),
+        serving: Some(endpoint.serving),
+        terminating: Some(endpoint.terminating),
+        manual: endpoint.pod.is_none(),
+    }
+}
+
+fn client<'c>(flow: &Flow, index: &'c Index) -> Option<Party<'c>> {
+    let address = flow.original.src;
+    let kind = match party_at(index, address, None) {
+        Some(party) => return Some(party),
+        // Outside is only what is certainly inside none of the cluster's ranges.
+        None => match (index.in_pod_range(address), index.in_service_range(address)) {
+            (Some(true), _) | (_, Some(true)) => PartyKind::Unknown,
+            (Some(false), Some(false)) if index.completeness().pods => PartyKind::External,
+            _ => return None,
+        },
+    };
+    Some(Party {
+        kind,
+        namespace: None,
+        name: None,
+        node: None,
+    })
+}
+
+/// Pod or node at an address. A host-network pod shares its node's address, so it is named only for a protocol and port
+/// that exactly one of them declares.
+fn party_at(index: &Index, address: IpAddr, port: Option<(u8, u16)>) -> Option<Party<'_>> {
+    let mut pods = index.pods_at(address);
+    if let Some(pod) = pods.next() {
+        // Two living pods with one address: naming either would be a guess.
+        let single = pods.next().is_none();
+        return Some(Party {
+            kind: if single {
+                PartyKind::Pod
+            } else {
+                PartyKind::Unknown
+            },
+            namespace: single.then_some(&*pod.namespace),
+            name: single.then_some(&*pod.name),
+            node: if single { pod.node.as_deref() } else { None },
+        });
+    }
+    let node = index.node_at(address);
+    let shared = port.and_then(|(protocol, port)| index.host_network_pod(address, protocol, port));
+    if let Some(pod) = shared {
+        return Some(Party {
+            kind: PartyKind::HostNetwork,
+            namespace: Some(&pod.namespace),
+            name: Some(&pod.name),
+            node: pod.node.as_deref(),
+        });
+    }
+    node.map(|node| Party {
+        kind: PartyKind::Node,
+        namespace: None,
+        name: Some(&node.name),
+        node: Some(&node.name),
+    })
+}

@@ -1,0 +1,358 @@
+//! Rows 5 to 15 of the decision table: one entry held against a complete cluster.
+
+use std::net::IpAddr;
+
+use crate::cluster::index::{
+    AddressKind, Endpoint, Index, PortId, Service, ServiceId, ServicePort,
+};
+use crate::cluster::rules::NodeRules;
+use crate::entry::FrontendKind;
+use crate::flow::{Family, Flow};
+use crate::label::{Matched, endpoint_at};
+
+use super::evidence::Detail;
+use super::rule::{Finding, Judge};
+use super::{Reason, forward};
+
+const TCP: u8 = 6;
+const SCTP: u8 = 132;
+
+/// One entry before the rows that need a complete cluster.
+pub(super) struct Case<'a, 'c> {
+    pub judge: &'a Judge<'c>,
+    pub index: &'c Index,
+    pub flow: &'a Flow,
+    pub matched: Matched<'c>,
+    pub translated: bool,
+}
+
+impl<'c> Case<'_, 'c> {
+    /// Row 5: the destination is no frontend.
+    pub(super) fn no_frontend(&self) -> Finding<'c> {
+        let (index, flow) = (self.index, self.flow);
+        let address = flow.original.dst;
+        let owners = index.owners(address);
+        let owner = |wanted: fn(&Service, AddressKind) -> bool| {
+            let mut services = owners.iter().map(|(id, kind)| (index.service(*id), *kind));
+            services
+                .find(|(service, kind)| wanted(service, *kind))
+                .map(|(service, _)| service)
+        };
+        let owned = |reason, service: &'c Service| {
+            let mut finding = Finding::new(reason);
+            finding.owner = Some(service);
+            finding
+        };
+        if let Some((first, _)) = owners.first() {
+            let first = index.service(*first);
+            if owner(|service, kind| service.kube_proxy && kind != AddressKind::ProxyIngress)
+                .is_none()
+            {
+                return owned(Reason::NotKubeProxy, first);
+            }
+            if owner(|_, kind| kind == AddressKind::ProxyIngress).is_some() {
+                return owned(Reason::NotKubeProxy, first)
+                    .with(Detail::Because("the load balancer's own address"));
+            }
+            let cluster_ip =
+                owner(|service, kind| service.kube_proxy && kind == AddressKind::ClusterIp);
+            return match cluster_ip {
+                Some(service) if self.translated => owned(Reason::PortGone, service),
+                _ => owned(Reason::OtherPort, first),
+            };
+        }
+        let node_port = flow
+            .original
+            .dport()
+            .is_some_and(|port| !index.node_ports(flow.protocol(), port).is_empty());
+        if node_port {
+            match self.judge.node.owns(Some(index), address) {
+                None => {
+                    return Finding::incomplete(
+                        "this node's addresses are not known, and the port is a node port",
+                    );
+                }
+                Some(_) if index.node_at(address).is_some() => {
+                    return Finding::new(Reason::RemoteNodePort);
+                }
+                Some(_) => {}
+            }
+        }
+        match index.in_service_range(address) {
+            Some(true) if self.translated => {
+                let pod = index.pods_at(flow.reply.src).next();
+                Finding::new(Reason::ServiceGone).with(pod.map_or(Detail::None, Detail::Pod))
+            }
+            None if self.translated && index.node_at(address).is_none() => {
+                Finding::new(Reason::ServiceRangeUnknown)
+            }
+            _ => Finding::new(Reason::NoFrontend),
+        }
+    }
+
+    fn ports(&self) -> impl Iterator<Item = (PortId, &'c ServicePort)> + use<'_, 'c> {
+        let index = self.index;
+        self.matched.ports().map(|(id, _)| (id, index.port(id)))
+    }
+
+    /// Every endpoint of the matched Service ports in the entry's family.
+    fn endpoints(&self) -> impl Iterator<Item = &'c Endpoint> + use<'_, 'c> {
+        let family = self.flow.family();
+        let endpoints = self.ports().flat_map(|(_, port)| port.endpoints.iter());
+        endpoints.filter(move |endpoint| Family::of(endpoint.address) == family)
+    }
+
+    /// Rows 6 to 15: the destination is a frontend.
+    pub(super) fn frontend(&self) -> Finding<'c> {
+        let Some((first, _)) = self.ports().next() else {
+            return Finding::new(Reason::NoFrontend);
+        };
+        if let Some(finding) = self.not_kube_proxys() {
+            return finding;
+        }
+        let source = self.flow.reply.src;
+        let listed_address = self.endpoints().any(|endpoint| endpoint.address == source);
+        if self.translated && is_link_local(source) && !listed_address {
+            return Finding::new(Reason::CniInternal).of(first);
+        }
+        if let Some(finding) = self.listed() {
+            return finding;
+        }
+        let mut all = self.ports();
+        let secondary = all.find(|(_, port)| {
+            let mut endpoints = port.endpoints.iter();
+            endpoints.any(|endpoint| endpoint.secondary.contains(&source))
+        });
+        if let Some((port, _)) = secondary {
+            return Finding::new(Reason::SecondaryAddress).of(port);
+        }
+        if self.translated {
+            self.translated_elsewhere().of(first)
+        } else {
+            self.not_translated().of(first)
+        }
+    }
+
+    /// Row 6.
+    fn not_kube_proxys(&self) -> Option<Finding<'c>> {
+        if let Matched::Addresses(frontends) = self.matched {
+            let mut proxy = frontends
+                .iter()
+                .filter(|f| f.kind == AddressKind::ProxyIngress);
+            if let Some(frontend) = proxy.next() {
+                let because = Detail::Because("the load balancer's own address (ipMode Proxy)");
+                let finding = Finding::new(Reason::NotKubeProxy).with(because);
+                return Some(finding.of(frontend.port));
+            }
+        }
+        let mut ports = self.ports();
+        let foreign = ports.find(|(_, port)| !self.index.service(port.service).kube_proxy);
+        foreign.map(|(id, _)| Finding::new(Reason::NotKubeProxy).of(id))
+    }
+
+    /// Rows 7 and 8. An endpoint that several matched Services list counts by its best conditions.
+    fn listed(&self) -> Option<Finding<'c>> {
+        let reply = &self.flow.reply;
+        let found = self
+            .ports()
+            .filter_map(|(id, port)| Some((id, endpoint_at(port, reply)?)));
+        let rank = |endpoint: &Endpoint| match (endpoint.serves(), endpoint.terminating) {
+            (true, false) => (2, Reason::Endpoint),
+            (true, true) => (1, Reason::EndpointTerminating),
+            (false, _) => (0, Reason::EndpointNotServing),
+        };
+        let (id, best) = found.max_by_key(|(_, endpoint)| rank(endpoint).0)?;
+        Some(Finding::new(rank(best).1).of(id))
+    }
+
+    /// Rows 9 and 11: RS = OD.
+    fn not_translated(&self) -> Finding<'c> {
+        let (index, node) = (self.index, self.judge.node);
+        let address = self.flow.original.dst;
+        let mut kinds = self.matched.ports().map(|(_, kind)| kind);
+        let cluster_ip = kinds.any(|kind| kind == FrontendKind::ClusterIp);
+        if cluster_ip && node.interface_of(address).is_some() {
+            return Finding::new(Reason::NodelocalDns);
+        }
+        let usable = match self.usable_endpoints() {
+            Some(usable) => usable,
+            None => {
+                return Finding::incomplete(
+                    "the traffic policy is Local, and this node is not known",
+                );
+            }
+        };
+        let by_rules = self.judge.rules.map(|rules| self.rules_translate(rules));
+        if usable == 0 || by_rules == Some(RuleAnswer::Refused) {
+            return Finding::new(Reason::NoDnatNoEndpoint);
+        }
+        match by_rules {
+            Some(RuleAnswer::None) => return Finding::new(Reason::NoDnatNoRule),
+            Some(RuleAnswer::NotUnderstood) => {
+                return Finding::incomplete("a rule for this destination was not understood");
+            }
+            Some(_) => {}
+            None if matches!(self.matched, Matched::NodePorts(_)) => {
+                let internal = node
+                    .object(index)
+                    .is_some_and(|node| node.internal.contains(&address));
+                if !internal || address.is_loopback() {
+                    return Finding::incomplete(
+                        "without the node's rules it is not known whether this address accepts node ports",
+                    );
+                }
+            }
+            None => {}
+        }
+        Finding::new(Reason::NoDnat).with(Detail::Endpoints(usable))
+    }
+
+    /// How many endpoints a new packet could be sent to from here; `None` when that depends on which node this is, and
+    /// that is not known. Ready ones or, where there is none, those that serve while they terminate
+    /// (`CategorizeEndpoints` in kube-proxy's `pkg/proxy/topology.go`).
+    fn usable_endpoints(&self) -> Option<usize> {
+        let family = self.flow.family();
+        let mut total = 0;
+        for (id, kind) in self.matched.ports() {
+            let port = self.index.port(id);
+            let service = self.index.service(port.service);
+            let of_family = || {
+                let endpoints = port.endpoints.iter();
+                endpoints.filter(|endpoint| Family::of(endpoint.address) == family)
+            };
+            let local = match kind {
+                FrontendKind::ClusterIp => service.internal_local,
+                _ => service.external_local && !self.source_is_inside(),
+            };
+            let node = self.judge.node.name.as_deref();
+            if local && node.is_none() && of_family().next().is_some() {
+                return None;
+            }
+            let here = |endpoint: &&Endpoint| !local || endpoint.node.as_deref() == node;
+            let ready = of_family().filter(here).filter(|e| e.ready).count();
+            total += match ready {
+                0 => of_family()
+                    .filter(here)
+                    .filter(|e| e.serving && e.terminating)
+                    .count(),
+                ready => ready,
+            };
+        }
+        Some(total)
+    }
+
+    /// Pods and this node itself reach external frontends as if the policy were Cluster.
+    fn source_is_inside(&self) -> bool {
+        let source = self.flow.original.src;
+        self.index.in_pod_range(source) == Some(true)
+            || self.index.pods_at(source).next().is_some()
+            || self.judge.node.owns(Some(self.index), source) == Some(true)
+    }
+
+    fn rules_translate(&self, rules: &NodeRules) -> RuleAnswer {
+        let Some(port) = self.flow.original.dport() else {
+            return RuleAnswer::None;
+        };
+        let (address, protocol) = (self.flow.original.dst, self.flow.protocol());
+        let frontend = match self.matched {
+            Matched::NodePorts(_) => rules.node_ports.get(&(protocol, port)),
+            _ => rules.frontends.get(&(address, protocol, port)),
+        };
+        match frontend {
+            None => RuleAnswer::None,
+            Some(frontend) if frontend.refused => RuleAnswer::Refused,
+            Some(frontend) if !frontend.understood => RuleAnswer::NotUnderstood,
+            Some(frontend) if frontend.targets.is_empty() => RuleAnswer::None,
+            Some(_) => RuleAnswer::Translates,
+        }
+    }
+
+    /// Rows 10 and 11b to 15: translated to something that is not listed.
+    fn translated_elsewhere(&self) -> Finding<'c> {
+        let (index, flow) = (self.index, self.flow);
+        if self.is_service_hop() {
+            return Finding::new(Reason::ServiceHop);
+        }
+        let rules = self.judge.rules;
+        if rules.is_some_and(|rules| forward::leads(rules, self.judge.node, flow)) {
+            let because = "a rule that is not kube-proxy's leads there, too";
+            return Finding::new(Reason::NotKubeProxy).with(Detail::Because(because));
+        }
+        let connected = matches!(flow.protocol(), TCP | SCTP);
+        if connected && !index.completeness().pods {
+            return Finding::incomplete("the Pods are not known");
+        }
+        let source = flow.reply.src;
+        if self.endpoints().any(|e| e.address == source && e.serves()) {
+            return Finding::new(Reason::EndpointPortChanged);
+        }
+        if let Some(pod) = index.pods_at(source).next()
+            && !self.backs_service(source)
+        {
+            let established = flow.state.is_some_and(|state| state.is_established());
+            let reason = match connected && established {
+                true => Reason::PodNotEndpoint,
+                false => Reason::Misdelivery,
+            };
+            return Finding::new(reason).with(Detail::Pod(pod));
+        }
+        let serving = self.endpoints().filter(|e| e.serves()).count();
+        Finding::new(if serving == 0 {
+            Reason::ServiceEmpty
+        } else {
+            Reason::EndpointGone
+        })
+    }
+
+    /// Row 10: RS is another frontend of a matched Service, or a node port of it on any Node.
+    fn is_service_hop(&self) -> bool {
+        let Some(port) = self.flow.reply.sport() else {
+            return false;
+        };
+        let (index, source, protocol) = (self.index, self.flow.reply.src, self.flow.protocol());
+        let services = || self.ports().map(|(_, port)| port.service);
+        let frontend = index
+            .frontends(source, protocol, port)
+            .iter()
+            .any(|frontend| {
+                let owner = index.port(frontend.port).service;
+                services().any(|service| service == owner)
+            });
+        let node_port = || {
+            let mut ports = index.node_ports(protocol, port).iter();
+            let on_node = index.node_at(source).is_some()
+                || self.judge.node.owns(Some(index), source) == Some(true);
+            on_node
+                && ports.any(|id| {
+                    let owner = index.port(*id).service;
+                    services().any(|service| service == owner)
+                })
+        };
+        frontend || node_port()
+    }
+
+    /// The address is listed under some port of a matched Service.
+    fn backs_service(&self, address: IpAddr) -> bool {
+        let services: Vec<ServiceId> = self.ports().map(|(_, port)| port.service).collect();
+        services.into_iter().any(|service| {
+            let mut ports = self.index.ports_of(service);
+            ports.any(|(_, port)| port.endpoints.iter().any(|e| e.address == address))
+        })
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum RuleAnswer {
+    None,
+    NotUnderstood,
+    Refused,
+    Translates,
+}
+
+/// 169.254.0.0/16 and fe80::/10.
+fn is_link_local(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => v4.is_link_local(),
+        IpAddr::V6(v6) => v6.is_unicast_link_local(),
+    }
+}

@@ -1,0 +1,245 @@
+//! Why, in one plain sentence. Kept as plain data and written only when it is printed.
+
+use std::fmt;
+
+use crate::cluster::index::{Index, Pod, PortId, Service};
+use crate::flow::{Family, Flow, Place};
+
+use super::Reason;
+
+/// What the sentence needs beside the reason.
+#[derive(Clone, Copy, Debug)]
+pub enum Detail<'c> {
+    None,
+    /// A fixed clause that says which fact was missing or who is responsible.
+    Because(&'static str),
+    /// The pod that has the reply source's address.
+    Pod(&'c Pod),
+    /// Number of endpoints that count for this reason.
+    Endpoints(usize),
+    /// The node's own rule that decided, as text.
+    Rule(&'c str),
+}
+
+/// One sentence that an operator can act on, printed with `Display`.
+#[derive(Clone, Copy, Debug)]
+pub struct Evidence<'c> {
+    pub(super) reason: Reason,
+    pub(super) destination: Place,
+    pub(super) reply_source: Place,
+    pub(super) zone: u16,
+    pub(super) service: Option<(&'c Index, PortId)>,
+    /// A Service that owns the destination address without a matching port.
+    pub(super) owner: Option<&'c Service>,
+    pub(super) detail: Detail<'c>,
+}
+
+impl<'c> Evidence<'c> {
+    pub(super) fn new(reason: Reason, flow: &Flow) -> Self {
+        Evidence {
+            reason,
+            destination: flow.original.destination(),
+            reply_source: flow.reply.source(),
+            zone: flow.zone.id,
+            service: None,
+            owner: None,
+            detail: Detail::None,
+        }
+    }
+
+    fn endpoints(&self) -> usize {
+        let Some((index, id)) = self.service else {
+            return 0;
+        };
+        let family = Family::of(self.destination.address);
+        let endpoints = index.port(id).endpoints.iter();
+        endpoints
+            .filter(|e| e.serves() && Family::of(e.address) == family)
+            .count()
+    }
+}
+
+/// Namespace and name of the matched Service, or of the owner of the address.
+struct Name<'a>(&'a Evidence<'a>);
+
+impl fmt::Display for Name<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let matched = self.0.service.map(|(index, id)| {
+            let port = index.port(id);
+            index.service(port.service)
+        });
+        match matched.or(self.0.owner) {
+            Some(service) => write!(f, "{}/{}", service.namespace, service.name),
+            // Only the node's rules are known.
+            None => f.write_str("its Service"),
+        }
+    }
+}
+
+impl fmt::Display for Evidence<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (to, from) = (self.destination, self.reply_source);
+        if let Detail::Rule(rule) = self.detail {
+            return by_rule(f, self.reason, from, rule);
+        }
+        let name = Name(self);
+        match self.reason {
+            Reason::Endpoint => write!(f, "{from} is a serving endpoint of {name}"),
+            Reason::EndpointTerminating => {
+                write!(f, "{from} is terminating and still serves {name}")
+            }
+            Reason::EndpointGone => write!(
+                f,
+                "{from} is no endpoint of {name}, which has {}",
+                self.endpoints()
+            ),
+            Reason::EndpointNotServing => write!(
+                f,
+                "{from} is listed as an endpoint of {name}, but neither ready nor serving"
+            ),
+            Reason::PortGone => write!(
+                f,
+                "{name} has no port {to} any more, the entry still leads to {from}"
+            ),
+            Reason::EndpointPortChanged => write!(
+                f,
+                "{} serves {name} on another port than {}",
+                from.address,
+                from.port.unwrap_or_default()
+            ),
+            Reason::ServiceEmpty => write!(
+                f,
+                "{name} has no serving endpoint, the entry still leads to {from}; a new packet will be refused or dropped"
+            ),
+            Reason::ServiceGone => write!(
+                f,
+                "no Service owns {}, which lies in the Service range; the entry still leads to {from}{}",
+                to.address, PodNote(self.detail)
+            ),
+            Reason::NoDnat => write!(
+                f,
+                "never translated: {from} answers for itself, while {name} has {}",
+                counted(self.detail, self.endpoints())
+            ),
+            Reason::Misdelivery => match self.detail {
+                Detail::Pod(pod) => write!(
+                    f,
+                    "{} now belongs to pod {}/{}, which is no endpoint of {name}",
+                    from.address, pod.namespace, pod.name
+                ),
+                _ => write!(f, "{} now belongs to a pod that is no endpoint of {name}", from.address),
+            },
+            Reason::PodNotEndpoint => match self.detail {
+                Detail::Pod(pod) => write!(
+                    f,
+                    "pod {}/{} at {} lives, but is no endpoint of {name}",
+                    pod.namespace, pod.name, from.address
+                ),
+                _ => write!(f, "the pod at {} lives, but is no endpoint of {name}", from.address),
+            },
+            Reason::NoDnatNoEndpoint => write!(
+                f,
+                "never translated, and {name} has no endpoint that this node could use: deleting will not help yet"
+            ),
+            Reason::NoDnatNoRule => write!(
+                f,
+                "never translated, and this node has no rule for {to}: deleting will not help yet"
+            ),
+            Reason::NotInNodeRules => write!(
+                f,
+                "this node's rules do not list {from} for {to}; they leave out endpoints that terminate or are elsewhere"
+            ),
+            Reason::SourceIncomplete => match self.detail {
+                Detail::Because(what) => write!(f, "not decided: {what}"),
+                _ => f.write_str("not decided: the cluster source is incomplete"),
+            },
+            Reason::ForeignZone => write!(
+                f,
+                "conntrack zone {} is managed by somebody else; name it with --zone to judge it",
+                self.zone
+            ),
+            Reason::Offloaded => {
+                f.write_str("handed to a flow table: timer and counters say nothing about it")
+            }
+            Reason::NotKubeProxy => match self.detail {
+                Detail::Because(what) => write!(f, "{to}: {what}"),
+                _ => write!(f, "kube-proxy does not translate {name}"),
+            },
+            Reason::NodelocalDns => write!(
+                f,
+                "{} is on a local interface: a node-local DNS cache answers there",
+                to.address
+            ),
+            Reason::ServiceRangeUnknown => write!(
+                f,
+                "no Service owns {}, and the Service range is not known; name it with --service-cidr",
+                to.address
+            ),
+            Reason::SecondaryAddress => write!(
+                f,
+                "{} is a further address of an endpoint of {name}, which kube-proxy does not use",
+                from.address
+            ),
+            Reason::ServiceHop => write!(
+                f,
+                "{from} is another frontend of {name}: the endpoint is chosen at the next hop"
+            ),
+            Reason::CniInternal => write!(
+                f,
+                "{} is a link-local address of the network plugin: the endpoint is chosen at the next hop",
+                from.address
+            ),
+            Reason::ForeignNetns => f.write_str(
+                "this network namespace is not known to be the node's, and Service addresses are translated in the node's",
+            ),
+            Reason::NoFrontend => write!(f, "{to} is no frontend of a Service"),
+            Reason::OtherPort => write!(f, "{name} has {}, but not this protocol and port", to.address),
+            Reason::RemoteNodePort => {
+                write!(f, "{to} is a node port of another node, which is judged there")
+            }
+        }
+    }
+}
+
+/// Judged by a rule that is no Service's.
+fn by_rule(f: &mut fmt::Formatter<'_>, reason: Reason, from: Place, rule: &str) -> fmt::Result {
+    match reason {
+        Reason::Endpoint => write!(f, "{from} is a target of this node's rule: {rule}"),
+        Reason::EndpointGone => write!(f, "{from} is no target of this node's rule: {rule}"),
+        Reason::NoDnat => write!(
+            f,
+            "never translated, while this node has a rule for it: {rule}"
+        ),
+        _ => write!(
+            f,
+            "this node has a rule that may not hold for this entry: {rule}"
+        ),
+    }
+}
+
+/// ", now pod ns/name" where the reply source has a living owner.
+struct PodNote<'c>(Detail<'c>);
+
+impl fmt::Display for PodNote<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Detail::Pod(pod) => write!(
+                f,
+                ", which is pod {}/{}, no endpoint for this address",
+                pod.namespace, pod.name
+            ),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn counted(detail: Detail<'_>, known: usize) -> String {
+    let count = match detail {
+        Detail::Endpoints(count) => count,
+        _ => known,
+    };
+    match count {
+        1 => "1 usable endpoint".to_owned(),
+        n => format!("{n} usable endpoints"),
+    }
+}

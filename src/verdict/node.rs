@@ -1,0 +1,141 @@
+//! Which node this is, and whether the table at hand is the node's.
+
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use crate::cluster::index::{Index, Node};
+
+/// kube-proxy in IPVS mode puts every Service address on this dummy interface; it makes none of them the node's.
+const IPVS_INTERFACE: &str = "kube-ipvs0";
+
+/// Whose table is judged. Translation happens in the node's network namespace; in a pod's own one every healthy flow to
+/// a clusterIP looks untranslated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Namespace {
+    Node,
+    /// Some other namespace, or one of which nothing shows that it is the node's.
+    Foreign,
+}
+
+/// An address that is configured on an interface of the namespace.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LocalAddress {
+    pub interface: String,
+    /// The address itself with its prefix length, host bits kept.
+    pub network: IpNet,
+}
+
+impl LocalAddress {
+    pub fn address(&self) -> IpAddr {
+        self.network.addr()
+    }
+
+    /// Tells namespaces and nodes apart: every namespace has the same loopback address, and every node in IPVS mode the
+    /// same Service addresses.
+    fn distinguishes(&self) -> bool {
+        self.interface != IPVS_INTERFACE && !self.address().is_loopback()
+    }
+}
+
+/// The node that the table belongs to, as far as it is known.
+#[derive(Clone, Debug)]
+pub struct ThisNode {
+    /// Name of the Node object.
+    pub name: Option<String>,
+    /// Everything configured in the namespace; `None` when that could not be read.
+    pub local: Option<Vec<LocalAddress>>,
+    pub namespace: Namespace,
+}
+
+impl ThisNode {
+    /// Finds the Node object by the name given (flag or `NODE_NAME`), else by `hostname`, else by an address that is both
+    /// the Node's and on a local interface; and decides whether the namespace is the node's.
+    ///
+    /// The namespace is the node's when an address of this Node is on one of its interfaces or, where no Node object is
+    /// known, when it is the initial namespace (`initial`, `None` = could not be told).
+    pub fn find(
+        index: Option<&Index>,
+        named: Option<&str>,
+        hostname: Option<&str>,
+        local: Option<Vec<LocalAddress>>,
+        initial: Option<bool>,
+    ) -> Self {
+        let addresses = local.as_deref().unwrap_or_default();
+        let node = index.and_then(|index| find_node(index, named, hostname, addresses));
+        let namespace = match node {
+            Some(node) => addresses
+                .iter()
+                .any(|local| local.distinguishes() && has(node, local.address())),
+            None => initial == Some(true),
+        };
+        ThisNode {
+            name: node
+                .map(|node| node.name.to_string())
+                .or_else(|| named.map(str::to_owned)),
+            local,
+            namespace: if namespace {
+                Namespace::Node
+            } else {
+                Namespace::Foreign
+            },
+        }
+    }
+
+    /// The Node object of this node.
+    pub fn object<'c>(&self, index: &'c Index) -> Option<&'c Node> {
+        index.node_named(self.name.as_deref()?)
+    }
+
+    /// Whether node ports answer on this address; `None` when neither the Node object nor the interfaces are known.
+    /// The Node's addresses and those of the interfaces count, but for `kube-ipvs0`.
+    pub fn owns(&self, index: Option<&Index>, address: IpAddr) -> Option<bool> {
+        let node = index.and_then(|index| self.object(index));
+        if node.is_none() && self.local.is_none() {
+            return None;
+        }
+        let of_node = node.is_some_and(|node| has(node, address));
+        Some(of_node || self.interface_of(address).is_some())
+    }
+
+    /// The interface other than `kube-ipvs0` that carries the address.
+    pub fn interface_of(&self, address: IpAddr) -> Option<&str> {
+        let mut local = self.local.iter().flatten();
+        local
+            .find(|own| own.address() == address && own.interface != IPVS_INTERFACE)
+            .map(|own| own.interface.as_str())
+    }
+}
+
+fn has(node: &Node, address: IpAddr) -> bool {
+    node.internal.contains(&address) || node.external.contains(&address)
+}
+
+fn find_node<'c>(
+    index: &'c Index,
+    named: Option<&str>,
+    hostname: Option<&str>,
+    local: &[LocalAddress],
+) -> Option<&'c Node> {
+    if let Some(name) = named {
+        return index.node_named(name);
+    }
+    let by_hostname = hostname.and_then(|hostname| {
+        index.node_named(hostname).or_else(|| {
+            let mut nodes = index
+                .nodes()
+                .filter(|node| node.hostname.as_deref() == Some(hostname));
+            nodes.next().filter(|_| nodes.next().is_none())
+        })
+    });
+    // An address on an interface proves more than a name: a pod's hostname can be anything, and so can a laptop's.
+    let mut by_address = index.nodes().filter(|node| {
+        local
+            .iter()
+            .any(|local| local.distinguishes() && has(node, local.address()))
+    });
+    match by_address.next() {
+        Some(node) if by_address.next().is_none() => Some(node),
+        _ => by_hostname,
+    }
+}
