@@ -4,4 +4,6 @@ pub mod cluster;
 pub mod entry;
 pub mod flow;
 pub mod netlink;
+pub mod netns;
+pub mod sysctl;
 pub mod verdict;
