@@ -5,4 +5,6 @@ pub mod entry;
 pub mod flow;
 pub mod label;
 pub mod netlink;
+pub mod netns;
+pub mod sysctl;
 pub mod verdict;
