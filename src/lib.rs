@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 pub mod cluster;
 pub mod entry;
+pub mod filter;
 pub mod flow;
 pub mod label;
 pub mod netlink;

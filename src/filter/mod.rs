@@ -1,0 +1,235 @@
+//! Selectors on what the kernel says of an entry: one predicate a file, with its parser and its tests.
+//!
+//! Different flags mean "and", values of one flag "or", negated values all exclude (see [`list`]). Every entry is tested
+//! here, also when [`Filter::dumps`] already asked the kernel to leave others out: old kernels ignore what they do not
+//! know. Selectors by cluster names and verdicts are in [`crate::select`].
+
+pub mod cidr;
+pub mod helper;
+pub mod id;
+mod kernel;
+pub mod label;
+pub mod list;
+pub mod mark;
+pub mod nat;
+pub mod number;
+pub mod port;
+pub mod protocol;
+pub mod state;
+pub mod status;
+pub mod suggest;
+pub mod text;
+pub mod zone;
+
+use crate::flow::{Family, Flow};
+use crate::netlink::DumpFilter;
+
+pub use list::{BadValue, List, Picks};
+
+use regex::Regex;
+
+/// What a filter says of one entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Pass,
+    Fail,
+    /// The entry lacks a value that some selector needs (ports of ICMP, counters without accounting), and no other
+    /// selector leaves it out. Not selected; worth a count.
+    Undecidable,
+}
+
+impl Outcome {
+    #[inline]
+    fn of(pass: bool) -> Self {
+        if pass { Outcome::Pass } else { Outcome::Fail }
+    }
+
+    #[inline]
+    fn of_known<V>(value: Option<V>, pass: impl FnOnce(V) -> bool) -> Self {
+        value.map_or(Outcome::Undecidable, |value| Outcome::of(pass(value)))
+    }
+}
+
+/// Which of the four places of an entry an address or port selector looks at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Field {
+    /// Original source.
+    Src,
+    /// Original destination.
+    Dst,
+    ReplySrc,
+    ReplyDst,
+    /// Any of the four.
+    Any,
+}
+
+/// One selector.
+#[derive(Clone, Debug)]
+pub enum Check {
+    Family(Family),
+    Protocols(protocol::Protocols),
+    Address(Field, Picks<cidr::Cidr>),
+    Port(Field, Picks<port::PortRange>),
+    Status(Picks<status::StatusWord>),
+    State(Picks<state::StateWord>),
+    Nat(nat::Nat),
+    /// Time left until the entry ends.
+    Ttl(Picks<number::Span>),
+    /// Time since the entry was made.
+    Age(Picks<number::Span>),
+    /// Of both directions.
+    Packets(Picks<number::Count>),
+    /// Of both directions.
+    Bytes(Picks<number::Count>),
+    Mark(Picks<mark::Mark>),
+    Zone(Picks<zone::ZoneId>),
+    Label(Picks<label::Label>),
+    Helper(Picks<helper::HelperName>),
+    Id(Picks<id::EntryId>),
+}
+
+impl Check {
+    fn test(&self, flow: &Flow, now_ns: u64) -> Outcome {
+        match self {
+            Check::Family(family) => Outcome::of(flow.family() == *family),
+            Check::Protocols(protocols) => protocols.test(flow),
+            Check::Address(field, picks) => cidr::test(*field, picks, flow),
+            Check::Port(field, picks) => port::test(*field, picks, flow),
+            Check::Status(picks) => status::test(picks, flow),
+            Check::State(picks) => state::test(picks, flow),
+            Check::Nat(nat) => nat::test(*nat, flow),
+            Check::Ttl(picks) => Outcome::of_known(flow.timeout, |left| {
+                picks.pass(|span| span.holds_seconds(left))
+            }),
+            Check::Age(picks) => Outcome::of_known(flow.start, |start| {
+                // Clocks can step back: an entry from the future is new.
+                let age = now_ns.saturating_sub(start);
+                picks.pass(|span| span.holds(age))
+            }),
+            Check::Packets(picks) => {
+                Outcome::of_known(flow.packets(), |n| picks.pass(|count| count.holds(n)))
+            }
+            Check::Bytes(picks) => {
+                Outcome::of_known(flow.bytes(), |n| picks.pass(|count| count.holds(n)))
+            }
+            Check::Mark(picks) => mark::test(picks, flow),
+            Check::Zone(picks) => zone::test(picks, flow),
+            Check::Label(picks) => label::test(picks, flow),
+            Check::Helper(picks) => helper::test(picks, flow),
+            Check::Id(picks) => id::test(picks, flow),
+        }
+    }
+}
+
+/// A selector with the words that asked for it.
+#[derive(Clone, Debug)]
+struct Test {
+    typed: String,
+    check: Check,
+}
+
+/// All selectors on what the kernel says of an entry. The default one passes every entry.
+#[derive(Clone, Debug, Default)]
+pub struct Filter {
+    tests: Vec<Test>,
+    /// Expressions on the printed line, with the words that asked for them.
+    text: Option<(String, Picks<Regex>)>,
+}
+
+impl Filter {
+    /// Adds a selector. `typed` is what was typed for it, for [`Filter::explain`].
+    pub fn push(&mut self, typed: impl Into<String>, check: Check) {
+        self.tests.push(Test {
+            typed: typed.into(),
+            check,
+        });
+    }
+
+    /// Adds the selector for everything given with one flag; nothing when nothing was.
+    pub fn add<T: Clone>(
+        &mut self,
+        flag: &str,
+        lists: &[List<T>],
+        check: impl FnOnce(Picks<T>) -> Check,
+    ) {
+        if !lists.is_empty() {
+            let typed = typed(flag, lists.iter().map(List::text));
+            self.push(typed, check(Picks::from(lists)));
+        }
+    }
+
+    /// Adds expressions on the printed line.
+    pub fn match_text(&mut self, flag: &str, patterns: &[text::Pattern]) {
+        if !patterns.is_empty() {
+            let texts: Vec<String> = patterns.iter().map(text::Pattern::text).collect();
+            let typed = typed(flag, texts.iter().map(String::as_str));
+            self.text = Some((typed, text::picks(patterns)));
+        }
+    }
+
+    /// Every entry passes.
+    pub fn is_empty(&self) -> bool {
+        self.tests.is_empty() && self.text.is_none()
+    }
+
+    /// Tests everything but the printed line. `now_ns` is the time of the table in nanoseconds since the Unix epoch, for
+    /// ages. A failed selector wins over one that cannot be decided.
+    #[inline]
+    pub fn test(&self, flow: &Flow, now_ns: u64) -> Outcome {
+        let mut outcome = Outcome::Pass;
+        for test in &self.tests {
+            match test.check.test(flow, now_ns) {
+                Outcome::Fail => return Outcome::Fail,
+                Outcome::Undecidable => outcome = Outcome::Undecidable,
+                Outcome::Pass => {}
+            }
+        }
+        outcome
+    }
+
+    /// The printed line has to be tested, too: render it and ask [`Filter::test_text`].
+    pub fn wants_text(&self) -> bool {
+        self.text.is_some()
+    }
+
+    /// `line` is the entry's wide columns joined by one blank, unpadded and uncoloured.
+    pub fn test_text(&self, line: &str) -> bool {
+        self.text
+            .as_ref()
+            .is_none_or(|(_, picks)| text::test(picks, line))
+    }
+
+    /// The dumps to ask the kernel for; together they hold every entry that [`Filter::test`] passes, each once. Their
+    /// answers must be tested all the same.
+    pub fn dumps(&self) -> Vec<DumpFilter> {
+        kernel::plan(&self.tests).dumps
+    }
+
+    /// One line for each dump and each selector: what runs in the kernel, and what here.
+    pub fn explain(&self) -> Vec<String> {
+        let plan = kernel::plan(&self.tests);
+        let mut lines: Vec<String> = plan.dumps.iter().map(kernel::describe).collect();
+        lines.extend(self.tests.iter().zip(plan.pushed).map(|(test, pushed)| {
+            let place = match pushed {
+                kernel::Pushed::Whole => "kernel, and again in user space",
+                kernel::Pushed::Part => "kernel in part, user space decides",
+                kernel::Pushed::Nothing => "user space",
+            };
+            format!("{}: {place}", test.typed)
+        }));
+        if let Some((typed, _)) = &self.text {
+            lines.push(format!("{typed}: user space, on the printed line"));
+        }
+        lines
+    }
+}
+
+fn typed<'a>(flag: &str, texts: impl Iterator<Item = &'a str>) -> String {
+    texts
+        .map(|text| format!("{flag} {text}"))
+        .collect::<Vec<_>>()
+        .join(" ")
+}
+
+#[cfg(test)]
+mod tests;

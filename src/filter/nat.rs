@@ -1,0 +1,58 @@
+//! Translation, decided by comparing tuples ([`Flow::is_dnat`] and its siblings say how).
+
+use super::Outcome;
+use crate::flow::Flow;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nat {
+    /// Source or destination.
+    Any,
+    Source,
+    Destination,
+    /// A client that was translated back to itself.
+    Hairpin,
+}
+
+pub(super) fn test(nat: Nat, flow: &Flow) -> Outcome {
+    Outcome::of(match nat {
+        Nat::Any => flow.is_dnat() || flow.is_snat(),
+        Nat::Source => flow.is_snat(),
+        Nat::Destination => flow.is_dnat(),
+        Nat::Hairpin => flow.is_hairpin(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::udp;
+    use super::*;
+
+    #[test]
+    fn each_kind_selects_its_own_translation() {
+        let plain = udp(
+            ["10.0.0.1", "10.0.0.2", "10.0.0.2", "10.0.0.1"],
+            [1, 2, 2, 1],
+        );
+        let dnat = udp(
+            ["10.0.0.1", "10.96.0.10", "10.0.0.2", "10.0.0.1"],
+            [1, 53, 53, 1],
+        );
+        let snat = udp(
+            ["10.0.0.1", "10.0.0.2", "10.0.0.2", "192.0.2.1"],
+            [1, 2, 2, 1],
+        );
+        let hairpin = udp(
+            ["10.0.0.1", "10.96.0.10", "10.0.0.1", "192.0.2.1"],
+            [1, 53, 53, 9],
+        );
+        for (nat, expected) in [
+            (Nat::Any, [false, true, true, true]),
+            (Nat::Destination, [false, true, false, true]),
+            (Nat::Source, [false, false, true, true]),
+            (Nat::Hairpin, [false, false, false, true]),
+        ] {
+            let got = [&plain, &dnat, &snat, &hairpin].map(|flow| test(nat, flow) == Outcome::Pass);
+            assert_eq!(got, expected, "{nat:?}");
+        }
+    }
+}

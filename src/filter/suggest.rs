@@ -1,0 +1,64 @@
+//! "Did you mean": the known word nearest to an unknown one.
+
+/// The candidate with the fewest edits to `word`, when it is near enough to be a slip of the fingers.
+pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let limit = (word.chars().count() / 3).max(1);
+    candidates
+        .into_iter()
+        .map(|candidate| (edits(word, candidate), candidate))
+        .filter(|(distance, _)| *distance <= limit)
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, candidate)| candidate)
+}
+
+/// `; did you mean X?`, or nothing.
+pub fn did_you_mean<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
+    nearest(word, candidates).map_or_else(String::new, |near| format!("; did you mean {near}?"))
+}
+
+/// Levenshtein distance over characters.
+fn edits(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut left = i + 1;
+        let mut diagonal = i;
+        for (y, cell) in b.iter().zip(row.iter_mut().skip(1)) {
+            let above = *cell;
+            left = (diagonal + usize::from(x != *y)).min(above.min(left) + 1);
+            diagonal = above;
+            *cell = left;
+        }
+        if let Some(first) = row.first_mut() {
+            *first = i + 1;
+        }
+    }
+    row.last().copied().unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distance_counts_single_edits() {
+        for (a, b, distance) in [
+            ("", "", 0),
+            ("", "abc", 3),
+            ("abc", "", 3),
+            ("kitten", "sitting", 3),
+            ("assured", "assured", 0),
+            ("asured", "assured", 1),
+        ] {
+            assert_eq!(edits(a, b), distance, "{a} {b}");
+        }
+    }
+
+    #[test]
+    fn only_near_words_are_offered() {
+        let words = ["assured", "unreplied", "offload"];
+        assert_eq!(nearest("asured", words), Some("assured"));
+        assert_eq!(nearest("ofload", words), Some("offload"));
+        assert_eq!(nearest("banana", words), None);
+    }
+}
