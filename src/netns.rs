@@ -7,6 +7,7 @@ mod address;
 
 use std::fs::{self, File};
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
@@ -144,6 +145,20 @@ impl Netns {
         .flatten()
     }
 
+    /// Gives the loopback interface of this namespace an address of its own (/32 or /128) and brings it up. For namespaces
+    /// that this program made.
+    ///
+    /// # Errors
+    /// [`NetnsError`] when the namespace cannot be entered or the kernel refuses.
+    pub fn add_loopback_address(&self, address: IpAddr) -> Result<(), NetnsError> {
+        let what = format!(
+            "adding {address} to the loopback interface of {}",
+            self.label
+        );
+        self.run(|| address::add_to_loopback(address))?
+            .map_err(|error| NetnsError::Failed { what, error })
+    }
+
     /// Every address on an interface here, in the kernel's order.
     ///
     /// # Errors
@@ -226,7 +241,7 @@ mod tests {
     #[test]
     fn loopback_is_among_the_local_addresses() {
         let all = Netns::current().local_addresses().unwrap();
-        let loopback = all.iter().filter(|a| a.address.is_loopback());
+        let loopback = all.iter().filter(|a| a.address().is_loopback());
         assert!(loopback.clone().count() > 0 || all.is_empty(), "{all:?}");
         for address in loopback {
             assert_eq!(address.interface, "lo");

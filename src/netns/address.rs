@@ -3,11 +3,14 @@
 use std::io;
 use std::net::IpAddr;
 
+use ipnet::IpNet;
 use netlink_packet_core::{
-    NLM_F_DUMP, NLM_F_REQUEST, NetlinkBuffer, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_REQUEST, NetlinkBuffer, NetlinkHeader,
+    NetlinkMessage, NetlinkPayload,
 };
-use netlink_packet_route::RouteNetlinkMessage;
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
+use netlink_packet_route::link::{LinkFlags, LinkMessage};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
 use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 
 /// An address on an interface.
@@ -15,14 +18,19 @@ use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
 pub struct LocalAddress {
     /// `eth0`; `#7` when the interface went away meanwhile.
     pub interface: String,
-    pub address: IpAddr,
+    /// The address with its prefix length, host bits kept.
+    pub network: IpNet,
+}
+
+impl LocalAddress {
+    pub fn address(&self) -> IpAddr {
+        self.network.addr()
+    }
 }
 
 pub(super) fn local() -> io::Result<Vec<LocalAddress>> {
-    let mut socket = Socket::new(NETLINK_ROUTE)?;
-    socket.bind_auto()?;
-    socket.connect(&SocketAddr::new(0, 0))?;
-    socket.send(&request(), 0)?;
+    let all = RouteNetlinkMessage::GetAddress(AddressMessage::default());
+    let socket = ask(all, NLM_F_DUMP)?;
     let mut found = Vec::new();
     let mut buffer = Vec::with_capacity(32 * 1024);
     loop {
@@ -37,15 +45,53 @@ pub(super) fn local() -> io::Result<Vec<LocalAddress>> {
     }
 }
 
-fn request() -> Vec<u8> {
+/// Gives the loopback interface an address of its own and brings it up, in the namespace of the calling thread.
+pub(super) fn add_to_loopback(address: IpAddr) -> io::Result<()> {
+    // The loopback device is the first of every namespace (`loopback_net_init`).
+    const LOOPBACK: u32 = 1;
+    let mut message = AddressMessage::default();
+    message.header.index = LOOPBACK;
+    message.header.prefix_len = IpNet::from(address).prefix_len();
+    message.header.family = match address {
+        IpAddr::V4(_) => AddressFamily::Inet,
+        IpAddr::V6(_) => AddressFamily::Inet6,
+    };
+    message.attributes = vec![
+        AddressAttribute::Local(address),
+        AddressAttribute::Address(address),
+    ];
+    change(RouteNetlinkMessage::NewAddress(message), NLM_F_CREATE)?;
+    let mut link = LinkMessage::default();
+    link.header.index = LOOPBACK;
+    link.header.flags = LinkFlags::Up;
+    link.header.change_mask = LinkFlags::Up;
+    change(RouteNetlinkMessage::SetLink(link), 0)
+}
+
+/// Sends a request to change something and waits for its acknowledgement.
+fn change(request: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
+    let socket = ask(request, NLM_F_ACK | flags)?;
+    let (bytes, _) = socket.recv_from_full()?;
+    let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&bytes);
+    match message.map_err(io::Error::other)?.payload {
+        NetlinkPayload::Error(error) if error.code.is_some() => Err(error.to_io()),
+        _ => Ok(()),
+    }
+}
+
+/// A socket on which the answer to `request` comes.
+fn ask(request: RouteNetlinkMessage, flags: u16) -> io::Result<Socket> {
     let mut header = NetlinkHeader::default();
-    header.flags = NLM_F_REQUEST | NLM_F_DUMP;
-    let all = RouteNetlinkMessage::GetAddress(AddressMessage::default());
-    let mut message = NetlinkMessage::new(header, NetlinkPayload::from(all));
+    header.flags = NLM_F_REQUEST | flags;
+    let mut message = NetlinkMessage::new(header, NetlinkPayload::from(request));
     message.finalize();
     let mut bytes = vec![0; message.buffer_len()];
     message.serialize(&mut bytes);
-    bytes
+    let mut socket = Socket::new(NETLINK_ROUTE)?;
+    socket.bind_auto()?;
+    socket.connect(&SocketAddr::new(0, 0))?;
+    socket.send(&bytes, 0)?;
+    Ok(socket)
 }
 
 /// Whether the dump is over.
@@ -58,11 +104,11 @@ fn datagram(socket: &Socket, mut bytes: &[u8], found: &mut Vec<LocalAddress>) ->
             NetlinkPayload::Done(_) => return Ok(true),
             NetlinkPayload::Error(error) => return Err(error.to_io()),
             NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewAddress(message)) => {
-                if let Some(address) = own(&message) {
+                if let Some(network) = own(&message) {
                     let index = message.header.index;
                     let interface = rustix::net::netdevice::index_to_name(socket, index)
                         .unwrap_or_else(|_| format!("#{index}"));
-                    found.push(LocalAddress { interface, address });
+                    found.push(LocalAddress { interface, network });
                 }
             }
             _ => {}
@@ -73,14 +119,17 @@ fn datagram(socket: &Socket, mut bytes: &[u8], found: &mut Vec<LocalAddress>) ->
 }
 
 /// `IFA_LOCAL` is this side of a point-to-point link, where `IFA_ADDRESS` is the other; IPv6 sends the latter only.
-fn own(message: &AddressMessage) -> Option<IpAddr> {
+fn own(message: &AddressMessage) -> Option<IpNet> {
     let mut address = None;
     for attribute in &message.attributes {
         match attribute {
-            AddressAttribute::Local(local) => return Some(*local),
+            AddressAttribute::Local(local) => {
+                address = Some(*local);
+                break;
+            }
             AddressAttribute::Address(a) => address = Some(*a),
             _ => {}
         }
     }
-    address
+    IpNet::new(address?, message.header.prefix_len).ok()
 }

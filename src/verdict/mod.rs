@@ -11,7 +11,7 @@ mod rule;
 mod tests;
 
 pub use evidence::Evidence;
-pub use node::{LocalAddress, Namespace, ThisNode};
+pub use node::{Namespace, ThisNode};
 pub use rule::{Judge, Judgement};
 
 /// What an entry is, compared with the cluster.

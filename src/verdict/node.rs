@@ -2,9 +2,8 @@
 
 use std::net::IpAddr;
 
-use ipnet::IpNet;
-
 use crate::cluster::index::{Index, Node};
+use crate::netns::LocalAddress;
 
 /// kube-proxy in IPVS mode puts every Service address on this dummy interface; it makes none of them the node's.
 const IPVS_INTERFACE: &str = "kube-ipvs0";
@@ -16,26 +15,6 @@ pub enum Namespace {
     Node,
     /// Some other namespace, or one of which nothing shows that it is the node's.
     Foreign,
-}
-
-/// An address that is configured on an interface of the namespace.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LocalAddress {
-    pub interface: String,
-    /// The address itself with its prefix length, host bits kept.
-    pub network: IpNet,
-}
-
-impl LocalAddress {
-    pub fn address(&self) -> IpAddr {
-        self.network.addr()
-    }
-
-    /// Tells namespaces and nodes apart: every namespace has the same loopback address, and every node in IPVS mode the
-    /// same Service addresses.
-    fn distinguishes(&self) -> bool {
-        self.interface != IPVS_INTERFACE && !self.address().is_loopback()
-    }
 }
 
 /// The node that the table belongs to, as far as it is known.
@@ -66,7 +45,7 @@ impl ThisNode {
         let namespace = match node {
             Some(node) => addresses
                 .iter()
-                .any(|local| local.distinguishes() && has(node, local.address())),
+                .any(|local| distinguishes(local) && has(node, local.address())),
             None => initial == Some(true),
         };
         ThisNode {
@@ -107,6 +86,12 @@ impl ThisNode {
     }
 }
 
+/// Tells namespaces and nodes apart: every namespace has the same loopback address, and every node in IPVS mode the same
+/// Service addresses.
+fn distinguishes(local: &LocalAddress) -> bool {
+    local.interface != IPVS_INTERFACE && !local.address().is_loopback()
+}
+
 fn has(node: &Node, address: IpAddr) -> bool {
     node.internal.contains(&address) || node.external.contains(&address)
 }
@@ -132,7 +117,7 @@ fn find_node<'c>(
     let mut by_address = index.nodes().filter(|node| {
         local
             .iter()
-            .any(|local| local.distinguishes() && has(node, local.address()))
+            .any(|local| distinguishes(local) && has(node, local.address()))
     });
     match by_address.next() {
         Some(node) if by_address.next().is_none() => Some(node),

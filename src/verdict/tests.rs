@@ -12,8 +12,9 @@ use crate::cluster::testing::{bare_world, world};
 use crate::entry::{Names, PartyKind};
 use crate::flow::{Flow, L4, ProtocolState, Status, TcpDirection, Tuple};
 use crate::label::{self, Matched};
+use crate::netns::LocalAddress;
 
-use super::{Judge, LocalAddress, Namespace, Reason, ThisNode, Verdict};
+use super::{Judge, Namespace, Reason, ThisNode, Verdict};
 
 /// `[udp|tcp|sctp|icmp] SRC DST REPLY_SRC [>REPLY_DST] [word...]`; words: `established`, `syn-sent`, `assured`,
 /// `unreplied`, `offload`, `zone=N`, `timeout=N`.
