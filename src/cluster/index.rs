@@ -1,7 +1,16 @@
 //! Look-ups by address: (address, protocol, port) -> Service port; address -> pod, node, owner.
+//!
+//! [`super::build::Builder`] makes an [`Index`]; afterwards it never changes.
 
+use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
-use std::time::SystemTime;
+use std::ops::Range;
+use std::sync::Arc;
+
+use ipnet::IpNet;
+
+/// A name. Shared, because the same namespaces, nodes and pods are named by many objects.
+pub type Name = Arc<str>;
 
 /// Position of a [`Service`] in the index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -12,7 +21,7 @@ pub struct ServiceId(pub u32);
 pub struct PortId(pub u32);
 
 /// How an address belongs to a Service.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum AddressKind {
     ClusterIp,
     ExternalIp,
@@ -24,24 +33,27 @@ pub enum AddressKind {
 
 #[derive(Debug)]
 pub struct Service {
-    pub namespace: Box<str>,
-    pub name: Box<str>,
-    /// False for headless, ExternalName and labelled Services that kube-proxy leaves alone.
+    pub namespace: Name,
+    pub name: Name,
+    /// False for Services that kube-proxy leaves alone: headless, ExternalName, or labelled
+    /// `service.kubernetes.io/service-proxy-name` or `service.kubernetes.io/headless`, or all of whose slices are so labelled.
     pub kube_proxy: bool,
     /// `internalTrafficPolicy: Local`.
     pub internal_local: bool,
     /// `externalTrafficPolicy: Local`.
     pub external_local: bool,
-    /// Every address with how it belongs to the Service. Headless has none.
+    /// Every address with how it belongs to the Service; each address once, with the first kind that holds in the order of
+    /// [`AddressKind`] (kube-proxy translates an externalIP even where the ingress of the same address is `Proxy`).
+    /// Headless has none of kind clusterIP.
     pub addresses: Box<[(IpAddr, AddressKind)]>,
-    pub ports: std::ops::Range<u32>,
+    pub ports: Range<u32>,
 }
 
 #[derive(Debug)]
 pub struct ServicePort {
     pub service: ServiceId,
     /// `None` for an unnamed port.
-    pub name: Option<Box<str>>,
+    pub name: Option<Name>,
     /// IANA protocol number.
     pub protocol: u8,
     pub port: u16,
@@ -60,9 +72,9 @@ pub struct Endpoint {
     /// The `serving` condition; see [`Endpoint::serves`].
     pub serving: bool,
     pub terminating: bool,
-    pub node: Option<Box<str>>,
+    pub node: Option<Name>,
     /// Namespace and name of the pod in `targetRef`.
-    pub pod: Option<(Box<str>, Box<str>)>,
+    pub pod: Option<(Name, Name)>,
     /// `addresses[1..]`.
     pub secondary: Box<[IpAddr]>,
 }
@@ -76,20 +88,24 @@ impl Endpoint {
 
 #[derive(Debug)]
 pub struct Pod {
-    pub namespace: Box<str>,
-    pub name: Box<str>,
-    pub node: Option<Box<str>>,
+    pub namespace: Name,
+    pub name: Name,
+    pub node: Option<Name>,
+    /// It lives in the node's network namespace and has no address of its own.
+    pub host_network: bool,
+    /// Phase is neither `Succeeded` nor `Failed`. A finished pod keeps its name only: its address is free for others.
+    pub live: bool,
 }
 
 #[derive(Debug)]
 pub struct Node {
-    pub name: Box<str>,
+    pub name: Name,
     /// InternalIP addresses.
     pub internal: Box<[IpAddr]>,
     /// ExternalIP addresses, and InternalIPs again are not among them.
     pub external: Box<[IpAddr]>,
     /// `metadata.labels["kubernetes.io/hostname"]` or the Hostname address, where given.
-    pub hostname: Option<Box<str>>,
+    pub hostname: Option<Name>,
 }
 
 /// A matched frontend.
@@ -108,4 +124,215 @@ pub struct Completeness {
     pub nodes: bool,
     /// ServiceCIDR objects, or a range by flag.
     pub service_cidrs: bool,
+}
+
+/// A pod that a `--pod` selector may mean.
+#[derive(Clone, Debug)]
+pub struct PodCandidate<'c> {
+    pub pod: &'c Pod,
+    /// Its own addresses; those of its node for a host-network pod; none once it has finished.
+    pub addresses: Vec<IpAddr>,
+    /// What a host-network pod declares, as (protocol, port): on the node's address nothing else tells it from others.
+    /// Empty for every other pod.
+    pub ports: Vec<(u8, u16)>,
+}
+
+/// A port declared by a live host-network pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct HostPort {
+    pub address: IpAddr,
+    pub protocol: u8,
+    pub port: u16,
+    pub pod: u32,
+}
+
+/// The cluster as far as a source told it.
+///
+/// Ids come from this index and are valid for it alone.
+#[derive(Debug, Default)]
+pub struct Index {
+    pub(super) completeness: Completeness,
+    /// Sorted by namespace and name.
+    pub(super) services: Vec<Service>,
+    pub(super) ports: Vec<ServicePort>,
+    pub(super) frontends: HashMap<(IpAddr, u8, u16), Vec<Frontend>>,
+    pub(super) node_ports: HashMap<(u8, u16), Vec<PortId>>,
+    pub(super) owners: HashMap<IpAddr, Vec<(ServiceId, AddressKind)>>,
+    /// Sorted by namespace and name.
+    pub(super) pods: Vec<Pod>,
+    /// Live pods by their own addresses, sorted. A sorted list takes half the room of a map.
+    pub(super) pod_addresses: Vec<(IpAddr, u32)>,
+    /// Live host-network pods by their node's addresses, sorted by pod.
+    pub(super) host_addresses: Vec<(u32, IpAddr)>,
+    /// Sorted.
+    pub(super) host_ports: Vec<HostPort>,
+    /// Sorted by name.
+    pub(super) nodes: Vec<Node>,
+    pub(super) node_addresses: HashMap<IpAddr, u32>,
+    pub(super) service_ranges: Vec<IpNet>,
+    pub(super) pod_ranges: Vec<IpNet>,
+    pub(super) namespaces: BTreeSet<Name>,
+}
+
+impl Index {
+    pub fn completeness(&self) -> &Completeness {
+        &self.completeness
+    }
+
+    pub fn service(&self, id: ServiceId) -> &Service {
+        &self.services[id.0 as usize]
+    }
+
+    pub fn port(&self, id: PortId) -> &ServicePort {
+        &self.ports[id.0 as usize]
+    }
+
+    /// Sorted by namespace and name.
+    pub fn services(&self) -> impl Iterator<Item = (ServiceId, &Service)> {
+        (0..).map(ServiceId).zip(&self.services)
+    }
+
+    /// In the order of the Service's spec.
+    pub fn ports_of(&self, id: ServiceId) -> impl Iterator<Item = (PortId, &ServicePort)> {
+        let range = self.service(id).ports.clone();
+        range.map(|port| (PortId(port), self.port(PortId(port))))
+    }
+
+    pub fn service_named(&self, namespace: &str, name: &str) -> Option<ServiceId> {
+        let key = (namespace, name);
+        let found = self
+            .services
+            .binary_search_by(|s| (&*s.namespace, &*s.name).cmp(&key));
+        found.ok().map(|at| ServiceId(at as u32))
+    }
+
+    /// All Services with this name, whatever their namespace.
+    pub fn services_named(&self, name: &str) -> impl Iterator<Item = ServiceId> {
+        let all = self.services().filter(move |(_, s)| &*s.name == name);
+        all.map(|(id, _)| id)
+    }
+
+    /// Service ports that packets to this address, protocol and port belong to, node ports aside. Several where Services
+    /// share an external address. Services that are not kube-proxy's and ingress addresses of mode `Proxy` match, too.
+    pub fn frontends(&self, address: IpAddr, protocol: u8, port: u16) -> &[Frontend] {
+        let found = self.frontends.get(&(address, protocol, port));
+        found.map_or(&[], Vec::as_slice)
+    }
+
+    /// Service ports with this node port, those of Services that are not kube-proxy's among them.
+    pub fn node_ports(&self, protocol: u8, port: u16) -> &[PortId] {
+        let found = self.node_ports.get(&(protocol, port));
+        found.map_or(&[], Vec::as_slice)
+    }
+
+    /// Every Service of any kind that has this address.
+    pub fn owners(&self, address: IpAddr) -> &[(ServiceId, AddressKind)] {
+        self.owners.get(&address).map_or(&[], Vec::as_slice)
+    }
+
+    /// Live pods that have this address to themselves. Two for a moment, when an address is used again.
+    pub fn pods_at(&self, address: IpAddr) -> impl Iterator<Item = &Pod> {
+        let first = self.pod_addresses.partition_point(|(a, _)| *a < address);
+        let from = self.pod_addresses.get(first..).unwrap_or_default();
+        let here = from.iter().take_while(move |(a, _)| *a == address);
+        here.filter_map(|(_, pod)| self.pods.get(*pod as usize))
+    }
+
+    /// The live host-network pod at this node address that declares the port, if exactly one does: they all share the
+    /// address, and naming any other would be a guess.
+    pub fn host_network_pod(&self, node_address: IpAddr, protocol: u8, port: u16) -> Option<&Pod> {
+        let key = (node_address, protocol, port);
+        let first = self
+            .host_ports
+            .partition_point(|p| (p.address, p.protocol, p.port) < key);
+        let mut here = self.host_ports.get(first..)?.iter();
+        let declares = |p: &&HostPort| (p.address, p.protocol, p.port) == key;
+        let only = here.next().filter(declares)?;
+        match here.next().filter(declares) {
+            None => self.pods.get(only.pod as usize),
+            Some(_) => None,
+        }
+    }
+
+    pub fn pod_named(&self, namespace: &str, name: &str) -> Option<&Pod> {
+        self.pods.get(self.pod_position(namespace, name)?)
+    }
+
+    fn pod_position(&self, namespace: &str, name: &str) -> Option<usize> {
+        let key = (namespace, name);
+        self.pods
+            .binary_search_by(|p| (&*p.namespace, &*p.name).cmp(&key))
+            .ok()
+    }
+
+    /// Every pod that `--pod [NS/]NAME` may mean, finished ones too, sorted by namespace. Looks through the whole list: for
+    /// a selector, not for every entry.
+    pub fn pod_candidates(&self, namespace: Option<&str>, name: &str) -> Vec<PodCandidate<'_>> {
+        let positions: Vec<usize> = match namespace {
+            Some(namespace) => self.pod_position(namespace, name).into_iter().collect(),
+            None => (0..self.pods.len())
+                .filter(|at| self.pods.get(*at).is_some_and(|p| &*p.name == name))
+                .collect(),
+        };
+        let candidate = |at| self.candidate(at);
+        positions.into_iter().filter_map(candidate).collect()
+    }
+
+    fn candidate(&self, at: usize) -> Option<PodCandidate<'_>> {
+        let id = at as u32;
+        let own = self.pod_addresses.iter().filter(|(_, pod)| *pod == id);
+        let host = self.host_addresses.iter().filter(|(pod, _)| *pod == id);
+        let mut ports: Vec<(u8, u16)> = self
+            .host_ports
+            .iter()
+            .filter(|p| p.pod == id)
+            .map(|p| (p.protocol, p.port))
+            .collect();
+        ports.sort_unstable();
+        ports.dedup();
+        Some(PodCandidate {
+            pod: self.pods.get(at)?,
+            addresses: own.map(|(a, _)| *a).chain(host.map(|(_, a)| *a)).collect(),
+            ports,
+        })
+    }
+
+    /// The Node with this internal or external address. One that two Nodes claim is the first one's by name, an internal
+    /// address before an external one.
+    pub fn node_at(&self, address: IpAddr) -> Option<&Node> {
+        self.nodes.get(*self.node_addresses.get(&address)? as usize)
+    }
+
+    pub fn node_named(&self, name: &str) -> Option<&Node> {
+        let found = self.nodes.binary_search_by(|n| (*n.name).cmp(name)).ok()?;
+        self.nodes.get(found)
+    }
+
+    /// Sorted by name.
+    pub fn nodes(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.iter()
+    }
+
+    /// Whether the address lies in the cluster's Service range; `None` when no range of its family is known.
+    pub fn in_service_range(&self, address: IpAddr) -> Option<bool> {
+        in_ranges(&self.service_ranges, address)
+    }
+
+    /// Whether the address lies in a range that pods get addresses from (`Node.spec.podCIDRs`); `None` when no Node tells
+    /// one of its family. Many network plug-ins do not use these ranges: "no" proves nothing.
+    pub fn in_pod_range(&self, address: IpAddr) -> Option<bool> {
+        in_ranges(&self.pod_ranges, address)
+    }
+
+    /// Namespaces of anything that was read, sorted.
+    pub fn namespaces(&self) -> impl Iterator<Item = &str> {
+        self.namespaces.iter().map(|name| &**name)
+    }
+}
+
+fn in_ranges(ranges: &[IpNet], address: IpAddr) -> Option<bool> {
+    let same_family = |range: &&IpNet| range.addr().is_ipv4() == address.is_ipv4();
+    let mut known = ranges.iter().filter(same_family).peekable();
+    known.peek()?;
+    Some(known.any(|range| range.contains(&address)))
 }

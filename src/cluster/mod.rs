@@ -1,3 +1,20 @@
 //! Services, endpoints, Pods and Nodes. Knows neither flows nor netlink.
+//!
+//! A [`source`] names where the objects come from; [`list`] reads them item by item into the slim shapes of [`object`];
+//! [`build`] joins them into the [`index`], which answers by address. [`rules`] is what a walk of the node's own rules found.
 
+pub mod build;
 pub mod index;
+mod join;
+pub mod list;
+pub mod object;
+pub mod rules;
+pub mod source;
+mod warnings;
+
+#[cfg(test)]
+mod index_tests;
+#[cfg(test)]
+mod source_tests;
+#[cfg(test)]
+pub(crate) mod testing;

@@ -1,0 +1,492 @@
+//! Each rule by which objects become an index.
+
+use std::net::IpAddr;
+
+use super::index::{AddressKind, Endpoint, Index, ServicePort};
+use super::testing::{bare_world, loaded, world};
+
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+
+fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+/// The one port that a frontend leads to.
+fn port<'i>(index: &'i Index, address: &str, protocol: u8, port: u16) -> &'i ServicePort {
+    match index.frontends(ip(address), protocol, port) {
+        [one] => index.port(one.port),
+        other => panic!("{address}:{port} has {} frontends", other.len()),
+    }
+}
+
+fn addresses(port: &ServicePort) -> Vec<String> {
+    let text = |e: &Endpoint| std::net::SocketAddr::new(e.address, e.port).to_string();
+    port.endpoints.iter().map(text).collect()
+}
+
+#[test]
+fn a_frontend_needs_address_protocol_and_port() {
+    let index = world(&[
+        "svc kube-system/kube-dns 10.96.0.10 fd00:96::a dns:53/UDP dns-tcp:53/TCP",
+        "slice kube-system/kube-dns dns:53/UDP dns-tcp:53/TCP 10.244.0.11@node2->coredns-a",
+        "slice kube-system/kube-dns dns:53/UDP fd00:10::11",
+    ]);
+    let udp = port(&index, "10.96.0.10", UDP, 53);
+    assert_eq!(addresses(udp), ["10.244.0.11:53", "[fd00:10::11]:53"]);
+    assert_eq!(
+        addresses(port(&index, "10.96.0.10", TCP, 53)),
+        ["10.244.0.11:53"]
+    );
+    assert_eq!(
+        port(&index, "fd00:96::a", UDP, 53).name.as_deref(),
+        Some("dns")
+    );
+    assert!(index.frontends(ip("10.96.0.10"), UDP, 54).is_empty());
+    assert!(index.frontends(ip("10.96.0.10"), 132, 53).is_empty());
+    assert!(index.frontends(ip("10.244.0.11"), UDP, 53).is_empty());
+    let service = index.service(udp.service);
+    assert_eq!(
+        (&*service.namespace, &*service.name),
+        ("kube-system", "kube-dns")
+    );
+    assert!(service.kube_proxy && !service.internal_local && !service.external_local);
+    let pod = udp.endpoints[0].pod.as_ref().unwrap();
+    assert_eq!((&*pod.0, &*pod.1), ("kube-system", "coredns-a"));
+    assert_eq!(udp.endpoints[0].node.as_deref(), Some("node2"));
+}
+
+#[test]
+fn every_address_kind_is_a_frontend_and_says_which() {
+    let index = world(&[
+        "svc net/ipfix 10.96.1.9 f:6343/UDP@32043 external=203.0.113.5 ingress=203.0.113.20 \
+         ingress=203.0.113.21(VIP) ingress=203.0.113.22(Proxy) ingress=203.0.113.5(Proxy) \
+         externalTrafficPolicy=Local internalTrafficPolicy=Local",
+    ]);
+    for (address, kind) in [
+        ("10.96.1.9", AddressKind::ClusterIp),
+        ("203.0.113.5", AddressKind::ExternalIp), // not the Proxy of the same address
+        ("203.0.113.20", AddressKind::Ingress),
+        ("203.0.113.21", AddressKind::Ingress),
+        ("203.0.113.22", AddressKind::ProxyIngress),
+    ] {
+        let found = index.frontends(ip(address), UDP, 6343);
+        assert_eq!(found.len(), 1, "{address}");
+        assert_eq!(found[0].kind, kind, "{address}");
+        assert_eq!(
+            index.owners(ip(address)),
+            [(index.port(found[0].port).service, kind)]
+        );
+        assert!(
+            index.frontends(ip(address), UDP, 32043).is_empty(),
+            "a node port"
+        );
+    }
+    let [node_port] = index.node_ports(UDP, 32043) else {
+        panic!("one node port");
+    };
+    let service = index.service(index.port(*node_port).service);
+    assert!(service.internal_local && service.external_local);
+    assert!(index.node_ports(TCP, 32043).is_empty());
+}
+
+#[test]
+fn two_services_on_one_external_address_are_both_found() {
+    let index = world(&[
+        "svc a/one 10.96.3.1 514/UDP external=203.0.113.5",
+        "svc b/two 10.96.3.2 514/UDP external=203.0.113.5",
+    ]);
+    assert_eq!(index.frontends(ip("203.0.113.5"), UDP, 514).len(), 2);
+    assert_eq!(index.owners(ip("203.0.113.5")).len(), 2);
+}
+
+#[test]
+fn cluster_ip_alone_counts_when_cluster_ips_is_absent() {
+    let index = world(&[
+        r#"{"kind":"Service","metadata":{"name":"a","namespace":"x"},
+            "spec":{"clusterIP":"10.96.4.1","ports":[{"port":80}]}}"#,
+        r#"{"kind":"Service","metadata":{"name":"b","namespace":"x"},
+            "spec":{"clusterIP":"10.96.4.2","clusterIPs":null,"ports":[{"port":80}]}}"#,
+    ]);
+    for address in ["10.96.4.1", "10.96.4.2"] {
+        let found = port(&index, address, TCP, 80); // protocol absent = TCP
+        assert_eq!(found.name, None);
+        assert!(index.service(found.service).kube_proxy);
+    }
+}
+
+#[test]
+fn services_that_are_not_kube_proxys_stay_as_marked_owners() {
+    let index = world(&[
+        "svc x/headless None 53/UDP external=203.0.113.1",
+        "svc x/name type=ExternalName 53/UDP external=203.0.113.2",
+        "svc x/proxied 10.96.5.1 53/UDP@30053 label=service.kubernetes.io/service-proxy-name=other",
+        "svc x/labelled 10.96.5.2 53/UDP label=service.kubernetes.io/headless",
+        "svc x/by-slice 10.96.5.3 53/UDP",
+        "slice x/by-slice 53/UDP 10.244.0.1 label=service.kubernetes.io/service-proxy-name=other",
+        "slice x/proxied 53/UDP 10.244.0.2 label=service.kubernetes.io/service-proxy-name=other",
+    ]);
+    for address in [
+        "203.0.113.1",
+        "203.0.113.2",
+        "10.96.5.1",
+        "10.96.5.2",
+        "10.96.5.3",
+    ] {
+        let [(id, _)] = index.owners(ip(address)) else {
+            panic!("{address} has no owner");
+        };
+        assert!(!index.service(*id).kube_proxy, "{address}");
+        assert_eq!(index.frontends(ip(address), UDP, 53).len(), 1, "{address}");
+    }
+    assert_eq!(index.node_ports(UDP, 30053).len(), 1);
+    // Their endpoints are kept: labels may name them.
+    assert_eq!(
+        addresses(port(&index, "10.96.5.1", UDP, 53)),
+        ["10.244.0.2:53"]
+    );
+    assert_eq!(
+        addresses(port(&index, "10.96.5.3", UDP, 53)),
+        ["10.244.0.1:53"]
+    );
+    let headless = index.service_named("x", "headless").unwrap();
+    assert!(index.owners(ip("0.0.0.0")).is_empty());
+    assert_eq!(index.service(headless).addresses.len(), 1);
+}
+
+#[test]
+fn a_slice_that_kube_proxy_does_not_read_gives_no_endpoint_to_a_service_that_it_serves() {
+    let loaded = loaded(&[
+        "svc x/a 10.96.5.3 53/UDP",
+        "slice x/a 53/UDP 10.244.0.1",
+        "slice x/a name=other 53/UDP 10.244.0.2 label=service.kubernetes.io/headless",
+    ]);
+    let port = port(&loaded.index, "10.96.5.3", UDP, 53);
+    assert_eq!(addresses(port), ["10.244.0.1:53"]);
+    assert!(loaded.index.service(port.service).kube_proxy);
+    assert!(loaded.warnings.iter().any(|w| w.contains("x/other")));
+}
+
+#[test]
+fn slices_join_by_label_namespace_port_name_and_protocol() {
+    let index = world(&[
+        "svc a/s 10.96.6.1 dns:53/UDP dns-tcp:53/TCP",
+        "svc b/s 10.96.6.2 dns:53/UDP",
+        "svc b/unnamed 10.96.6.3 53/UDP",
+        "slice a/s dns:5353/UDP 10.244.0.1",
+        "slice a/s dns-tcp:5354/TCP 10.244.0.2",
+        "slice a/s dns:5355/TCP 10.244.0.3", // the name of the one, the protocol of the other
+        "slice a/s other:5356/UDP 10.244.0.4",
+        "slice b/unnamed 5357/UDP 10.244.0.5",
+        "slice c/s dns:53/UDP 10.244.0.6", // of no Service
+        "slice b/s dns:-/UDP 10.244.0.7",  // a port without number
+        "slice b/s dns:53/ICMP 10.244.0.8",
+    ]);
+    for (address, protocol, endpoints) in [
+        ("10.96.6.1", UDP, &["10.244.0.1:5353"][..]),
+        ("10.96.6.1", TCP, &["10.244.0.2:5354"]),
+        ("10.96.6.2", UDP, &[]),
+        ("10.96.6.3", UDP, &["10.244.0.5:5357"]),
+    ] {
+        assert_eq!(
+            addresses(port(&index, address, protocol, 53)),
+            endpoints,
+            "{address}"
+        );
+    }
+}
+
+#[test]
+fn absent_and_null_conditions_have_their_defaults() {
+    let null = r#"{"apiVersion":"discovery.k8s.io/v1","kind":"EndpointSlice","addressType":"IPv4",
+        "metadata":{"namespace":"net","labels":{"kubernetes.io/service-name":"syslog"}},
+        "ports":[{"name":"s","port":514,"protocol":"UDP","appProtocol":null}],
+        "endpoints":[{"addresses":["192.0.2.204"],"conditions":{"ready":null,"serving":null}},
+                     {"addresses":["192.0.2.205"],"conditions":null,"targetRef":null,"nodeName":null},
+                     {"addresses":[]},{"addresses":null},{}]}"#;
+    let index = world(&[
+        "svc net/syslog 10.96.5.14 s:514/UDP",
+        "slice net/syslog s:514/UDP 192.0.2.201 192.0.2.206(!ready) 192.0.2.207(ready,!serving) \
+         192.0.2.208(!ready,serving,terminating) 192.0.2.209(!ready,!serving,terminating)",
+        null,
+    ]);
+    let endpoints = &port(&index, "10.96.5.14", UDP, 514).endpoints;
+    let words = |e: &Endpoint| {
+        (
+            e.address.to_string(),
+            e.ready,
+            e.serving,
+            e.terminating,
+            e.serves(),
+        )
+    };
+    let expected = [
+        ("192.0.2.201", true, true, false, true),
+        ("192.0.2.204", true, true, false, true),
+        ("192.0.2.205", true, true, false, true),
+        ("192.0.2.206", false, false, false, false),
+        ("192.0.2.207", true, false, false, true),
+        ("192.0.2.208", false, true, true, true),
+        ("192.0.2.209", false, false, true, false),
+    ];
+    let expected = expected.map(|(a, r, s, t, u)| (a.to_owned(), r, s, t, u));
+    assert_eq!(endpoints.iter().map(words).collect::<Vec<_>>(), expected);
+    assert!(endpoints.iter().all(|e| e.pod.is_none()));
+}
+
+#[test]
+fn further_addresses_of_an_endpoint_are_secondary_only() {
+    let index = world(&[
+        "svc net/syslog 10.96.5.14 s:514/UDP",
+        "slice net/syslog s:514/UDP 192.0.2.202+192.0.2.203+192.0.2.204",
+    ]);
+    let port = port(&index, "10.96.5.14", UDP, 514);
+    assert_eq!(addresses(port), ["192.0.2.202:514"]);
+    assert_eq!(
+        *port.endpoints[0].secondary,
+        [ip("192.0.2.203"), ip("192.0.2.204")]
+    );
+}
+
+#[test]
+fn an_endpoint_in_two_slices_stands_once_and_keeps_what_serves() {
+    for (one, two) in [
+        (
+            "10.244.0.1(!ready,!serving,terminating)",
+            "10.244.0.1(ready)->p",
+        ),
+        (
+            "10.244.0.1(ready)->p",
+            "10.244.0.1(!ready,!serving,terminating)@n",
+        ),
+    ] {
+        let index = world(&[
+            "svc x/a 10.96.5.3 53/UDP",
+            &format!("slice x/a name=one 53/UDP {one}"),
+            &format!("slice x/a name=two 53/UDP {two}"),
+            "slice x/a name=three 54/UDP 10.244.0.1(!ready)",
+        ]);
+        let port = port(&index, "10.96.5.3", UDP, 53);
+        assert_eq!(addresses(port), ["10.244.0.1:53", "10.244.0.1:54"]);
+        let merged = &port.endpoints[0];
+        assert!(merged.ready && merged.serving && !merged.terminating);
+        assert_eq!(merged.pod.as_ref().map(|(_, name)| &**name), Some("p"));
+        assert!(!port.endpoints[1].ready);
+    }
+}
+
+#[test]
+fn families_never_mix_and_other_slices_are_left_out() {
+    let loaded = loaded(&[
+        "svc x/a 10.96.5.3 fd00:96::3 53/UDP",
+        "slice x/a 53/UDP type=IPv4 fd00::1 10.244.0.1+fd00::2",
+        "slice x/a 53/UDP type=IPv6 10.244.0.9 ::ffff:10.244.0.8",
+        "slice x/a 53/UDP type=FQDN 10.244.0.7",
+        "slice x/a 53/UDP type=Other 10.244.0.6",
+        r#"{"kind":"EndpointSlice","metadata":{"name":"lost","namespace":"x"},"addressType":"IPv4",
+            "endpoints":[{"addresses":["10.244.0.5"]}],"ports":[{"port":53,"protocol":"UDP"}]}"#,
+        r#"{"kind":"EndpointSlice","metadata":{"name":"n","namespace":"x",
+            "labels":{"kubernetes.io/service-name":"a"}},"endpoints":null,"ports":null}"#,
+    ]);
+    let port = port(&loaded.index, "10.96.5.3", UDP, 53);
+    // A mapped address is an IPv6 one: the kernel tracks such packets as IPv6.
+    assert_eq!(addresses(port), ["10.244.0.1:53", "[::ffff:10.244.0.8]:53"]);
+    assert!(port.endpoints.iter().all(|e| e.secondary.is_empty()));
+    for part in [
+        "another family than their EndpointSlice (3): fd00::1 of EndpointSlice x/a-",
+        "without a Service's name (1): x/lost",
+        "unknown address type (1): x/a-",
+    ] {
+        assert!(
+            loaded.warnings.iter().any(|w| w.contains(part)),
+            "{part}: {:?}",
+            loaded.warnings
+        );
+    }
+    assert!(loaded.summary.complete);
+}
+
+#[test]
+fn leading_zeros_are_decimal_and_nonsense_is_left_out_with_a_warning() {
+    let loaded = loaded(&[
+        "svc x/a 10.096.005.003 53/UDP external=nonsense external=10.0.0.256 external=1.2.3 external=+1.2.3.4",
+        "slice x/a 53/UDP 10.244.0.011 10.244.0.x",
+        "pod x/p 10.244.0.012",
+        "cidr 10.096.0.0/12",
+    ]);
+    let index = &loaded.index;
+    assert_eq!(
+        addresses(port(index, "10.96.5.3", UDP, 53)),
+        ["10.244.0.11:53"]
+    );
+    assert_eq!(index.pods_at(ip("10.244.0.12")).count(), 1);
+    assert_eq!(index.in_service_range(ip("10.96.0.1")), Some(true));
+    let warned = |part: &str| loaded.warnings.iter().any(|w| w.contains(part));
+    assert!(warned("read as decimal (3)"), "{:?}", loaded.warnings);
+    assert!(warned(
+        "addresses that cannot be read (5): \"nonsense\" of Service x/a"
+    ));
+}
+
+#[test]
+fn pods_are_found_by_their_own_addresses_while_they_live() {
+    let index = world(&[
+        "pod shop/web-1 10.244.1.45 fd00:1::45 @node1",
+        "pod shop/web-2 10.244.1.46 @node1",
+        "pod shop/new 10.244.1.46 @node1",
+        "pod shop/done 10.244.1.45 phase=Succeeded",
+        "pod shop/crashed 10.244.1.45 phase=Failed",
+        "pod kube-system/proxy 192.168.7.1 @node1 hostNetwork",
+        r#"{"kind":"Pod","metadata":{"name":"old","namespace":"x"},"spec":{},"status":{"podIP":"10.244.1.47"}}"#,
+        r#"{"kind":"Pod","metadata":{"name":"unscheduled","namespace":"x"}}"#,
+    ]);
+    let at = |address| {
+        let pods = index.pods_at(ip(address));
+        pods.map(|p| p.name.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(at("10.244.1.45"), ["web-1"]);
+    assert_eq!(at("fd00:1::45"), ["web-1"]);
+    assert_eq!(at("10.244.1.46"), ["new", "web-2"]);
+    assert_eq!(at("10.244.1.47"), ["old"]);
+    assert!(at("192.168.7.1").is_empty() && at("10.244.1.48").is_empty());
+    let pod = index.pod_named("shop", "web-1").unwrap();
+    assert_eq!(pod.node.as_deref(), Some("node1"));
+    assert!(index.pod_named("x", "web-1").is_none());
+    assert!(!index.pod_named("shop", "done").unwrap().live);
+}
+
+#[test]
+fn a_host_network_pod_is_named_only_when_it_alone_declares_the_port() {
+    let index = world(&[
+        "pod kube-system/proxy 192.168.7.1 @node1 hostNetwork",
+        "pod obs/agent-a 192.168.7.1 @node1 hostNetwork port=8125/UDP hostPort=8125/UDP port=9000/TCP",
+        "pod obs/agent-b 192.168.7.2 @node2 hostNetwork port=8125/UDP",
+        "pod obs/other 192.168.7.1 @node1 hostNetwork port=9000/TCP hostPort=9001/TCP",
+        "pod obs/done 192.168.7.1 hostNetwork port=8125/UDP phase=Failed",
+        "pod obs/own 10.244.0.9 port=8126/UDP",
+        r#"{"kind":"Pod","metadata":{"name":"init","namespace":"obs"},"spec":{"hostNetwork":true,
+            "initContainers":[{"ports":[{"containerPort":7000}]},
+                              {"restartPolicy":"Always","ports":[{"containerPort":7001}]}]},
+            "status":{"hostIPs":[{"ip":"192.168.7.1"},{"ip":"fd00:7::1"}]}}"#,
+    ]);
+    for (address, protocol, port, name) in [
+        ("192.168.7.1", UDP, 8125, Some("agent-a")),
+        ("192.168.7.2", UDP, 8125, Some("agent-b")),
+        ("192.168.7.1", TCP, 8125, None),
+        ("192.168.7.1", TCP, 9000, None), // two of them
+        ("192.168.7.1", TCP, 9001, Some("other")),
+        ("10.244.0.9", UDP, 8126, None),
+        ("192.168.7.1", TCP, 7000, None), // ran and went
+        ("192.168.7.1", TCP, 7001, Some("init")),
+        ("fd00:7::1", TCP, 7001, Some("init")),
+        ("192.168.7.3", UDP, 8125, None),
+    ] {
+        let found = index.host_network_pod(ip(address), protocol, port);
+        assert_eq!(found.map(|p| &*p.name), name, "{address} {protocol} {port}");
+    }
+}
+
+#[test]
+fn pod_selectors_get_addresses_by_namespace() {
+    let index = world(&[
+        "pod a/web 10.244.1.1 fd00::1",
+        "pod b/web 10.244.1.2",
+        "pod c/web 10.244.1.3 phase=Succeeded",
+        "pod d/web 192.168.7.1 hostNetwork port=80/TCP hostPort=80/TCP",
+    ]);
+    let candidates = index.pod_candidates(None, "web");
+    let short = |c: &super::index::PodCandidate| (c.pod.namespace.to_string(), c.addresses.clone());
+    assert_eq!(
+        candidates.iter().map(short).collect::<Vec<_>>(),
+        [
+            ("a".into(), vec![ip("10.244.1.1"), ip("fd00::1")]),
+            ("b".into(), vec![ip("10.244.1.2")]),
+            ("c".into(), vec![]),
+            ("d".into(), vec![ip("192.168.7.1")]),
+        ]
+    );
+    assert!(candidates[0].ports.is_empty());
+    assert_eq!(candidates[3].ports, [(TCP, 80)]);
+    assert_eq!(index.pod_candidates(Some("b"), "web").len(), 1);
+    assert!(index.pod_candidates(Some("b"), "no").is_empty());
+    assert!(index.pod_candidates(None, "we").is_empty());
+}
+
+#[test]
+fn names_find_services_in_every_namespace() {
+    let index = world(&[
+        "svc a/web 10.96.1.1 80/TCP 81/TCP",
+        "svc b/web 10.96.1.2 80/TCP",
+        "pod c/p",
+    ]);
+    let found: Vec<_> = index.services_named("web").collect();
+    let namespaces = found.iter().map(|id| &*index.service(*id).namespace);
+    assert_eq!(namespaces.collect::<Vec<_>>(), ["a", "b"]);
+    assert_eq!(index.service_named("b", "web"), Some(found[1]));
+    assert_eq!(index.service_named("b", "we"), None);
+    assert_eq!(index.services().count(), 3);
+    let ports: Vec<u16> = index.ports_of(found[0]).map(|(_, p)| p.port).collect();
+    assert_eq!(ports, [80, 81]);
+    assert!(
+        index
+            .ports_of(found[0])
+            .all(|(id, p)| p.service == found[0] && index.port(id).port == p.port)
+    );
+    assert_eq!(
+        index.namespaces().collect::<Vec<_>>(),
+        ["a", "b", "c", "default"]
+    );
+}
+
+#[test]
+fn nodes_are_found_by_name_and_address() {
+    let index = world(&[
+        "node n1 192.168.7.1 fd00:7::1 external=203.0.113.9 external=192.168.7.1 hostname=host1",
+        "node n2 192.168.7.2 external=192.168.7.1 hostname=x label=kubernetes.io/hostname=host2",
+        "node n3",
+    ]);
+    let n1 = index.node_named("n1").unwrap();
+    assert_eq!(*n1.internal, [ip("192.168.7.1"), ip("fd00:7::1")]);
+    assert_eq!(*n1.external, [ip("203.0.113.9")]);
+    assert_eq!(n1.hostname.as_deref(), Some("host1"));
+    assert_eq!(
+        index.node_named("n2").unwrap().hostname.as_deref(),
+        Some("host2")
+    );
+    for (address, name) in [
+        ("192.168.7.1", Some("n1")), // an internal address before n2's external one
+        ("203.0.113.9", Some("n1")),
+        ("192.168.7.2", Some("n2")),
+        ("192.168.7.3", None),
+    ] {
+        assert_eq!(
+            index.node_at(ip(address)).map(|n| &*n.name),
+            name,
+            "{address}"
+        );
+    }
+    assert!(index.node_named("n4").is_none());
+    assert_eq!(index.nodes().count(), 3);
+}
+
+#[test]
+fn ranges_tell_only_of_their_family() {
+    let index = world(&[
+        "cidr 10.96.0.0/16 10.112.0.0/16",
+        "node n podCIDR=10.244.0.0/24 podCIDR=fd00:1::/64",
+    ]);
+    for (address, service, pod) in [
+        ("10.96.255.255", Some(true), Some(false)),
+        ("10.112.0.1", Some(true), Some(false)),
+        ("10.97.0.0", Some(false), Some(false)),
+        ("10.244.0.7", Some(false), Some(true)),
+        ("fd00:1::7", None, Some(true)),
+        ("fd00:2::7", None, Some(false)),
+    ] {
+        assert_eq!(index.in_service_range(ip(address)), service, "{address}");
+        assert_eq!(index.in_pod_range(ip(address)), pod, "{address}");
+    }
+    let none = bare_world(&["node n 192.168.7.1"]);
+    assert_eq!(none.in_pod_range(ip("10.244.0.7")), None);
+    assert_eq!(none.in_service_range(ip("10.96.0.7")), None);
+}

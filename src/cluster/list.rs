@@ -1,0 +1,282 @@
+//! Reads the lists that the API and kubectl print, one item at a time.
+//!
+//! The text of 50,000 Pods is some 300 MB. Only one item of it is ever held: its text is taken whole (so that a broken item
+//! can be named and left out while the reader goes on behind it), decoded into the slim shape, and forgotten.
+
+use std::fmt;
+use std::io::Read;
+
+use serde::Deserialize;
+use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+
+use super::build::Builder;
+use super::object::{Header, Item, Kind, Named, Str, text};
+
+/// Why a text is no list of objects. `byte` counts from the start of the text.
+#[derive(Debug, thiserror::Error)]
+pub enum ListError {
+    #[error("cannot be read: {0}")]
+    Read(std::io::Error),
+    #[error("is empty")]
+    Empty,
+    #[error("is cut short at line {line}, column {column} (byte {byte})")]
+    Cut {
+        line: usize,
+        column: usize,
+        byte: u64,
+    },
+    #[error(
+        "is not what kubectl prints with `-o json`: {message} at line {line}, column {column} (byte {byte})"
+    )]
+    Syntax {
+        message: String,
+        line: usize,
+        column: usize,
+        byte: u64,
+    },
+    #[error("holds {kind} where a list with items was expected (it ends at byte {byte})")]
+    NotAList { kind: String, byte: u64 },
+}
+
+/// Feeds every item of every list in `reader` to the builder. Lists may follow each other (`cat services.json pods.json`).
+///
+/// An error means that the text as a whole cannot be trusted; what the builder holds by then must not be used.
+pub fn read(reader: impl Read, builder: &mut Builder) -> Result<(), ListError> {
+    let mut counted = Counted { reader, bytes: 0 };
+    let result = read_documents(&mut counted, builder);
+    let byte = counted.bytes;
+    result.map_err(|problem| match problem {
+        Problem::Empty => ListError::Empty,
+        Problem::NotAList(kind) => ListError::NotAList { kind, byte },
+        Problem::Json(error) => placed(error, byte),
+    })
+}
+
+enum Problem {
+    Empty,
+    NotAList(String),
+    Json(serde_json::Error),
+}
+
+fn read_documents(reader: impl Read, builder: &mut Builder) -> Result<(), Problem> {
+    let mut json = serde_json::Deserializer::from_reader(reader);
+    let mut documents = 0usize;
+    loop {
+        match json.end() {
+            Ok(()) if documents == 0 => return Err(Problem::Empty),
+            Ok(()) => return Ok(()),
+            Err(error) if error.is_io() => return Err(Problem::Json(error)),
+            Err(_) => {} // more text follows: the next document
+        }
+        let document = Document { builder };
+        let list = document.deserialize(&mut json).map_err(Problem::Json)?;
+        if !list.has_items {
+            let kind = list.kind.unwrap_or_else(|| "an object of no kind".into());
+            return Err(Problem::NotAList(kind));
+        }
+        documents += 1;
+    }
+}
+
+fn placed(error: serde_json::Error, byte: u64) -> ListError {
+    let (line, column) = (error.line(), error.column());
+    match error.classify() {
+        serde_json::error::Category::Io => ListError::Read(error.into()),
+        serde_json::error::Category::Eof => ListError::Cut { line, column, byte },
+        _ => ListError::Syntax {
+            message: without_place(&error),
+            line,
+            column,
+            byte,
+        },
+    }
+}
+
+/// The message without serde_json's own " at line 1 column 2": inside an item it counts from the item's start, which helps
+/// nobody.
+fn without_place(error: &serde_json::Error) -> String {
+    let message = error.to_string();
+    match message.rsplit_once(" at line ") {
+        Some((message, _)) => message.to_owned(),
+        None => message,
+    }
+}
+
+/// Counts what the decoder has taken: it knows lines and columns, not bytes.
+struct Counted<R> {
+    reader: R,
+    bytes: u64,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let read = self.reader.read(buffer)?;
+        self.bytes += read as u64;
+        Ok(read)
+    }
+}
+
+/// What a list says of itself, known for certain only at its end: kubectl prints `kind` behind `items`.
+#[derive(Default)]
+struct ListHead {
+    kind: Option<String>,
+    api_version: Option<String>,
+    has_items: bool,
+    more_pages: bool,
+}
+
+impl ListHead {
+    /// `ServiceList` holds items of kind `Service`; a plain `List` says nothing.
+    fn item_kind(&self) -> Option<&str> {
+        let kind = self.kind.as_deref()?.strip_suffix("List")?;
+        (!kind.is_empty()).then_some(kind)
+    }
+}
+
+#[derive(Deserialize)]
+struct ListMetadata<'a> {
+    #[serde(borrow, rename = "continue")]
+    token: Option<Str<'a>>,
+}
+
+struct Document<'b> {
+    builder: &'b mut Builder,
+}
+
+impl<'de> DeserializeSeed<'de> for Document<'_> {
+    type Value = ListHead;
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<ListHead, D::Error> {
+        json.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Document<'_> {
+    type Value = ListHead;
+
+    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str("a list of Kubernetes objects")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ListHead, A::Error> {
+        let mut head = ListHead::default();
+        let mut kindless = Vec::new();
+        while let Some(key) = map.next_key::<String>()? {
+            match key.as_str() {
+                "kind" => head.kind = map.next_value()?,
+                "apiVersion" => head.api_version = map.next_value()?,
+                "metadata" => {
+                    let raw: Box<RawValue> = map.next_value()?;
+                    let metadata = serde_json::from_str::<ListMetadata>(raw.get());
+                    head.more_pages = metadata.is_ok_and(|m| text(&m.token).is_some());
+                }
+                "items" => {
+                    head.has_items = true;
+                    map.next_value_seed(Items {
+                        builder: self.builder,
+                        head: &head,
+                        kindless: &mut kindless,
+                    })?;
+                }
+                _ => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+        }
+        for item in &kindless {
+            feed(item, &head, self.builder, None);
+        }
+        if head.more_pages {
+            let kind = head.item_kind();
+            self.builder
+                .more_pages(kind.and_then(|kind| Kind::of(kind, head.api_version.as_deref())));
+        }
+        Ok(head)
+    }
+}
+
+struct Items<'b> {
+    builder: &'b mut Builder,
+    head: &'b ListHead,
+    /// Items without a kind in a list whose kind is not known yet, written anew in their slim shape.
+    kindless: &'b mut Vec<Box<str>>,
+}
+
+impl<'de> DeserializeSeed<'de> for Items<'_> {
+    type Value = ();
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
+        json.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Items<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str("items in brackets")
+    }
+
+    /// Go prints an empty list as null.
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        // Only while the list may still say its kind is there a reason to keep anything.
+        let mut kindless = self.head.kind.is_none().then_some(self.kindless);
+        while let Some(raw) = items.next_element::<Box<RawValue>>()? {
+            feed(raw.get(), self.head, self.builder, kindless.as_deref_mut());
+        }
+        Ok(())
+    }
+}
+
+/// Hands one item to the builder, or says why not. An item that does not say its kind goes to `kindless`, if given.
+fn feed(raw: &str, head: &ListHead, builder: &mut Builder, kindless: Option<&mut Vec<Box<str>>>) {
+    let list = (head.item_kind(), head.api_version.as_deref());
+    let error = match serde_json::from_str::<Item>(raw) {
+        Ok(item) => match kind_of(text(&item.kind), text(&item.api_version), list) {
+            Said::Known(kind) => return builder.add(kind, &item),
+            Said::Other => return builder.skip(),
+            Said::Nothing => match (kindless, serde_json::to_string(&item)) {
+                (Some(kindless), Ok(slim)) => return kindless.push(slim.into_boxed_str()),
+                _ => "it has no kind".to_owned(),
+            },
+        },
+        Err(error) => without_place(&error),
+    };
+    let header = serde_json::from_str::<Header>(raw).ok();
+    let kind = header.as_ref().map_or(Said::Nothing, |header| {
+        kind_of(text(&header.kind), text(&header.api_version), list)
+    });
+    let metadata = header.as_ref().and_then(|header| header.metadata);
+    let named = metadata.and_then(|raw| serde_json::from_str::<Named>(raw.get()).ok());
+    let name = named.as_ref().and_then(|named| text(&named.name));
+    let namespace = named.as_ref().and_then(|named| text(&named.namespace));
+    match kind {
+        Said::Known(kind) => builder.broken(Some(kind), namespace, name, &error),
+        Said::Other => builder.skip(),
+        Said::Nothing => builder.broken(None, namespace, name, &error),
+    }
+}
+
+enum Said {
+    Known(Kind),
+    /// A kind that is not read here.
+    Other,
+    Nothing,
+}
+
+/// The kind that an item says, else the one of its list.
+fn kind_of(
+    kind: Option<&str>,
+    api_version: Option<&str>,
+    list: (Option<&str>, Option<&str>),
+) -> Said {
+    let (kind, api_version) = match (kind, list) {
+        (Some(kind), _) => (kind, api_version),
+        (None, (Some(kind), of_list)) => (kind, api_version.or(of_list)),
+        (None, (None, _)) => return Said::Nothing,
+    };
+    Kind::of(kind, api_version).map_or(Said::Other, Said::Known)
+}

@@ -1,0 +1,216 @@
+//! Where the cluster is read from, and how whole it is.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use ipnet::IpNet;
+use serde::Serialize;
+
+use super::build::{Builder, Built, Counts, NotAServiceRange};
+use super::index::{Completeness, Index};
+use super::list::{self, ListError};
+use super::object::Kind;
+
+/// What `--cluster` names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClusterSource {
+    /// The API, else the node's rules, else nothing.
+    Auto,
+    None,
+    Api,
+    /// The node's own rules, or a saved rule set.
+    Rules(Option<PathBuf>),
+    ApiAndRules,
+    /// What kubectl printed.
+    File(PathBuf),
+    Stdin,
+}
+
+/// Why there is no cluster to compare with.
+#[derive(Debug, thiserror::Error)]
+pub enum ClusterError {
+    #[error("--cluster {0} is not available in this version")]
+    NotAvailable(String),
+    #[error("--cluster needs auto, none, api, rules, a file, or - for standard input")]
+    NoName,
+    #[error("cannot open {path}: {error}")]
+    Open {
+        path: PathBuf,
+        error: std::io::Error,
+    },
+    #[error("{what} {error}")]
+    List {
+        /// The file's path, or "standard input".
+        what: String,
+        error: ListError,
+    },
+    #[error(transparent)]
+    ServiceRange(#[from] NotAServiceRange),
+}
+
+impl ClusterSource {
+    /// Reads the flag's value. Everything that is no word is a file: `./auto` names one called `auto`.
+    pub fn parse(value: &OsStr) -> Result<Self, ClusterError> {
+        let Some(word) = value.to_str() else {
+            return Ok(ClusterSource::File(value.into()));
+        };
+        Ok(match word {
+            "" | "rules:" => return Err(ClusterError::NoName),
+            "auto" => ClusterSource::Auto,
+            "none" => ClusterSource::None,
+            "api" => ClusterSource::Api,
+            "rules" => ClusterSource::Rules(None),
+            "api,rules" => ClusterSource::ApiAndRules,
+            "-" => ClusterSource::Stdin,
+            _ => match word.strip_prefix("rules:") {
+                Some(file) => ClusterSource::Rules(Some(file.into())),
+                None => ClusterSource::File(value.into()),
+            },
+        })
+    }
+
+    /// Reads the whole source; `None` for `--cluster none`. `service_ranges` are those of `--service-cidr`.
+    pub fn load(&self, service_ranges: &[IpNet]) -> Result<Option<Loaded>, ClusterError> {
+        match self {
+            ClusterSource::None => Ok(None),
+            ClusterSource::File(path) => load_file(path, service_ranges).map(Some),
+            ClusterSource::Stdin => {
+                let source = Source {
+                    kind: SourceKind::Stdin,
+                    time: SystemTime::now(),
+                    path: None,
+                };
+                load(std::io::stdin().lock(), source, service_ranges).map(Some)
+            }
+            ClusterSource::Auto => not_available("auto"),
+            ClusterSource::Api => not_available("api"),
+            ClusterSource::ApiAndRules => not_available("api,rules"),
+            ClusterSource::Rules(None) => not_available("rules"),
+            ClusterSource::Rules(Some(_)) => not_available("rules:FILE"),
+        }
+    }
+}
+
+fn not_available(word: &str) -> Result<Option<Loaded>, ClusterError> {
+    Err(ClusterError::NotAvailable(word.to_owned()))
+}
+
+/// Of which sort a source is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SourceKind {
+    File,
+    /// Standard input, or a file that is a pipe (`--cluster <(kubectl ...)`): can be read once only.
+    Stdin,
+}
+
+impl SourceKind {
+    /// The word of `summary.cluster.source` in JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            SourceKind::File | SourceKind::Stdin => "file",
+        }
+    }
+}
+
+/// What was read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Source {
+    pub kind: SourceKind,
+    /// Nothing newer can be in it: the file's modification time before it was read, or when reading began.
+    pub time: SystemTime,
+    /// `None` for standard input.
+    pub path: Option<PathBuf>,
+}
+
+/// A cluster as one source tells it.
+#[derive(Debug)]
+pub struct Loaded {
+    pub index: Index,
+    /// One line each, to be shown on stderr.
+    pub warnings: Vec<String>,
+    pub source: Source,
+    pub summary: Summary,
+}
+
+/// What `summary.cluster` in JSON says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Summary {
+    pub source: &'static str,
+    /// Services and EndpointSlices are whole: verdicts are possible. What else may lack is in `missing`.
+    pub complete: bool,
+    /// Resources that are missing or not whole, as `kubectl get` calls them.
+    pub missing: Vec<&'static str>,
+    pub counts: Counts,
+}
+
+impl Summary {
+    fn new(source: &Source, completeness: &Completeness, counts: Counts) -> Self {
+        let whole = |kind: &Kind| match kind {
+            Kind::Service => completeness.services,
+            Kind::EndpointSlice => completeness.slices,
+            Kind::Pod => completeness.pods,
+            Kind::Node => completeness.nodes,
+            Kind::ServiceCidr => completeness.service_cidrs,
+        };
+        let missing = Kind::ALL.iter().filter(|kind| !whole(kind));
+        Summary {
+            source: source.kind.name(),
+            complete: completeness.services && completeness.slices,
+            missing: missing.map(|kind| kind.resource()).collect(),
+            counts,
+        }
+    }
+}
+
+fn load_file(path: &Path, service_ranges: &[IpNet]) -> Result<Loaded, ClusterError> {
+    let failed = |error| ClusterError::Open {
+        path: path.to_owned(),
+        error,
+    };
+    let began = SystemTime::now();
+    let file = File::open(path).map_err(failed)?;
+    let metadata = file.metadata().map_err(failed)?;
+    let (kind, time) = if metadata.is_file() {
+        // Of the open file, so that the time belongs to what is read.
+        (SourceKind::File, metadata.modified().map_err(failed)?)
+    } else {
+        (SourceKind::Stdin, began)
+    };
+    let source = Source {
+        kind,
+        time,
+        path: Some(path.to_owned()),
+    };
+    load(file, source, service_ranges)
+}
+
+/// Reads objects from `reader`, which is `source`. Memory holds one item's text and the index.
+pub fn load(
+    reader: impl Read,
+    source: Source,
+    service_ranges: &[IpNet],
+) -> Result<Loaded, ClusterError> {
+    let mut builder = Builder::new(service_ranges);
+    let reader = BufReader::with_capacity(64 * 1024, reader);
+    list::read(reader, &mut builder).map_err(|error| ClusterError::List {
+        what: match &source.path {
+            Some(path) => path.display().to_string(),
+            None => "standard input".to_owned(),
+        },
+        error,
+    })?;
+    let Built {
+        index,
+        counts,
+        warnings,
+    } = builder.finish()?;
+    Ok(Loaded {
+        summary: Summary::new(&source, index.completeness(), counts),
+        index,
+        warnings,
+        source,
+    })
+}

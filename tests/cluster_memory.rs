@@ -1,0 +1,152 @@
+//! The memory that a large cluster takes, seen from outside: the test starts itself again as a child that only loads a file,
+//! and reads the child's peak (VmHWM).
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::process::Command;
+
+use ctk::cluster::source::ClusterSource;
+
+const FILE: &str = "CTK_TEST_CLUSTER_FILE";
+const KIB: u64 = 1024;
+
+/// Not a test of its own: what the child does. Without the variable there is nothing to do.
+#[test]
+fn child_loads_the_file() {
+    let Some(path) = std::env::var_os(FILE) else {
+        return;
+    };
+    let source = ClusterSource::parse(&path).unwrap();
+    let loaded = source.load(&[]).unwrap().unwrap();
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let peak = status
+        .lines()
+        .find_map(|l| l.strip_prefix("VmHWM:"))
+        .unwrap();
+    let peak: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
+    let counts = loaded.summary.counts;
+    assert!(loaded.summary.complete, "{:?}", loaded.warnings);
+    println!(
+        "peak={} pods={} services={}",
+        peak * KIB,
+        counts.pods,
+        counts.services
+    );
+}
+
+/// Peak bytes of a process that loads `services` Services with as many slices, and `pods` Pods that back them.
+fn peak(services: usize, pods: usize) -> u64 {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    write_cluster(file.path(), services, pods).unwrap();
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "child_loads_the_file", "--nocapture"])
+        .env(FILE, file.path())
+        .output()
+        .unwrap();
+    let output = String::from_utf8_lossy(&child.stdout);
+    let expected = format!(" pods={pods} services={}", services + 1);
+    let line = output.lines().find(|line| line.contains(&expected));
+    let line = line.unwrap_or_else(|| panic!("{output}{}", String::from_utf8_lossy(&child.stderr)));
+    let (_, after) = line.split_once("peak=").unwrap();
+    after.split(' ').next().unwrap().parse().unwrap()
+}
+
+fn write_cluster(path: &Path, services: usize, pods: usize) -> std::io::Result<()> {
+    let mut out = BufWriter::new(File::create(path)?);
+    let ip = |n: usize| format!("10.{}.{}.{}", 128 + (n >> 16), (n >> 8) & 255, n & 255);
+    write!(out, r#"{{"apiVersion":"v1","items":["#)?;
+    write!(
+        out,
+        r#"{{"kind":"Service","metadata":{{"name":"kubernetes","namespace":"default"}},
+            "spec":{{"clusterIP":"10.96.0.1","ports":[{{"name":"https","port":443}}]}}}},
+           {{"kind":"EndpointSlice","metadata":{{"name":"kubernetes","namespace":"default",
+            "labels":{{"kubernetes.io/service-name":"kubernetes"}}}},"addressType":"IPv4",
+            "ports":[{{"name":"https","port":6443}}],"endpoints":[{{"addresses":["192.168.7.254"]}}]}}"#
+    )?;
+    for n in 0..services {
+        write!(
+            out,
+            r#",{{"apiVersion":"v1","kind":"Service","metadata":{{"name":"service-{n}","namespace":"team-{}"}},
+                "spec":{{"clusterIP":"10.96.{}.{}","clusterIPs":["10.96.{}.{}"],
+                "ports":[{{"name":"http","port":80,"protocol":"TCP"}},{{"name":"dns","port":53,"protocol":"UDP"}}]}}}}"#,
+            n % 200,
+            1 + n / 250,
+            n % 250,
+            1 + n / 250,
+            n % 250
+        )?;
+        write!(
+            out,
+            r#",{{"apiVersion":"discovery.k8s.io/v1","kind":"EndpointSlice","addressType":"IPv4",
+                "metadata":{{"name":"service-{n}-x7k2p","namespace":"team-{}","labels":{{"kubernetes.io/service-name":"service-{n}"}}}},
+                "ports":[{{"name":"http","port":8080,"protocol":"TCP"}},{{"name":"dns","port":5353,"protocol":"UDP"}}],"endpoints":["#,
+            n % 200
+        )?;
+        for (position, pod) in (n..pods).step_by(services).enumerate() {
+            let comma = if position == 0 { "" } else { "," };
+            write!(
+                out,
+                r#"{comma}{{"addresses":["{}"],"conditions":{{"ready":true,"serving":true,"terminating":false}},
+                    "nodeName":"node-{}","targetRef":{{"kind":"Pod","namespace":"team-{}","name":"{}"}}}}"#,
+                ip(pod),
+                pod % 500,
+                n % 200,
+                pod_name(pod)
+            )?;
+        }
+        write!(out, "]}}")?;
+    }
+    let padding = "x".repeat(600); // annotations, volumes, env: what a real pod carries and nobody here needs
+    for n in 0..pods {
+        write!(
+            out,
+            r#",{{"apiVersion":"v1","kind":"Pod","metadata":{{"annotations":{{"padding":"{padding}"}},
+                "name":"{}","namespace":"team-{}"}},"spec":{{"nodeName":"node-{}",
+                "containers":[{{"name":"c","ports":[{{"containerPort":8080,"protocol":"TCP"}}]}}]}},
+                "status":{{"phase":"Running","podIP":"{}","podIPs":[{{"ip":"{}"}}],"hostIP":"192.168.7.1"}}}}"#,
+            pod_name(n),
+            (n % services.max(1)) % 200,
+            n % 500,
+            ip(n),
+            ip(n)
+        )?;
+    }
+    write!(
+        out,
+        r#"],"kind":"List","metadata":{{"resourceVersion":""}}}}"#
+    )?;
+    out.flush()
+}
+
+/// As long as the names that a Deployment gives.
+fn pod_name(n: usize) -> String {
+    format!("service-{}-6d5c8f9b7b-{n:05}", n % 1000)
+}
+
+#[test]
+fn fifty_thousand_pods_fit_into_100_mib() {
+    let peak = peak(1000, 50_000);
+    assert!(peak < 100 * KIB * KIB, "{} MiB", peak / KIB / KIB);
+}
+
+/// Prints what one more object costs at the peak, from the difference of two sizes. The figures stand in `cluster::index`.
+#[test]
+#[ignore = "a measurement: run it in release with --ignored --nocapture"]
+fn bytes_for_each_object() {
+    let each = |more: u64, less: u64, count: u64| more.saturating_sub(less) / count;
+    let none = peak(1, 0);
+    let pods = peak(1, 1); // one Service of which pods are endpoints
+    println!("empty {} MiB, {} MiB", none / KIB / KIB, pods / KIB / KIB);
+    let base = peak(1000, 0);
+    println!(
+        "a Service with two ports and a slice: {}",
+        each(peak(21_000, 0), base, 20_000)
+    );
+    let backed = each(peak(1000, 100_000), peak(1000, 50_000), 50_000);
+    println!("a pod that is an endpoint of two ports: {backed}");
+    println!(
+        "1000 Services and 50,000 pods: {} MiB",
+        peak(1000, 50_000) / KIB / KIB
+    );
+}
