@@ -115,7 +115,7 @@ pub(super) fn test(field: Field, picks: &Picks<Cidr>, flow: &Flow) -> Outcome {
 }
 
 /// The family that every passing entry has: that of the plain values, when it is one.
-pub(super) fn implied_family(picks: &Picks<Cidr>) -> Option<Family> {
+pub fn implied_family(picks: &Picks<Cidr>) -> Option<Family> {
     let (first, rest) = picks.plain().split_first()?;
     rest.iter()
         .all(|net| net.family() == first.family())

@@ -1,14 +1,41 @@
 //! "Did you mean": the known word nearest to an unknown one.
 
+/// Shorter words are part of too many names to say anything.
+const SHORTEST_PART: usize = 3;
+
+/// Edits that a slip may have.
+fn limit(word: &str) -> usize {
+    (word.chars().count() / 3).max(1)
+}
+
 /// The candidate with the fewest edits to `word`, when it is near enough to be a slip of the fingers.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let limit = (word.chars().count() / 3).max(1);
+    let limit = limit(word);
     candidates
         .into_iter()
         .map(|candidate| (edits(word, candidate), candidate))
         .filter(|(distance, _)| *distance <= limit)
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, candidate)| candidate)
+}
+
+/// Up to `most` candidates that `word` may stand for, nearest first: slips of the fingers, and names that it is a part of.
+pub fn near<'a>(
+    word: &str,
+    candidates: impl IntoIterator<Item = &'a str>,
+    most: usize,
+) -> Vec<&'a str> {
+    let limit = limit(word);
+    let mut close: Vec<(usize, &str)> = candidates
+        .into_iter()
+        .map(|candidate| (edits(word, candidate), candidate))
+        .filter(|(distance, candidate)| {
+            *distance <= limit || (word.len() >= SHORTEST_PART && candidate.contains(word))
+        })
+        .collect();
+    close.sort_unstable();
+    close.truncate(most);
+    close.into_iter().map(|(_, candidate)| candidate).collect()
 }
 
 /// `; did you mean X?`, or nothing.
@@ -60,5 +87,8 @@ mod tests {
         assert_eq!(nearest("asured", words), Some("assured"));
         assert_eq!(nearest("ofload", words), Some("offload"));
         assert_eq!(nearest("banana", words), None);
+        let pods = ["coredns-abc", "coredns-xyz", "web-1", "cordns"];
+        assert_eq!(near("coredns", pods, 2), ["cordns", "coredns-abc"]);
+        assert_eq!(near("co", pods, 9), [""; 0]);
     }
 }

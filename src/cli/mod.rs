@@ -1,0 +1,3 @@
+//! The command line: what was typed, and what is meant by it.
+
+pub mod select;

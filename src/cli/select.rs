@@ -1,0 +1,432 @@
+//! Selectors as typed, the same on `ls`, `watch`, `purge` and `top`.
+//!
+//! Values are parsed while the command line is, so that an impossible one is a usage error that names its flag.
+
+use clap::Args;
+
+use crate::filter::cidr::{Cidr, implied_family};
+use crate::filter::helper::HelperName;
+use crate::filter::id::EntryId;
+use crate::filter::label::Label;
+use crate::filter::mark::Mark;
+use crate::filter::nat::Nat;
+use crate::filter::number::{Count, Span};
+use crate::filter::port::PortRange;
+use crate::filter::protocol::{
+    ICMP, ICMPV6, OptionalPorts, Protocol, Protocols, SCTP, TCP, UDP,
+};
+use crate::filter::state::StateWord;
+use crate::filter::status::StatusWord;
+use crate::filter::text::Pattern;
+use crate::filter::zone::ZoneId;
+use crate::filter::{Check, Field, Filter, List, Picks};
+use crate::flow::Family;
+use crate::select::Selectors;
+use crate::select::name::{Namespace, PartyName, PodName, ReasonWord, ServiceRef, VerdictWord};
+
+const ENTRIES: &str = "Selecting entries";
+const CLUSTER: &str = "Cluster names";
+const VERDICTS: &str = "Verdicts";
+
+/// Selectors that are each possible, but not together.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct UsageError {
+    pub message: String,
+    pub hint: Option<String>,
+}
+
+/// Which entries.
+///
+/// Different flags mean "and". Repeating a flag, or a comma list, means "or". A leading `!` excludes.
+#[derive(Args, Clone, Debug, Default)]
+pub struct SelectArgs {
+    /// TCP, to these destination ports if given (with --udp or another: either)
+    #[arg(long, value_name = "PORTS", num_args = 0..=1, default_missing_value = OptionalPorts::NOT_GIVEN, help_heading = ENTRIES)]
+    pub tcp: Vec<OptionalPorts>,
+    /// UDP, to these destination ports if given: --udp 53
+    #[arg(long, value_name = "PORTS", num_args = 0..=1, default_missing_value = OptionalPorts::NOT_GIVEN, help_heading = ENTRIES)]
+    pub udp: Vec<OptionalPorts>,
+    /// SCTP, to these destination ports if given
+    #[arg(long, value_name = "PORTS", num_args = 0..=1, default_missing_value = OptionalPorts::NOT_GIVEN, help_heading = ENTRIES)]
+    pub sctp: Vec<OptionalPorts>,
+    /// ICMP and ICMPv6
+    #[arg(long, help_heading = ENTRIES)]
+    pub icmp: bool,
+    /// Protocols by name or number
+    #[arg(short, long, value_name = "NAME|N", help_heading = ENTRIES)]
+    pub proto: Vec<List<Protocol>>,
+    /// IPv4 only
+    #[arg(short = '4', conflicts_with = "ipv6", help_heading = ENTRIES)]
+    pub ipv4: bool,
+    /// IPv6 only
+    #[arg(short = '6', help_heading = ENTRIES)]
+    pub ipv6: bool,
+    /// Original source: address or network
+    #[arg(long, value_name = "CIDR", help_heading = ENTRIES)]
+    pub src: Vec<List<Cidr>>,
+    /// Original destination, before translation
+    #[arg(long, value_name = "CIDR", help_heading = ENTRIES)]
+    pub dst: Vec<List<Cidr>>,
+    /// Original source port: 53, 8000-8100, domain
+    #[arg(long, value_name = "PORTS", help_heading = ENTRIES)]
+    pub sport: Vec<List<PortRange>>,
+    /// Original destination port
+    #[arg(long, value_name = "PORTS", help_heading = ENTRIES)]
+    pub dport: Vec<List<PortRange>>,
+    /// Reply source: where packets really go
+    #[arg(long, value_name = "CIDR", help_heading = ENTRIES)]
+    pub reply_src: Vec<List<Cidr>>,
+    /// Reply destination: the source as the other side sees it
+    #[arg(long, value_name = "CIDR", help_heading = ENTRIES)]
+    pub reply_dst: Vec<List<Cidr>>,
+    /// Reply source port
+    #[arg(long, value_name = "PORTS", help_heading = ENTRIES)]
+    pub reply_sport: Vec<List<PortRange>>,
+    /// Reply destination port
+    #[arg(long, value_name = "PORTS", help_heading = ENTRIES)]
+    pub reply_dport: Vec<List<PortRange>>,
+    /// Address or network in any of the four places
+    #[arg(long, value_name = "CIDR", help_heading = ENTRIES)]
+    pub ip: Vec<List<Cidr>>,
+    /// Port in any of the four places
+    #[arg(long, value_name = "PORTS", help_heading = ENTRIES)]
+    pub port: Vec<List<PortRange>>,
+    /// Status: assured, unreplied, seen-reply, offload, ...
+    #[arg(long, value_name = "LIST", help_heading = ENTRIES)]
+    pub status: Vec<List<StatusWord>>,
+    /// Short for --status assured
+    #[arg(long, help_heading = ENTRIES)]
+    pub assured: bool,
+    /// Short for --status unreplied
+    #[arg(long, help_heading = ENTRIES)]
+    pub unreplied: bool,
+    /// TCP, SCTP or DCCP state: established,time_wait
+    #[arg(long, value_name = "LIST", help_heading = ENTRIES)]
+    pub state: Vec<List<StateWord>>,
+    /// Source or destination translated
+    #[arg(long, help_heading = ENTRIES)]
+    pub nat: bool,
+    /// Source translated
+    #[arg(long, help_heading = ENTRIES)]
+    pub snat: bool,
+    /// Destination translated
+    #[arg(long, help_heading = ENTRIES)]
+    pub dnat: bool,
+    /// Clients translated back to themselves
+    #[arg(long, help_heading = ENTRIES)]
+    pub hairpin: bool,
+    /// Time left: '<30s' (from 10 to 30 s: --ttl '>=10s' --ttl '!>30s')
+    #[arg(long, value_name = "COMPARISON", help_heading = ENTRIES)]
+    pub ttl: Vec<List<Span>>,
+    /// Time since the entry was made (needs nf_conntrack_timestamp): '>1h'
+    #[arg(long, value_name = "COMPARISON", help_heading = ENTRIES)]
+    pub age: Vec<List<Span>>,
+    /// Packets both ways (needs nf_conntrack_acct): '>=1M'
+    #[arg(long, value_name = "COMPARISON", help_heading = ENTRIES)]
+    pub packets: Vec<List<Count>>,
+    /// Bytes both ways (needs nf_conntrack_acct): '>1Gi'
+    #[arg(long, value_name = "COMPARISON", help_heading = ENTRIES)]
+    pub bytes: Vec<List<Count>>,
+    /// Packet mark, decimal or 0x hexadecimal
+    #[arg(long, value_name = "V[/MASK]", help_heading = ENTRIES)]
+    pub mark: Vec<List<Mark>>,
+    /// Conntrack zone
+    #[arg(long, value_name = "N", help_heading = ENTRIES)]
+    pub zone: Vec<List<ZoneId>>,
+    /// Connection label: bit 7, its name in connlabel.conf, or the whole 0xVALUE[/0xMASK]
+    #[arg(long, value_name = "V", help_heading = ENTRIES)]
+    pub label: Vec<List<Label>>,
+    /// Helper that reads the flow: ftp, sip
+    #[arg(long, value_name = "NAME", help_heading = ENTRIES)]
+    pub helper: Vec<List<HelperName>>,
+    /// The kernel's id of the entry
+    #[arg(long, value_name = "N", help_heading = ENTRIES)]
+    pub id: Vec<List<EntryId>>,
+    /// Regular expression on the line of -o wide, columns joined by one blank
+    #[arg(long = "match", value_name = "REGEX", help_heading = ENTRIES)]
+    pub matching: Vec<Pattern>,
+
+    /// Service that the original destination is; PORT by name or number
+    #[arg(long, value_name = "[NS/]NAME[:PORT]", help_heading = CLUSTER)]
+    pub svc: Vec<List<ServiceRef>>,
+    /// Pod, as client or endpoint
+    #[arg(long, value_name = "[NS/]NAME", help_heading = CLUSTER)]
+    pub pod: Vec<List<PodName>>,
+    /// Client: pod, address or address:port
+    #[arg(long, value_name = "CLIENT", help_heading = CLUSTER)]
+    pub client: Vec<List<PartyName>>,
+    /// Endpoint that packets go to: pod, address or address:port
+    #[arg(long, value_name = "ENDPOINT", help_heading = CLUSTER)]
+    pub endpoint: Vec<List<PartyName>>,
+    /// Namespace of client, Service or endpoint
+    #[arg(short, long, value_name = "NS", help_heading = CLUSTER)]
+    pub namespace: Vec<List<Namespace>>,
+
+    /// Verdict: stale, suspect, detached, pending, draining, unknown, ok, unrelated
+    #[arg(long, value_name = "LIST", help_heading = VERDICTS)]
+    pub verdict: Vec<List<VerdictWord>>,
+    /// Reason of the verdict: endpoint-gone, no-dnat, ...
+    #[arg(long, value_name = "LIST", help_heading = VERDICTS)]
+    pub reason: Vec<List<ReasonWord>>,
+    /// Verdict stale, UDP unless another protocol is named
+    #[arg(long, help_heading = VERDICTS)]
+    pub stale: bool,
+    /// Timer keeps being refilled
+    #[arg(long, help_heading = VERDICTS)]
+    pub refreshing: bool,
+}
+
+impl SelectArgs {
+    /// The selectors on what the kernel says of an entry.
+    ///
+    /// # Errors
+    ///
+    /// Families that exclude each other (`-4 --dst fd00::1`): no entry could pass.
+    pub fn to_filter(&self) -> Result<Filter, UsageError> {
+        self.check_families()?;
+        let mut filter = Filter::default();
+        if let Some((flag, family)) = self.family() {
+            filter.push(flag, Check::Family(family));
+        }
+        self.add_protocols(&mut filter);
+        for (flag, field, lists) in self.addresses() {
+            filter.add(flag, lists, |picks| Check::Address(field, picks));
+        }
+        for (flag, field, lists) in self.ports() {
+            filter.add(flag, lists, |picks| Check::Port(field, picks));
+        }
+        self.add_status(&mut filter);
+        self.add_nat(&mut filter);
+        filter.add("--ttl", &self.ttl, Check::Ttl);
+        filter.add("--age", &self.age, Check::Age);
+        filter.add("--packets", &self.packets, Check::Packets);
+        filter.add("--bytes", &self.bytes, Check::Bytes);
+        filter.add("--mark", &self.mark, Check::Mark);
+        filter.add("--zone", &self.zone, Check::Zone);
+        filter.add("--label", &self.label, Check::Label);
+        filter.add("--helper", &self.helper, Check::Helper);
+        filter.add("--id", &self.id, Check::Id);
+        filter.match_text("--match", &self.matching);
+        Ok(filter)
+    }
+
+    /// The selectors that need names or verdicts, to be resolved against a cluster.
+    pub fn to_selectors(&self) -> Selectors {
+        Selectors {
+            services: Picks::from(self.svc.as_slice()),
+            pods: Picks::from(self.pod.as_slice()),
+            clients: Picks::from(self.client.as_slice()),
+            endpoints: Picks::from(self.endpoint.as_slice()),
+            namespaces: Picks::from(self.namespace.as_slice()),
+            verdicts: Picks::from(self.verdict.as_slice()),
+            reasons: Picks::from(self.reason.as_slice()),
+            stale: self.stale,
+            refreshing: self.refreshing,
+            names_a_protocol: self.names_a_protocol(),
+        }
+    }
+
+    /// No selector was given.
+    pub fn is_empty(&self) -> bool {
+        // All fields by name: a new selector that is forgotten here does not compile.
+        let SelectArgs {
+            tcp,
+            udp,
+            sctp,
+            icmp,
+            proto,
+            ipv4,
+            ipv6,
+            src,
+            dst,
+            sport,
+            dport,
+            reply_src,
+            reply_dst,
+            reply_sport,
+            reply_dport,
+            ip,
+            port,
+            status,
+            assured,
+            unreplied,
+            state,
+            nat,
+            snat,
+            dnat,
+            hairpin,
+            ttl,
+            age,
+            packets,
+            bytes,
+            mark,
+            zone,
+            label,
+            helper,
+            id,
+            matching,
+            svc,
+            pod,
+            client,
+            endpoint,
+            namespace,
+            verdict,
+            reason,
+            stale,
+            refreshing,
+        } = self;
+        let flags = [
+            icmp, ipv4, ipv6, assured, unreplied, nat, snat, dnat, hairpin, stale, refreshing,
+        ];
+        !flags.into_iter().any(|flag| *flag)
+            && [tcp, udp, sctp].into_iter().all(Vec::is_empty)
+            && [src, dst, reply_src, reply_dst, ip]
+                .into_iter()
+                .all(Vec::is_empty)
+            && [sport, dport, reply_sport, reply_dport, port]
+                .into_iter()
+                .all(Vec::is_empty)
+            && [ttl, age].into_iter().all(Vec::is_empty)
+            && [packets, bytes].into_iter().all(Vec::is_empty)
+            && [client, endpoint].into_iter().all(Vec::is_empty)
+            && (proto.is_empty() && status.is_empty() && state.is_empty() && mark.is_empty())
+            && (zone.is_empty() && label.is_empty() && helper.is_empty() && id.is_empty())
+            && (matching.is_empty() && svc.is_empty() && pod.is_empty() && namespace.is_empty())
+            && (verdict.is_empty() && reason.is_empty())
+    }
+
+    /// A protocol besides UDP is named that a Service can have, so that stale entries of it are not held back: `--tcp`,
+    /// `--sctp`, `-p tcp`, `-p 132`.
+    pub fn names_a_protocol(&self) -> bool {
+        !self.tcp.is_empty()
+            || !self.sctp.is_empty()
+            || self
+                .proto
+                .iter()
+                .flat_map(List::items)
+                .any(|item| !item.negated && [TCP, SCTP].contains(&item.value.0))
+    }
+
+    /// A selector needs cluster names or verdicts.
+    pub fn wants_cluster(&self) -> bool {
+        self.to_selectors().wants_cluster()
+    }
+
+    fn family(&self) -> Option<(&'static str, Family)> {
+        match (self.ipv4, self.ipv6) {
+            (true, _) => Some(("-4", Family::Ipv4)),
+            (_, true) => Some(("-6", Family::Ipv6)),
+            _ => None,
+        }
+    }
+
+    fn addresses(&self) -> [(&'static str, Field, &[List<Cidr>]); 5] {
+        [
+            ("--src", Field::Src, &self.src),
+            ("--dst", Field::Dst, &self.dst),
+            ("--reply-src", Field::ReplySrc, &self.reply_src),
+            ("--reply-dst", Field::ReplyDst, &self.reply_dst),
+            ("--ip", Field::Any, &self.ip),
+        ]
+    }
+
+    fn ports(&self) -> [(&'static str, Field, &[List<PortRange>]); 5] {
+        [
+            ("--sport", Field::Src, &self.sport),
+            ("--dport", Field::Dst, &self.dport),
+            ("--reply-sport", Field::ReplySrc, &self.reply_sport),
+            ("--reply-dport", Field::ReplyDst, &self.reply_dport),
+            ("--port", Field::Any, &self.port),
+        ]
+    }
+
+    /// An entry has one family throughout, so selectors of two families select nothing.
+    fn check_families(&self) -> Result<(), UsageError> {
+        let mut first = self.family();
+        for (flag, _, lists) in self.addresses() {
+            let Some(family) = implied_family(&Picks::from(lists)) else {
+                continue;
+            };
+            let (other, wanted) = *first.get_or_insert((flag, family));
+            if family != wanted {
+                return Err(UsageError {
+                    message: format!(
+                        "{flag} asks for {} and {other} for {}: no entry has both",
+                        family.name(),
+                        wanted.name()
+                    ),
+                    hint: Some(format!("drop {other} or {flag}")),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn add_protocols(&self, filter: &mut Filter) {
+        let mut protocols = Protocols::default();
+        let mut typed = Vec::new();
+        for (flag, number, occurrences) in [
+            ("--tcp", TCP, &self.tcp),
+            ("--udp", UDP, &self.udp),
+            ("--sctp", SCTP, &self.sctp),
+        ] {
+            for ports in occurrences {
+                protocols.add_ports(number, ports);
+                typed.push(match ports {
+                    OptionalPorts::Any => flag.to_owned(),
+                    OptionalPorts::Ports(list) => format!("{flag} {}", list.text()),
+                });
+            }
+        }
+        if self.icmp {
+            protocols.add(ICMP);
+            protocols.add(ICMPV6);
+            typed.push("--icmp".to_owned());
+        }
+        for list in &self.proto {
+            for item in list.items() {
+                if item.negated {
+                    protocols.exclude(item.value.0);
+                } else {
+                    protocols.add(item.value.0);
+                }
+            }
+            typed.push(format!("-p {}", list.text()));
+        }
+        if !protocols.is_empty() {
+            filter.push(typed.join(" "), Check::Protocols(protocols));
+        }
+    }
+
+    fn add_status(&self, filter: &mut Filter) {
+        filter.add("--status", &self.status, Check::Status);
+        for (flag, given, word) in [
+            ("--assured", self.assured, StatusWord::ASSURED),
+            ("--unreplied", self.unreplied, StatusWord::UNREPLIED),
+        ] {
+            if given {
+                let mut picks = Picks::default();
+                picks.push(false, word);
+                filter.push(flag, Check::Status(picks));
+            }
+        }
+        filter.add("--state", &self.state, Check::State);
+    }
+
+    fn add_nat(&self, filter: &mut Filter) {
+        for (flag, given, nat) in [
+            ("--nat", self.nat, Nat::Any),
+            ("--snat", self.snat, Nat::Source),
+            ("--dnat", self.dnat, Nat::Destination),
+            ("--hairpin", self.hairpin, Nat::Hairpin),
+        ] {
+            if given {
+                filter.push(flag, Check::Nat(nat));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,231 @@
+//! Selectors by the names behind an entry and by its verdict.
+//!
+//! Typed names become a [`Selection`] once, against the cluster that was read: a name that nobody has, or that two
+//! namespaces have, is an error and never an empty answer. What an entry lacks (no Service matched, no verdict sought)
+//! satisfies no test, plain or negated, as in [`crate::filter`].
+
+pub mod name;
+mod resolve;
+
+use crate::cluster::index::Index;
+use crate::entry::{Entry, Party, PartyKind};
+use crate::filter::Picks;
+use crate::filter::cidr::Cidr;
+use crate::filter::protocol::UDP;
+use crate::flow::Place;
+use crate::verdict::{Reason, Refreshing, Verdict};
+
+use name::{Namespace, PartyName, PodName, ReasonWord, ServiceRef, VerdictWord};
+
+/// Why a name cannot be resolved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SelectErrorKind {
+    /// Nobody has the name; with an incomplete source somebody may have it all the same.
+    Unknown,
+    /// Several have it.
+    Ambiguous,
+}
+
+/// A name that cannot be resolved.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct SelectError {
+    pub kind: SelectErrorKind,
+    /// Begins with the flag.
+    pub message: String,
+    /// Names that may have been meant.
+    pub hint: Option<String>,
+}
+
+/// Selectors as typed.
+#[derive(Clone, Debug, Default)]
+pub struct Selectors {
+    pub services: Picks<ServiceRef>,
+    pub pods: Picks<PodName>,
+    pub clients: Picks<PartyName>,
+    pub endpoints: Picks<PartyName>,
+    pub namespaces: Picks<Namespace>,
+    pub verdicts: Picks<VerdictWord>,
+    pub reasons: Picks<ReasonWord>,
+    pub stale: bool,
+    pub refreshing: bool,
+    /// Stale entries of other protocols than UDP are wanted, too.
+    pub names_a_protocol: bool,
+}
+
+impl Selectors {
+    /// A cluster must be read to answer. An address as client or endpoint, and `--refreshing`, need none.
+    pub fn wants_cluster(&self) -> bool {
+        let pod = |party: &PartyName| matches!(party, PartyName::Pod(_));
+        let parties = [&self.clients, &self.endpoints];
+        self.stale
+            || !self.services.is_empty()
+            || !self.pods.is_empty()
+            || !self.namespaces.is_empty()
+            || !self.verdicts.is_empty()
+            || !self.reasons.is_empty()
+            || parties
+                .iter()
+                .any(|picks| picks.plain().iter().chain(picks.negated()).any(pod))
+    }
+}
+
+/// A Service that exists; `ports` limits its ports, by name (`None` is the unnamed one).
+#[derive(Clone, Debug)]
+struct ServicePick {
+    namespace: Box<str>,
+    name: Box<str>,
+    ports: Option<Vec<Option<Box<str>>>>,
+}
+
+/// A pod that exists.
+#[derive(Clone, Debug)]
+struct PodPick {
+    namespace: Box<str>,
+    name: Box<str>,
+}
+
+#[derive(Clone, Debug)]
+enum PartyPick {
+    Pod(PodPick),
+    Net(Cidr),
+    Place(Place),
+}
+
+/// Selectors resolved against a cluster. The default one passes every entry.
+#[derive(Clone, Debug, Default)]
+pub struct Selection {
+    services: Picks<ServicePick>,
+    pods: Picks<PodPick>,
+    clients: Picks<PartyPick>,
+    endpoints: Picks<PartyPick>,
+    namespaces: Picks<Box<str>>,
+    verdicts: Picks<Verdict>,
+    reasons: Picks<Reason>,
+    stale: bool,
+    refreshing: bool,
+    names_a_protocol: bool,
+}
+
+impl Selection {
+    /// # Errors
+    ///
+    /// A Service, port, pod or namespace that the index does not have, or a name without namespace that two have.
+    pub fn resolve(selectors: &Selectors, index: &Index) -> Result<Self, SelectError> {
+        resolve::resolve(selectors, index)
+    }
+
+    /// The entry is selected.
+    pub fn test(&self, entry: &Entry<'_>) -> bool {
+        (!self.stale || (is_stale(entry) && !self.holds_back(entry))) && self.others(entry)
+    }
+
+    /// `--stale` leaves this entry out only because its protocol was not named: worth a count.
+    pub fn stale_held_back(&self, entry: &Entry<'_>) -> bool {
+        self.stale && is_stale(entry) && self.holds_back(entry) && self.others(entry)
+    }
+
+    fn holds_back(&self, entry: &Entry<'_>) -> bool {
+        !self.names_a_protocol && entry.flow.protocol() != UDP
+    }
+
+    /// Everything but `--stale`.
+    fn others(&self, entry: &Entry<'_>) -> bool {
+        let Entry { flow, names, .. } = entry;
+        let endpoint = names.endpoint.as_ref().map(|endpoint| &endpoint.party);
+        let client = names.client.as_ref();
+        (!self.refreshing || entry.refreshing == Refreshing::Yes)
+            && pass(&self.services, |pick| pick.is_matched(entry))
+            && pass(&self.pods, |pick| pick.is_either(client, endpoint))
+            && pass(&self.clients, |pick| {
+                pick.stands(client, flow.original.source())
+            })
+            && pass(&self.endpoints, |pick| {
+                pick.stands(endpoint, flow.reply.source())
+            })
+            && pass(&self.namespaces, |namespace| {
+                has_namespace(entry, namespace)
+            })
+            && self.judged(entry.judgement.as_ref().map(|j| (j.verdict, j.reason)))
+    }
+
+    fn judged(&self, judgement: Option<(Verdict, Reason)>) -> bool {
+        pass(&self.verdicts, |wanted| {
+            judgement.map(|(verdict, _)| verdict == *wanted)
+        }) && pass(&self.reasons, |wanted| {
+            judgement.map(|(_, reason)| reason == *wanted)
+        })
+    }
+}
+
+fn is_stale(entry: &Entry<'_>) -> bool {
+    matches!(&entry.judgement, Some(judgement) if judgement.verdict == Verdict::Stale)
+}
+
+/// As [`Picks::pass`], for values that an entry may lack: `None` equals no plain value and is no other value either.
+fn pass<T>(picks: &Picks<T>, equals: impl Fn(&T) -> Option<bool>) -> bool {
+    (picks.plain().is_empty() || picks.plain().iter().any(|pick| equals(pick) == Some(true)))
+        && picks.negated().iter().all(|pick| equals(pick) == Some(false))
+}
+
+impl ServicePick {
+    /// By the frontend that the original destination matched, and nothing else.
+    fn is_matched(&self, entry: &Entry<'_>) -> Option<bool> {
+        let service = entry.names.service.as_ref()?;
+        let (namespace, name) = (service.namespace?, service.name?);
+        let port = || {
+            self.ports
+                .as_ref()
+                .is_none_or(|ports| ports.iter().any(|port| port.as_deref() == service.port))
+        };
+        Some(*self.namespace == *namespace && *self.name == *name && port())
+    }
+}
+
+impl PodPick {
+    /// `None` when nobody can tell who the party is.
+    fn is(&self, party: Option<&Party<'_>>) -> Option<bool> {
+        let party = party?;
+        match party.kind {
+            PartyKind::Pod | PartyKind::HostNetwork => Some(
+                party.namespace == Some(&self.namespace) && party.name == Some(&self.name),
+            ),
+            PartyKind::Node | PartyKind::External => Some(false),
+            PartyKind::Unknown => None,
+        }
+    }
+
+    fn is_either(&self, client: Option<&Party<'_>>, endpoint: Option<&Party<'_>>) -> Option<bool> {
+        match (self.is(client), self.is(endpoint)) {
+            (None, None) => None,
+            (a, b) => Some(a == Some(true) || b == Some(true)),
+        }
+    }
+}
+
+impl PartyPick {
+    /// `place` is where the party stands in the tuple.
+    fn stands(&self, party: Option<&Party<'_>>, place: Place) -> Option<bool> {
+        match self {
+            PartyPick::Pod(pod) => pod.is(party),
+            PartyPick::Net(net) => Some(net.contains(place.address)),
+            // The port of an entry without ports is lacking, and with it the whole value.
+            PartyPick::Place(wanted) => place.port.map(|_| place == *wanted),
+        }
+    }
+}
+
+fn has_namespace(entry: &Entry<'_>, namespace: &str) -> Option<bool> {
+    let names = &entry.names;
+    let all = [
+        names.client.and_then(|client| client.namespace),
+        names.service.and_then(|service| service.namespace),
+        names.endpoint.and_then(|endpoint| endpoint.party.namespace),
+    ];
+    let mut known = all.into_iter().flatten().peekable();
+    known.peek()?;
+    Some(known.any(|name| name == namespace))
+}
+
+#[cfg(test)]
+mod tests;

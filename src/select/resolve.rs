@@ -1,0 +1,209 @@
+//! From typed names to things that exist.
+
+use std::collections::BTreeSet;
+
+use super::name::{ObjectName, PartyName, PortRef, ServiceRef};
+use super::{
+    PartyPick, PodPick, SelectError, SelectErrorKind, Selection, Selectors, ServicePick,
+};
+use crate::cluster::index::{Index, ServiceId};
+use crate::filter::Picks;
+use crate::filter::suggest::near;
+use crate::flow::Place;
+
+/// Names offered in a hint.
+const OFFERED: usize = 5;
+
+/// Namespace and name of what a hint may offer.
+type Known<'c> = (&'c str, &'c str);
+
+pub(super) fn resolve(selectors: &Selectors, index: &Index) -> Result<Selection, SelectError> {
+    Ok(Selection {
+        services: each(&selectors.services, |typed| service(typed, index))?,
+        pods: each(&selectors.pods, |typed| pod("--pod", &typed.0, index))?,
+        clients: each(&selectors.clients, |typed| party("--client", typed, index))?,
+        endpoints: each(&selectors.endpoints, |typed| {
+            party("--endpoint", typed, index)
+        })?,
+        namespaces: each(&selectors.namespaces, |typed| namespace(&typed.0, index))?,
+        verdicts: each(&selectors.verdicts, |word| Ok(word.0))?,
+        reasons: each(&selectors.reasons, |word| Ok(word.0))?,
+        stale: selectors.stale,
+        refreshing: selectors.refreshing,
+        names_a_protocol: selectors.names_a_protocol,
+    })
+}
+
+fn each<T, U>(
+    typed: &Picks<T>,
+    resolve: impl Fn(&T) -> Result<U, SelectError>,
+) -> Result<Picks<U>, SelectError> {
+    let mut picks = Picks::default();
+    for (negated, values) in [(false, typed.plain()), (true, typed.negated())] {
+        for value in values {
+            picks.push(negated, resolve(value)?);
+        }
+    }
+    Ok(picks)
+}
+
+fn service(typed: &ServiceRef, index: &Index) -> Result<ServicePick, SelectError> {
+    let wanted = &typed.service;
+    let ids: Vec<ServiceId> = index
+        .services_named(&wanted.name)
+        .filter(|id| in_namespace(wanted, &index.service(*id).namespace))
+        .collect();
+    let id = match ids.as_slice() {
+        [id] => *id,
+        [] => {
+            let known = index.services().map(|(_, s)| (&*s.namespace, &*s.name));
+            return Err(unknown("--svc", "Service", wanted, known));
+        }
+        several => {
+            let owners = several.iter().map(|id| &*index.service(*id).namespace);
+            return Err(ambiguous("--svc", "Service", &wanted.name, owners));
+        }
+    };
+    let found = index.service(id);
+    Ok(ServicePick {
+        namespace: found.namespace.as_ref().into(),
+        name: found.name.as_ref().into(),
+        ports: match &typed.port {
+            Some(port) => Some(ports(id, port, index)?),
+            None => None,
+        },
+    })
+}
+
+/// Names of the Service's ports that `wanted` means. A number is a Service port, or a node port as tables show it; one
+/// number of two protocols is two ports.
+fn ports(
+    id: ServiceId,
+    wanted: &PortRef,
+    index: &Index,
+) -> Result<Vec<Option<Box<str>>>, SelectError> {
+    let mut found = Vec::new();
+    let mut all = Vec::new();
+    for (_, port) in index.ports_of(id) {
+        let is_meant = match wanted {
+            PortRef::Name(name) => port.name.as_deref() == Some(name),
+            PortRef::Number(number) => port.port == *number || port.node_port == Some(*number),
+        };
+        if is_meant {
+            found.push(port.name.as_deref().map(Box::from));
+        }
+        all.push(match &port.name {
+            Some(name) => format!("{name} ({})", port.port),
+            None => port.port.to_string(),
+        });
+    }
+    if found.is_empty() {
+        let service = index.service(id);
+        return Err(SelectError {
+            kind: SelectErrorKind::Unknown,
+            message: format!(
+                "--svc: Service {}/{} has no port {wanted}",
+                service.namespace, service.name
+            ),
+            hint: (!all.is_empty()).then(|| format!("its ports are {}", all.join(", "))),
+        });
+    }
+    Ok(found)
+}
+
+/// Every pod that has a name here: the pods themselves, and those that only a slice names, because pods were not read.
+fn pods(index: &Index) -> impl Iterator<Item = Known<'_>> {
+    let listed = index.pods().map(|pod| (&*pod.namespace, &*pod.name));
+    let targets = index
+        .services()
+        .flat_map(|(id, _)| index.ports_of(id))
+        .flat_map(|(_, port)| &port.endpoints)
+        .filter_map(|endpoint| endpoint.pod.as_ref())
+        .map(|(namespace, name)| (&**namespace, &**name));
+    listed.chain(targets)
+}
+
+fn pod(flag: &str, wanted: &ObjectName, index: &Index) -> Result<PodPick, SelectError> {
+    let found: BTreeSet<Known> = pods(index)
+        .filter(|(namespace, name)| *name == &*wanted.name && in_namespace(wanted, namespace))
+        .collect();
+    let mut owners = found.iter().map(|(namespace, _)| *namespace);
+    match (owners.next(), owners.next()) {
+        (Some(namespace), None) => Ok(PodPick {
+            namespace: namespace.into(),
+            name: wanted.name.clone(),
+        }),
+        (None, _) => Err(unknown(flag, "pod", wanted, pods(index))),
+        (Some(_), Some(_)) => {
+            let owners = found.iter().map(|(namespace, _)| *namespace);
+            Err(ambiguous(flag, "pod", &wanted.name, owners))
+        }
+    }
+}
+
+fn party(flag: &str, typed: &PartyName, index: &Index) -> Result<PartyPick, SelectError> {
+    Ok(match typed {
+        PartyName::Pod(name) => PartyPick::Pod(pod(flag, name, index)?),
+        PartyName::Net(net) => PartyPick::Net(*net),
+        PartyName::Socket(socket) => PartyPick::Place(Place {
+            address: socket.ip(),
+            port: Some(socket.port()),
+        }),
+    })
+}
+
+fn namespace(wanted: &str, index: &Index) -> Result<Box<str>, SelectError> {
+    if index.namespaces().any(|known| known == wanted) {
+        return Ok(wanted.into());
+    }
+    Err(SelectError {
+        kind: SelectErrorKind::Unknown,
+        message: format!("--namespace: there is no namespace {wanted}"),
+        hint: offer(near(wanted, index.namespaces(), OFFERED)),
+    })
+}
+
+fn in_namespace(wanted: &ObjectName, namespace: &str) -> bool {
+    wanted.namespace.as_deref().is_none_or(|n| n == namespace)
+}
+
+fn unknown<'c>(
+    flag: &str,
+    kind: &str,
+    wanted: &ObjectName,
+    known: impl Iterator<Item = Known<'c>>,
+) -> SelectError {
+    let known: BTreeSet<Known> = known.collect();
+    let names: BTreeSet<&str> = known.iter().map(|(_, name)| *name).collect();
+    // The name in its namespace: right name, wrong namespace is a likely slip, too.
+    let mut close = Vec::new();
+    for name in near(&wanted.name, names, OFFERED) {
+        let owners = known.iter().filter(|(_, n)| *n == name);
+        close.extend(owners.map(|(namespace, name)| format!("{namespace}/{name}")));
+    }
+    close.truncate(OFFERED);
+    SelectError {
+        kind: SelectErrorKind::Unknown,
+        message: format!("{flag}: there is no {kind} {wanted}"),
+        hint: offer(close),
+    }
+}
+
+fn offer<S: AsRef<str>>(close: Vec<S>) -> Option<String> {
+    let close: Vec<&str> = close.iter().map(AsRef::as_ref).collect();
+    (!close.is_empty()).then(|| format!("did you mean {}?", close.join(", ")))
+}
+
+fn ambiguous<'c>(
+    flag: &str,
+    kind: &str,
+    name: &str,
+    namespaces: impl Iterator<Item = &'c str>,
+) -> SelectError {
+    let all: Vec<String> = namespaces.map(|n| format!("{n}/{name}")).collect();
+    SelectError {
+        kind: SelectErrorKind::Ambiguous,
+        message: format!("{flag}: several namespaces have a {kind} {name}"),
+        hint: Some(format!("name one of {}", all.join(", "))),
+    }
+}
