@@ -4,4 +4,5 @@ pub mod cluster;
 pub mod entry;
 pub mod flow;
 pub mod netlink;
+pub mod output;
 pub mod verdict;

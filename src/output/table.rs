@@ -1,0 +1,230 @@
+//! `-o table` and `-o wide`.
+
+use std::sync::LazyLock;
+
+use super::cell;
+use super::color::{Palette, Style};
+use super::column::{Column, Columns};
+use super::layout::{Cells, ColumnLayout, Layout};
+use super::row::Row;
+use super::write;
+
+/// A column of a table, with how its cell is written.
+#[derive(Clone)]
+struct Shown {
+    layout: ColumnLayout,
+    write: Writer,
+    style: fn(&Row<'_>) -> Style,
+}
+
+#[derive(Clone, Copy)]
+enum Writer {
+    Cell(fn(&Row<'_>, &mut Vec<u8>)),
+    Column(&'static Column),
+}
+
+impl Writer {
+    fn write(self, row: &Row<'_>, out: &mut Vec<u8>) {
+        match self {
+            Writer::Cell(write) => write(row, out),
+            Writer::Column(column) => (column.value)(row).show(out),
+        }
+    }
+}
+
+fn column(heading: &str, write: fn(&Row<'_>, &mut Vec<u8>)) -> Shown {
+    Shown {
+        layout: ColumnLayout {
+            heading: heading.to_owned(),
+            optional: false,
+            flexible: false,
+        },
+        write: Writer::Cell(write),
+        style: |_| Style::Plain,
+    }
+}
+
+impl Shown {
+    fn optional(mut self) -> Self {
+        self.layout.optional = true;
+        self
+    }
+
+    fn flexible(mut self) -> Self {
+        self.layout.flexible = true;
+        self
+    }
+
+    fn styled(mut self, style: fn(&Row<'_>) -> Style) -> Self {
+        self.style = style;
+        self
+    }
+}
+
+/// The default table: what an operator asks first.
+fn usual() -> Vec<Shown> {
+    vec![
+        column("PROTO", cell::protocol),
+        column("ZONE", cell::zone).optional(),
+        column("STATE", cell::state),
+        column("CLIENT", cell::client).flexible(),
+        column("SERVICE", cell::service).flexible(),
+        column("ENDPOINT", cell::endpoint).flexible(),
+        column("TTL", cell::ttl),
+        column("VERDICT", cell::verdict).styled(cell::verdict_style),
+    ]
+}
+
+/// Everything the kernel says, then the names. `--match` looks at these.
+fn wide() -> Vec<Shown> {
+    vec![
+        column("PROTO", cell::protocol),
+        column("STATE", cell::state),
+        column("SOURCE", |row, out| {
+            write::place(out, row.flow.original.source())
+        }),
+        column("DESTINATION", |row, out| {
+            write::place(out, row.flow.original.destination())
+        }),
+        column("REPLY-SOURCE", |row, out| {
+            write::place(out, row.flow.reply.source())
+        }),
+        column("REPLY-DESTINATION", |row, out| {
+            write::place(out, row.flow.reply.destination())
+        }),
+        column("DETAIL", cell::detail).optional(),
+        column("TTL", cell::ttl),
+        column("AGE", cell::age).optional(),
+        column("PACKETS", |row, out| {
+            count(row.flow.counters_original.map(|c| c.packets), out)
+        })
+        .optional(),
+        column("BYTES", |row, out| {
+            count(row.flow.counters_original.map(|c| c.bytes), out)
+        })
+        .optional(),
+        column("REPLY-PACKETS", |row, out| {
+            count(row.flow.counters_reply.map(|c| c.packets), out)
+        })
+        .optional(),
+        column("REPLY-BYTES", |row, out| {
+            count(row.flow.counters_reply.map(|c| c.bytes), out)
+        })
+        .optional(),
+        column("MARK", |row, out| count(row.flow.mark.map(u64::from), out)),
+        column("ZONE", cell::zone).optional(),
+        column("LABELS", |row, out| {
+            if let Some(labels) = row.flow.labels() {
+                write::labels(out, labels);
+            }
+        })
+        .optional(),
+        column("HELPER", |row, out| {
+            super::safe::text(out, row.flow.helper().unwrap_or(""))
+        })
+        .optional(),
+        column("SECCTX", |row, out| {
+            super::safe::text(out, row.flow.secctx().unwrap_or(""))
+        })
+        .optional(),
+        column("ID", |row, out| count(row.flow.id.map(u64::from), out)),
+        column("CLIENT", cell::client).flexible(),
+        column("SERVICE", cell::service).flexible(),
+        column("ENDPOINT", cell::endpoint).flexible(),
+        column("VERDICT", cell::verdict).styled(cell::verdict_style),
+    ]
+}
+
+fn count(n: Option<u64>, out: &mut Vec<u8>) {
+    if let Some(n) = n {
+        write::number(out, n);
+    }
+}
+
+fn result() -> Shown {
+    column("RESULT", cell::result).styled(cell::result_style)
+}
+
+fn chosen(columns: Columns) -> Vec<Shown> {
+    let shown = |column: &'static Column| Shown {
+        layout: ColumnLayout {
+            heading: column.heading(),
+            optional: false,
+            flexible: matches!(column.key, "client" | "service" | "endpoint"),
+        },
+        write: Writer::Column(column),
+        style: if column.key == "verdict" {
+            cell::verdict_style
+        } else {
+            |_| Style::Plain
+        },
+    };
+    columns.0.into_iter().map(shown).collect()
+}
+
+/// A table of entries.
+pub(super) struct Table {
+    columns: Vec<Shown>,
+    layout: Layout,
+}
+
+/// Which columns a table has.
+pub(super) enum Kind {
+    Usual,
+    Wide,
+    Chosen(Columns),
+}
+
+impl Table {
+    pub fn new(
+        kind: Kind,
+        results: bool,
+        palette: Palette,
+        header: bool,
+        terminal: Option<usize>,
+    ) -> Self {
+        let results = results && !matches!(kind, Kind::Chosen(_));
+        let mut columns = match kind {
+            Kind::Usual => usual(),
+            Kind::Wide => wide(),
+            Kind::Chosen(columns) => chosen(columns),
+        };
+        if results {
+            columns.push(result());
+        }
+        let layouts = columns.iter().map(|column| column.layout.clone()).collect();
+        Table {
+            columns,
+            layout: Layout::new(layouts, palette, header, terminal),
+        }
+    }
+
+    pub fn row(&mut self, row: &Row<'_>, out: &mut Vec<u8>) {
+        let columns = &self.columns;
+        self.layout.row(out, |cells: &mut Cells| {
+            for column in columns {
+                cells.push((column.style)(row), |text| column.write.write(row, text));
+            }
+        });
+    }
+
+    /// Prints the rows that wait for widths; see [`Layout::release`].
+    pub fn release(&mut self, out: &mut Vec<u8>) {
+        self.layout.release(out);
+    }
+}
+
+/// The wide columns of one entry joined by one blank, `-` for what is absent: what `--match` looks at.
+pub(super) fn wide_line(row: &Row<'_>, out: &mut Vec<u8>) {
+    static COLUMNS: LazyLock<Vec<Shown>> = LazyLock::new(wide);
+    for (i, column) in COLUMNS.iter().enumerate() {
+        if i > 0 {
+            out.push(b' ');
+        }
+        let start = out.len();
+        column.write.write(row, out);
+        if out.len() == start {
+            out.push(b'-');
+        }
+    }
+}
