@@ -259,3 +259,71 @@ fn service<'a>(row: &Row<'a>, pick: for<'b> fn(&'b ServiceName<'b>) -> Value<'b>
 fn endpoint<'a>(row: &Row<'a>, pick: for<'b> fn(&'b EndpointName<'b>) -> Value<'b>) -> Value<'a> {
     row.names.endpoint.as_ref().map_or(Value::None, pick)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::Value as Json;
+
+    use super::super::fixture::{self, Sample};
+    use super::*;
+
+    /// Leaves and name objects of an item, dotted.
+    fn keys(prefix: &str, item: &Json, found: &mut BTreeSet<String>) {
+        for (key, value) in item.as_object().into_iter().flatten() {
+            let key = format!("{prefix}{key}");
+            if matches!(key.as_str(), "client" | "service" | "endpoint") || !value.is_object() {
+                found.insert(key.clone());
+            }
+            keys(&format!("{key}."), value, found);
+        }
+    }
+
+    fn item(sample: &Sample) -> Json {
+        let mut out = Vec::new();
+        super::super::json::item(&sample.row(), &mut out);
+        serde_json::from_slice(&out).unwrap()
+    }
+
+    #[test]
+    fn there_is_a_column_for_every_json_name_and_no_other() {
+        let [_, _, _, tcp] = fixture::table_of_the_contract();
+        let mut full = fixture::dns();
+        full.flow.original.protocol = 6;
+        full.flow.state = tcp.flow.state;
+        full.result = Some(super::super::ItemResult {
+            result: "deleted",
+            error: None,
+        });
+        let mut names = BTreeSet::new();
+        keys("", &item(&full), &mut names);
+        let columns: BTreeSet<_> = COLUMNS.iter().map(|column| column.key.to_owned()).collect();
+        assert_eq!(columns.len(), COLUMNS.len(), "a key is there twice");
+        assert_eq!(columns, names);
+    }
+
+    #[test]
+    fn a_column_shows_the_value_of_its_json_name() {
+        let samples = fixture::table_of_the_contract();
+        for sample in samples.iter().chain([&fixture::dns()]) {
+            let item = item(sample);
+            for column in COLUMNS {
+                let pointer = format!("/{}", column.key.replace('.', "/"));
+                let expected = match item.pointer(&pointer) {
+                    None | Some(Json::Null) => String::new(),
+                    Some(Json::String(text)) => text.clone(),
+                    Some(Json::Array(list)) => {
+                        let words: Vec<_> = list.iter().filter_map(Json::as_str).collect();
+                        words.join(",")
+                    }
+                    Some(Json::Object(_)) => continue,
+                    Some(other) => other.to_string(),
+                };
+                let mut out = Vec::new();
+                (column.value)(&sample.row()).write(&mut out);
+                assert_eq!(String::from_utf8(out).unwrap(), expected, "{}", column.key);
+            }
+        }
+    }
+}

@@ -246,3 +246,125 @@ fn append(line: &mut String, write: impl FnOnce(&mut Vec<u8>)) {
     *line = String::from_utf8(out)
         .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned());
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn printed(options: Options, samples: &[fixture::Sample], summary: &Summary) -> String {
+        let mut out = Vec::new();
+        let mut printer = Printer::new(options, Box::new(&mut out));
+        for sample in samples {
+            printer.row(&sample.row()).unwrap();
+        }
+        printer.finish(summary).unwrap();
+        drop(printer);
+        String::from_utf8(out).unwrap()
+    }
+
+    fn options(format: Format) -> Options {
+        Options {
+            format,
+            header: true,
+            ..Options::default()
+        }
+    }
+
+    #[test]
+    fn a_json_document_is_whole_with_any_number_of_items() {
+        let mut summary = Summary {
+            shown: 4,
+            scanned: 9,
+            consistent: true,
+            ..Summary::default()
+        };
+        summary.extra.insert("held_back".to_owned(), json!(2));
+        summary.cluster.extra.insert("pods".to_owned(), json!(3));
+        let samples = fixture::table_of_the_contract();
+        for count in [0, 1, 4] {
+            let text = printed(options(Format::Json), &samples[..count], &summary);
+            let read: Value = serde_json::from_str(&text).unwrap();
+            assert_eq!(read["schema"], "ctk/v1");
+            assert_eq!(read["items"].as_array().map(Vec::len), Some(count));
+            assert_eq!(
+                read["summary"],
+                json!({
+                    "shown": 4, "scanned": 9, "consistent": true, "unreadable": 0, "held_back": 2,
+                    "cluster": {"source": "none", "complete": false, "pods": 3},
+                })
+            );
+        }
+    }
+
+    #[test]
+    fn formats_print_one_line_an_entry_and_a_header_where_they_have_one() {
+        let samples = fixture::table_of_the_contract();
+        for (format, header) in [
+            (Format::Table, 1),
+            (Format::Wide, 1),
+            (Format::Jsonl, 0),
+            (Format::Conntrack, 0),
+            (Format::Csv, 1),
+        ] {
+            let summary = Summary::default();
+            let text = printed(options(format), &samples, &summary);
+            assert_eq!(text.lines().count(), 4 + header, "{format:?}");
+            let empty = printed(options(format), &[], &summary);
+            assert_eq!(empty.lines().count(), header, "{format:?}");
+            let bare = Options {
+                header: false,
+                ..options(format)
+            };
+            assert_eq!(
+                printed(bare, &samples, &summary).lines().count(),
+                4,
+                "{format:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn flushing_a_table_shows_its_rows_before_the_end() {
+        let shared = std::rc::Rc::new(std::cell::RefCell::new(Vec::new()));
+        struct Tee(std::rc::Rc<std::cell::RefCell<Vec<u8>>>);
+        impl Write for Tee {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                self.0.borrow_mut().extend_from_slice(bytes);
+                Ok(bytes.len())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let mut printer = Printer::new(options(Format::Table), Box::new(Tee(shared.clone())));
+        printer.row(&fixture::dns().row()).unwrap();
+        printer.flush().unwrap();
+        assert_eq!(
+            shared
+                .borrow()
+                .iter()
+                .filter(|byte| **byte == b'\n')
+                .count(),
+            2
+        );
+    }
+
+    #[test]
+    fn the_line_for_matching_is_appended_to_what_is_there() {
+        let sample = fixture::dns();
+        let entry = Entry::bare(sample.flow);
+        let mut line = "é ".to_owned();
+        wide_line(&entry, &mut line);
+        assert!(
+            line.starts_with("é udp assured 10.244.2.9:40123 10.96.0.10:53"),
+            "{line}"
+        );
+        let mut item = String::new();
+        json_item(&entry, &mut item);
+        let item: Value = serde_json::from_str(&item).unwrap();
+        assert_eq!(item["client"], Value::Null);
+        assert_eq!(item["original"]["packets"], 15);
+    }
+}

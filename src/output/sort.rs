@@ -140,3 +140,86 @@ impl<'c> Sorter<'c> {
             .map(|kept| kept.entry)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::fixture::ports;
+    use super::*;
+    use crate::flow::Flow;
+
+    fn entry(source: &str, port: u16, timeout: Option<u32>) -> Entry<'static> {
+        let mut flow = Flow::new(
+            ports(17, (source, port), ("fd00::2", 53)),
+            ports(17, ("fd00::2", 53), (source, port)),
+        );
+        flow.timeout = timeout;
+        Entry::bare(flow)
+    }
+
+    fn sorted(order: &str, limit: Option<usize>, entries: &[Entry<'static>]) -> Vec<u16> {
+        let mut sorter = Sorter::new(order.parse().unwrap(), limit);
+        for entry in entries {
+            sorter.push(entry);
+        }
+        assert_eq!(sorter.seen(), entries.len() as u64);
+        let ports = sorter
+            .into_sorted()
+            .map(|entry| entry.flow.original.sport());
+        ports.map(Option::unwrap).collect()
+    }
+
+    #[test]
+    fn keys_order_by_their_kind_and_absent_is_last_both_ways() {
+        let entries = [
+            entry("10.0.0.9", 1, Some(9)),
+            entry("10.0.0.10", 2, None),
+            entry("fd00::1", 3, Some(100)),
+            entry("9.0.0.1", 4, Some(20)),
+        ];
+        for (order, expected) in [
+            ("timeout", [1, 4, 3, 2]),
+            ("-timeout", [3, 4, 1, 2]),
+            ("original.src", [4, 1, 2, 3]),
+            ("-original.src", [3, 2, 1, 4]),
+            ("client", [4, 1, 2, 3]),
+            ("family,-original.sport", [4, 2, 1, 3]),
+            ("start", [1, 2, 3, 4]),
+        ] {
+            assert_eq!(sorted(order, None, &entries), expected, "{order}");
+        }
+    }
+
+    #[test]
+    fn a_limit_keeps_the_same_rows_as_cutting_the_whole_order() {
+        let entries: Vec<_> = (0..500u16)
+            .map(|n| {
+                entry(
+                    "10.0.0.1",
+                    n,
+                    (n % 7 != 0).then_some(u32::from(n) * 37 % 11),
+                )
+            })
+            .collect();
+        for order in ["timeout", "-timeout", "-timeout,-original.sport", "verdict"] {
+            let all = sorted(order, None, &entries);
+            for limit in [0, 1, 10, 499, 500, 900] {
+                let cut = &all[..limit.min(all.len())];
+                assert_eq!(sorted(order, Some(limit), &entries), cut, "{order} {limit}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_unknown_key_is_told_with_its_neighbours() {
+        let error = "-timout".parse::<SortOrder>().unwrap_err();
+        assert_eq!(error.nearest, ["timeout"]);
+        let error = "sport".parse::<SortOrder>().unwrap_err();
+        assert_eq!(error.nearest, ["original.sport", "reply.sport"]);
+        assert!(error.to_string().starts_with(
+            "no column `sport`; did you mean original.sport, reply.sport?; the columns are family, protocol,"
+        ));
+        assert!("".parse::<SortOrder>().is_err());
+        assert!("timeout,".parse::<SortOrder>().is_err());
+        assert!("--timeout".parse::<SortOrder>().is_err());
+    }
+}
