@@ -1,0 +1,230 @@
+//! Cells for people: names where something is known, addresses where nothing is.
+//!
+//! A cell that writes nothing is absent; whoever lays it out decides how that looks.
+
+use crate::entry::Party;
+use crate::flow::{L4, Place, ProtocolState, Status};
+use crate::verdict::{Reason, Refreshing, Verdict};
+
+use super::color::Style;
+use super::row::Row;
+use super::{safe, write};
+
+pub(super) fn protocol(row: &Row<'_>, out: &mut Vec<u8>) {
+    write::protocol(out, row.flow.protocol());
+}
+
+/// TCP, SCTP and DCCP: the tracker's state. Others: how far the exchange got. Offload is said in any case, since then
+/// nothing else of the entry moves.
+pub(super) fn state(row: &Row<'_>, out: &mut Vec<u8>) {
+    let status = row.flow.status;
+    let offload: &[u8] = if status.contains(Status::HW_OFFLOAD) {
+        b"hw-offload"
+    } else {
+        b"offload"
+    };
+    match (row.flow.state, status.is_offloaded()) {
+        (Some(state), false) => write::state(out, state),
+        (Some(state), true) => {
+            write::state(out, state);
+            out.push(b',');
+            out.extend_from_slice(offload);
+        }
+        (None, true) => out.extend_from_slice(offload),
+        (None, false) if status.is_unreplied() => out.extend_from_slice(b"unreplied"),
+        (None, false) if status.contains(Status::ASSURED) => out.extend_from_slice(b"assured"),
+        (None, false) => out.extend_from_slice(b"replied"),
+    }
+}
+
+/// Nothing in the default zone; `5/reply` for a zone that holds in one direction.
+pub(super) fn zone(row: &Row<'_>, out: &mut Vec<u8>) {
+    let zone = row.flow.zone;
+    if zone.id == 0 {
+        return;
+    }
+    write::number(out, zone.id);
+    if let Some(direction) = zone.direction {
+        out.push(b'/');
+        out.extend_from_slice(direction.name().as_bytes());
+    }
+}
+
+/// `shop/web-1:40123`, `node1:40123`, `198.51.100.7:50001`.
+pub(super) fn client(row: &Row<'_>, out: &mut Vec<u8>) {
+    party(row.names.client.as_ref(), row.flow.original.source(), out);
+}
+
+/// `kube-system/kube-dns:dns`, or the original destination where no Service matched.
+pub(super) fn service(row: &Row<'_>, out: &mut Vec<u8>) {
+    let place = row.flow.original.destination();
+    match &row.names.service {
+        Some(service) if service.name.is_some() => {
+            qualified(service.namespace, service.name, out);
+            out.push(b':');
+            match service.port {
+                Some(port) => safe::text(out, port),
+                None => write::number(out, service.port_number),
+            }
+        }
+        _ => write::place(out, place),
+    }
+}
+
+/// Where the packets really go: the pod or node at the reply source, or its address.
+pub(super) fn endpoint(row: &Row<'_>, out: &mut Vec<u8>) {
+    let reason = row.verdict.map(|(_, reason)| reason);
+    if is_untranslated(row, reason) {
+        out.extend_from_slice(b"not translated");
+        return;
+    }
+    let endpoint = row.names.endpoint.as_ref();
+    party(
+        endpoint.map(|endpoint| &endpoint.party),
+        row.flow.reply.source(),
+        out,
+    );
+    if endpoint.is_some_and(|endpoint| endpoint.manual && endpoint.party.name.is_none()) {
+        out.extend_from_slice(b" (manual)");
+    }
+    let left = matches!(reason, Some(Reason::EndpointGone | Reason::ServiceEmpty));
+    if left && endpoint.is_none() {
+        out.extend_from_slice(b" (gone)");
+    }
+}
+
+/// The destination is a Service's, and the packets go to that very address. An endpoint may own it, too: then they are
+/// where they should be.
+fn is_untranslated(row: &Row<'_>, reason: Option<Reason>) -> bool {
+    match reason {
+        Some(Reason::NoDnat | Reason::NoDnatNoEndpoint | Reason::NoDnatNoRule) => true,
+        _ => row.names.service.is_some() && row.names.endpoint.is_none() && !row.flow.is_dnat(),
+    }
+}
+
+fn party(party: Option<&Party<'_>>, place: Place, out: &mut Vec<u8>) {
+    match party {
+        Some(party) if party.name.is_some() => {
+            qualified(party.namespace, party.name, out);
+            if let Some(port) = place.port {
+                out.push(b':');
+                write::number(out, port);
+            }
+        }
+        _ => write::place(out, place),
+    }
+}
+
+/// `namespace/name`, or the name alone (nodes have no namespace). Nothing without a name.
+pub(super) fn qualified(namespace: Option<&str>, name: Option<&str>, out: &mut Vec<u8>) {
+    let Some(name) = name else {
+        return;
+    };
+    if let Some(namespace) = namespace {
+        safe::text(out, namespace);
+        out.push(b'/');
+    }
+    safe::text(out, name);
+}
+
+pub(super) fn ttl(row: &Row<'_>, out: &mut Vec<u8>) {
+    if let Some(timeout) = row.flow.timeout {
+        write::duration(out, timeout.into());
+    }
+}
+
+pub(super) fn age(row: &Row<'_>, out: &mut Vec<u8>) {
+    if let Some(age) = row.age() {
+        write::duration(out, age);
+    }
+}
+
+/// `stale  endpoint-gone, refreshing`; `ok`; `-` where nobody claims the destination or no verdict was sought.
+pub(super) fn verdict(row: &Row<'_>, out: &mut Vec<u8>) {
+    let refreshing = row.refreshing == Refreshing::Yes;
+    let reason = match row.verdict {
+        None | Some((Verdict::Unrelated, Reason::NoFrontend)) => {
+            out.push(b'-');
+            None
+        }
+        Some((verdict, reason)) => {
+            out.extend_from_slice(verdict.name().as_bytes());
+            (verdict != Verdict::Ok).then_some(reason)
+        }
+    };
+    if let Some(reason) = reason {
+        out.extend_from_slice(b"  ");
+        out.extend_from_slice(reason.name().as_bytes());
+    }
+    if refreshing {
+        let gap: &[u8] = if reason.is_some() { b", " } else { b"  " };
+        out.extend_from_slice(gap);
+        out.extend_from_slice(b"refreshing");
+    }
+}
+
+pub(super) fn verdict_style(row: &Row<'_>) -> Style {
+    match row.verdict.map(|(verdict, _)| verdict) {
+        Some(Verdict::Ok) => Style::Good,
+        Some(Verdict::Stale) => Style::Bad,
+        Some(Verdict::Suspect | Verdict::Detached | Verdict::Pending | Verdict::Draining) => {
+            Style::Warning
+        }
+        Some(Verdict::Unknown | Verdict::Unrelated) | None => Style::Faint,
+    }
+}
+
+/// What became of it, and why not: `failed: Operation not permitted`.
+pub(super) fn result(row: &Row<'_>, out: &mut Vec<u8>) {
+    if let Some(result) = row.result {
+        out.extend_from_slice(result.result.as_bytes());
+        if let Some(error) = &result.error {
+            out.extend_from_slice(b": ");
+            safe::text(out, error);
+        }
+    }
+}
+
+pub(super) fn result_style(row: &Row<'_>) -> Style {
+    match row.result.map(|result| result.result) {
+        Some("deleted" | "restored") => Style::Good,
+        Some("failed") => Style::Bad,
+        _ => Style::Plain,
+    }
+}
+
+/// What tells flows of a protocol without ports apart, and SCTP's verification tags.
+pub(super) fn detail(row: &Row<'_>, out: &mut Vec<u8>) {
+    match (row.flow.original.l4, row.flow.state) {
+        (L4::Icmp { kind, code, id }, _) => {
+            for (key, value) in [
+                (&b"type="[..], u16::from(kind)),
+                (b",code=", code.into()),
+                (b",id=", id),
+            ] {
+                out.extend_from_slice(key);
+                write::number(out, value);
+            }
+        }
+        (L4::Gre { src, dst }, _) => {
+            out.extend_from_slice(b"srckey=");
+            write::hex16(out, src);
+            out.extend_from_slice(b",dstkey=");
+            write::hex16(out, dst);
+        }
+        (
+            _,
+            Some(ProtocolState::Sctp {
+                vtag_original: Some(original),
+                vtag_reply,
+                ..
+            }),
+        ) => {
+            out.extend_from_slice(b"vtag=");
+            write::number(out, original);
+            out.push(b'/');
+            write::number(out, vtag_reply.unwrap_or(0));
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,144 @@
+//! Colour: decided once, passed as a palette.
+
+use std::ffi::OsString;
+use std::io::Write;
+
+use owo_colors::Style as Paint;
+
+/// What `--color` says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum ColorChoice {
+    #[default]
+    Auto,
+    Always,
+    Never,
+}
+
+/// What a cell means; the palette knows how that looks.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Style {
+    #[default]
+    Plain,
+    Heading,
+    /// As it should be.
+    Good,
+    /// Wrong now.
+    Bad,
+    /// Worth a look.
+    Warning,
+    /// Says little.
+    Faint,
+}
+
+/// Whether and how cells are coloured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Palette {
+    coloured: bool,
+}
+
+impl Palette {
+    pub const PLAIN: Palette = Palette { coloured: false };
+
+    /// Decides from the flag, then `CLICOLOR_FORCE`, `NO_COLOR`, `TERM=dumb`, and whether the output is a terminal.
+    /// `env` reads one environment variable.
+    pub fn decide(
+        choice: ColorChoice,
+        env: impl Fn(&str) -> Option<OsString>,
+        is_terminal: bool,
+    ) -> Palette {
+        let set = |name| env(name).is_some_and(|value| !value.is_empty());
+        let coloured = match choice {
+            ColorChoice::Always => true,
+            ColorChoice::Never => false,
+            ColorChoice::Auto
+                if set("CLICOLOR_FORCE") && env("CLICOLOR_FORCE") != Some("0".into()) =>
+            {
+                true
+            }
+            ColorChoice::Auto if set("NO_COLOR") => false,
+            ColorChoice::Auto => is_terminal && env("TERM") != Some("dumb".into()),
+        };
+        Palette { coloured }
+    }
+
+    pub fn is_coloured(self) -> bool {
+        self.coloured
+    }
+
+    /// Appends text in a style. Padding belongs after it, so that backgrounds and widths stay right.
+    pub fn paint(self, out: &mut Vec<u8>, style: Style, text: &[u8]) {
+        if !self.coloured || style == Style::Plain {
+            out.extend_from_slice(text);
+            return;
+        }
+        let paint = match style {
+            Style::Plain => Paint::new(),
+            Style::Heading => Paint::new().bold(),
+            Style::Good => Paint::new().green(),
+            Style::Bad => Paint::new().red().bold(),
+            Style::Warning => Paint::new().yellow(),
+            Style::Faint => Paint::new().dimmed(),
+        };
+        // Writing to a buffer cannot fail.
+        let _ = write!(out, "{}", paint.prefix_formatter());
+        out.extend_from_slice(text);
+        let _ = write!(out, "{}", paint.suffix_formatter());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colour_follows_flag_then_environment_then_terminal() {
+        use ColorChoice::{Always, Auto, Never};
+        type Case<'a> = (ColorChoice, &'a [(&'a str, &'a str)], bool, bool);
+        let cases: [Case; 12] = [
+            (Auto, &[], true, true),
+            (Auto, &[], false, false),
+            (Auto, &[("NO_COLOR", "1")], true, false),
+            (Auto, &[("NO_COLOR", "")], true, true),
+            (Auto, &[("TERM", "dumb")], true, false),
+            (Auto, &[("TERM", "xterm")], true, true),
+            (Auto, &[("CLICOLOR_FORCE", "1")], false, true),
+            (Auto, &[("CLICOLOR_FORCE", "0")], false, false),
+            (
+                Auto,
+                &[("CLICOLOR_FORCE", "1"), ("NO_COLOR", "1"), ("TERM", "dumb")],
+                false,
+                true,
+            ),
+            (Always, &[("NO_COLOR", "1"), ("TERM", "dumb")], false, true),
+            (Never, &[("CLICOLOR_FORCE", "1")], true, false),
+            (Auto, &[("CLICOLOR_FORCE", "")], false, false),
+        ];
+        for (choice, env, terminal, expected) in cases {
+            let read = |name: &str| {
+                env.iter()
+                    .find(|(key, _)| *key == name)
+                    .map(|(_, value)| OsString::from(value))
+            };
+            let palette = Palette::decide(choice, read, terminal);
+            assert_eq!(
+                palette.is_coloured(),
+                expected,
+                "{choice:?} {env:?} {terminal}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_painted_cell_ends_its_colour() {
+        let mut out = Vec::new();
+        Palette { coloured: true }.paint(&mut out, Style::Bad, b"stale");
+        let text = String::from_utf8(out).unwrap();
+        assert!(
+            text.starts_with("\u{1b}[") && text.ends_with("stale\u{1b}[0m"),
+            "{text:?}"
+        );
+        let mut out = Vec::new();
+        Palette::PLAIN.paint(&mut out, Style::Bad, b"stale");
+        assert_eq!(out, b"stale");
+    }
+}

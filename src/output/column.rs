@@ -1,0 +1,329 @@
+//! The columns that `--columns` and `--sort` know: one for each JSON name, dotted where nested.
+//!
+//! To add one, add a line to [`COLUMNS`].
+
+use std::str::FromStr;
+
+use crate::entry::{EndpointName, Party, ServiceName};
+use crate::flow::{Counters, L4, ProtocolState, Tuple};
+
+use super::row::Row;
+use super::value::Value;
+
+/// One column.
+pub struct Column {
+    /// The JSON name, dotted where nested: `original.src`.
+    pub key: &'static str,
+    pub(super) value: for<'a> fn(&Row<'a>) -> Value<'a>,
+}
+
+impl Column {
+    /// What stands above it in a table: the key in capitals.
+    pub fn heading(&self) -> String {
+        self.key.to_uppercase()
+    }
+}
+
+/// A column name that does not exist.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no column `{key}`{}; the columns are {}", did_you_mean(.nearest), all_keys())]
+pub struct UnknownColumn {
+    pub key: String,
+    pub nearest: Vec<&'static str>,
+}
+
+fn did_you_mean(nearest: &[&str]) -> String {
+    if nearest.is_empty() {
+        return String::new();
+    }
+    format!("; did you mean {}?", nearest.join(", "))
+}
+
+fn all_keys() -> String {
+    let keys: Vec<_> = COLUMNS.iter().map(|column| column.key).collect();
+    keys.join(", ")
+}
+
+/// The column of that name.
+pub fn find(key: &str) -> Result<&'static Column, UnknownColumn> {
+    let found = COLUMNS.iter().find(|column| column.key == key);
+    found.ok_or_else(|| UnknownColumn {
+        key: key.escape_debug().to_string(),
+        nearest: nearest(key),
+    })
+}
+
+/// Columns that the typed word is a part of (`sport`), else those a slip or two away.
+fn nearest(key: &str) -> Vec<&'static str> {
+    let key = key.to_lowercase().replace('-', "_");
+    let keys = || COLUMNS.iter().map(|column| column.key);
+    let parts: Vec<_> = keys()
+        .filter(|known| known.split('.').next_back() == Some(key.as_str()) || *known == key)
+        .collect();
+    if !parts.is_empty() {
+        return parts;
+    }
+    keys().filter(|known| distance(known, &key) <= 2).collect()
+}
+
+/// Edit distance (insert, delete, replace) of two short words.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = i;
+        let mut left = i + 1;
+        for (cell, y) in row[1..].iter_mut().zip(&b) {
+            let replaced = diagonal + usize::from(x != *y);
+            diagonal = *cell;
+            left = replaced.min(diagonal + 1).min(left + 1);
+            *cell = left;
+        }
+        row[0] = i + 1;
+    }
+    row[b.len()]
+}
+
+/// A list of columns as typed: `protocol,original.src,timeout`.
+#[derive(Clone)]
+pub struct Columns(pub Vec<&'static Column>);
+
+impl std::fmt::Debug for Columns {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_list()
+            .entries(self.0.iter().map(|column| column.key))
+            .finish()
+    }
+}
+
+impl FromStr for Columns {
+    type Err = UnknownColumn;
+
+    fn from_str(list: &str) -> Result<Self, Self::Err> {
+        list.split(',')
+            .map(find)
+            .collect::<Result<_, _>>()
+            .map(Columns)
+    }
+}
+
+macro_rules! columns {
+    ($($key:literal => $value:expr),* $(,)?) => {
+        &[$(Column { key: $key, value: $value }),*]
+    };
+}
+
+/// Every column, in the order of the JSON item.
+pub static COLUMNS: &[Column] = columns![
+    "family" => |row| Value::Word(row.flow.family().name()),
+    "protocol" => |row| Value::Protocol(row.flow.protocol()),
+    "protocol_number" => |row| Value::Number(row.flow.protocol().into()),
+    "zone" => |row| Value::Number(row.flow.zone.id.into()),
+    "zone_direction" => |row| word(row.flow.zone.direction.map(|direction| direction.name())),
+    "id" => |row| number(row.flow.id),
+    "original.src" => |row| Value::Address(row.flow.original.src),
+    "original.dst" => |row| Value::Address(row.flow.original.dst),
+    "original.sport" => |row| number(row.flow.original.sport()),
+    "original.dport" => |row| number(row.flow.original.dport()),
+    "original.type" => |row| icmp(&row.flow.original, |kind, _, _| kind.into()),
+    "original.code" => |row| icmp(&row.flow.original, |_, code, _| code.into()),
+    "original.icmp_id" => |row| icmp(&row.flow.original, |_, _, id| id),
+    "original.srckey" => |row| gre(&row.flow.original, |src, _| src),
+    "original.dstkey" => |row| gre(&row.flow.original, |_, dst| dst),
+    "original.vtag" => |row| sctp(row, |original, _| original),
+    "original.packets" => |row| counter(row.flow.counters_original, |c| c.packets),
+    "original.bytes" => |row| counter(row.flow.counters_original, |c| c.bytes),
+    "reply.src" => |row| Value::Address(row.flow.reply.src),
+    "reply.dst" => |row| Value::Address(row.flow.reply.dst),
+    "reply.sport" => |row| number(row.flow.reply.sport()),
+    "reply.dport" => |row| number(row.flow.reply.dport()),
+    "reply.type" => |row| icmp(&row.flow.reply, |kind, _, _| kind.into()),
+    "reply.code" => |row| icmp(&row.flow.reply, |_, code, _| code.into()),
+    "reply.icmp_id" => |row| icmp(&row.flow.reply, |_, _, id| id),
+    "reply.srckey" => |row| gre(&row.flow.reply, |src, _| src),
+    "reply.dstkey" => |row| gre(&row.flow.reply, |_, dst| dst),
+    "reply.vtag" => |row| sctp(row, |_, reply| reply),
+    "reply.packets" => |row| counter(row.flow.counters_reply, |c| c.packets),
+    "reply.bytes" => |row| counter(row.flow.counters_reply, |c| c.bytes),
+    "status" => |row| Value::Status(row.flow.status),
+    "state" => |row| row.flow.state.map_or(Value::None, Value::State),
+    "tcp_flags.original" => |row| tcp(row, |original, _| original),
+    "tcp_flags.reply" => |row| tcp(row, |_, reply| reply),
+    "timeout" => |row| row.flow.timeout.map_or(Value::None, Value::Seconds),
+    "mark" => |row| number(row.flow.mark),
+    "labels" => |row| row.flow.labels().map_or(Value::None, Value::Labels),
+    "helper" => |row| text(row.flow.helper()),
+    "secctx" => |row| text(row.flow.secctx()),
+    "use" => |row| number(row.flow.use_count),
+    "start" => |row| row.flow.start.map_or(Value::None, Value::Time),
+    "nat" => nat,
+    "hairpin" => |row| Value::Bool(row.flow.is_hairpin()),
+    "client" => |row| Value::Client(*row),
+    "client.kind" => |row| client(row, |party| Value::Word(party.kind.name())),
+    "client.namespace" => |row| client(row, |party| text(party.namespace)),
+    "client.name" => |row| client(row, |party| text(party.name)),
+    "client.node" => |row| client(row, |party| text(party.node)),
+    "service" => |row| Value::Service(*row),
+    "service.namespace" => |row| service(row, |service| text(service.namespace)),
+    "service.name" => |row| service(row, |service| text(service.name)),
+    "service.port" => |row| service(row, |service| text(service.port)),
+    "service.frontend" => |row| service(row, |service| Value::Word(service.frontend.name())),
+    "endpoint" => |row| Value::Endpoint(*row),
+    "endpoint.kind" => |row| endpoint(row, |endpoint| Value::Word(endpoint.party.kind.name())),
+    "endpoint.namespace" => |row| endpoint(row, |endpoint| text(endpoint.party.namespace)),
+    "endpoint.name" => |row| endpoint(row, |endpoint| text(endpoint.party.name)),
+    "endpoint.node" => |row| endpoint(row, |endpoint| text(endpoint.party.node)),
+    "endpoint.ready" => |row| endpoint(row, |endpoint| boolean(endpoint.ready)),
+    "endpoint.serving" => |row| endpoint(row, |endpoint| boolean(endpoint.serving)),
+    "endpoint.terminating" => |row| endpoint(row, |endpoint| boolean(endpoint.terminating)),
+    "verdict" => |row| word(row.verdict.map(|(verdict, _)| verdict.name())),
+    "reason" => |row| word(row.verdict.map(|(_, reason)| reason.name())),
+    "evidence" => |row| row.evidence.map_or(Value::None, Value::Evidence),
+    "refreshing" => |row| Value::Word(row.refreshing.name()),
+    "replies" => |row| Value::Word(row.replies.name()),
+    "result" => |row| word(row.result.map(|result| result.result)),
+    "error" => |row| text(row.result.and_then(|result| result.error.as_deref())),
+];
+
+fn number<'a>(n: Option<impl Into<u64>>) -> Value<'a> {
+    n.map_or(Value::None, |n| Value::Number(n.into()))
+}
+
+fn word<'a>(word: Option<&'static str>) -> Value<'a> {
+    word.map_or(Value::None, Value::Word)
+}
+
+fn text(text: Option<&str>) -> Value<'_> {
+    text.map_or(Value::None, Value::Text)
+}
+
+fn boolean<'a>(value: Option<bool>) -> Value<'a> {
+    value.map_or(Value::None, Value::Bool)
+}
+
+fn counter<'a>(counters: Option<Counters>, pick: fn(Counters) -> u64) -> Value<'a> {
+    number(counters.map(pick))
+}
+
+fn icmp<'a>(tuple: &Tuple, pick: fn(u8, u8, u16) -> u16) -> Value<'a> {
+    match tuple.l4 {
+        L4::Icmp { kind, code, id } => number(Some(pick(kind, code, id))),
+        _ => Value::None,
+    }
+}
+
+fn gre<'a>(tuple: &Tuple, pick: fn(u16, u16) -> u16) -> Value<'a> {
+    match tuple.l4 {
+        L4::Gre { src, dst } => number(Some(pick(src, dst))),
+        _ => Value::None,
+    }
+}
+
+fn sctp<'a>(row: &Row<'a>, pick: fn(Option<u32>, Option<u32>) -> Option<u32>) -> Value<'a> {
+    match row.flow.state {
+        Some(ProtocolState::Sctp {
+            vtag_original,
+            vtag_reply,
+            ..
+        }) => number(pick(vtag_original, vtag_reply)),
+        _ => Value::None,
+    }
+}
+
+fn tcp<'a>(row: &Row<'a>, pick: fn(Option<u8>, Option<u8>) -> Option<u8>) -> Value<'a> {
+    match row.flow.state {
+        Some(ProtocolState::Tcp {
+            original, reply, ..
+        }) => number(pick(original.flags, reply.flags)),
+        _ => Value::None,
+    }
+}
+
+fn nat<'a>(row: &Row<'a>) -> Value<'a> {
+    word(match (row.flow.is_snat(), row.flow.is_dnat()) {
+        (false, false) => None,
+        (true, false) => Some("snat"),
+        (false, true) => Some("dnat"),
+        (true, true) => Some("snat,dnat"),
+    })
+}
+
+fn client<'a>(row: &Row<'a>, pick: for<'b> fn(&'b Party<'b>) -> Value<'b>) -> Value<'a> {
+    row.names.client.as_ref().map_or(Value::None, pick)
+}
+
+fn service<'a>(row: &Row<'a>, pick: for<'b> fn(&'b ServiceName<'b>) -> Value<'b>) -> Value<'a> {
+    row.names.service.as_ref().map_or(Value::None, pick)
+}
+
+fn endpoint<'a>(row: &Row<'a>, pick: for<'b> fn(&'b EndpointName<'b>) -> Value<'b>) -> Value<'a> {
+    row.names.endpoint.as_ref().map_or(Value::None, pick)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::Value as Json;
+
+    use super::super::fixture::{self, Sample};
+    use super::*;
+
+    /// Leaves and name objects of an item, dotted.
+    fn keys(prefix: &str, item: &Json, found: &mut BTreeSet<String>) {
+        for (key, value) in item.as_object().into_iter().flatten() {
+            let key = format!("{prefix}{key}");
+            if matches!(key.as_str(), "client" | "service" | "endpoint") || !value.is_object() {
+                found.insert(key.clone());
+            }
+            keys(&format!("{key}."), value, found);
+        }
+    }
+
+    fn item(sample: &Sample) -> Json {
+        let mut out = Vec::new();
+        super::super::json::item(&sample.row(), &mut out);
+        serde_json::from_slice(&out).unwrap()
+    }
+
+    #[test]
+    fn there_is_a_column_for_every_json_name_and_no_other() {
+        let [_, _, _, tcp] = fixture::table_of_the_contract();
+        let mut full = fixture::dns();
+        full.flow.original.protocol = 6;
+        full.flow.state = tcp.flow.state;
+        full.result = Some(super::super::ItemResult {
+            result: "deleted",
+            error: None,
+        });
+        let mut names = BTreeSet::new();
+        keys("", &item(&full), &mut names);
+        let columns: BTreeSet<_> = COLUMNS.iter().map(|column| column.key.to_owned()).collect();
+        assert_eq!(columns.len(), COLUMNS.len(), "a key is there twice");
+        assert_eq!(columns, names);
+    }
+
+    #[test]
+    fn a_column_shows_the_value_of_its_json_name() {
+        let samples = fixture::table_of_the_contract();
+        for sample in samples.iter().chain([&fixture::dns()]) {
+            let item = item(sample);
+            for column in COLUMNS {
+                let pointer = format!("/{}", column.key.replace('.', "/"));
+                let expected = match item.pointer(&pointer) {
+                    None | Some(Json::Null) => String::new(),
+                    Some(Json::String(text)) => text.clone(),
+                    Some(Json::Array(list)) => {
+                        let words: Vec<_> = list.iter().filter_map(Json::as_str).collect();
+                        words.join(",")
+                    }
+                    Some(Json::Object(_)) => continue,
+                    Some(other) => other.to_string(),
+                };
+                let mut out = Vec::new();
+                (column.value)(&sample.row()).write(&mut out);
+                assert_eq!(String::from_utf8(out).unwrap(), expected, "{}", column.key);
+            }
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! `-o csv`: RFC 4180, a header of JSON names, one entry a record. Absent values are empty fields.
+
+use super::column::{COLUMNS, Column, Columns};
+use super::row::Row;
+
+/// The columns without `--columns`: what both tuples and counters say, the names, and the verdict.
+const USUAL: [&str; 29] = [
+    "family",
+    "protocol",
+    "state",
+    "original.src",
+    "original.sport",
+    "original.dst",
+    "original.dport",
+    "reply.src",
+    "reply.sport",
+    "reply.dst",
+    "reply.dport",
+    "original.packets",
+    "original.bytes",
+    "reply.packets",
+    "reply.bytes",
+    "status",
+    "timeout",
+    "mark",
+    "zone",
+    "id",
+    "start",
+    "client",
+    "service",
+    "endpoint",
+    "verdict",
+    "reason",
+    "evidence",
+    "refreshing",
+    "replies",
+];
+
+pub(super) struct Csv {
+    columns: Vec<&'static Column>,
+    field: Vec<u8>,
+}
+
+impl Csv {
+    /// `results` adds what became of each entry, where the caller did not choose columns.
+    pub fn new(columns: Option<Columns>, results: bool) -> Self {
+        let columns = columns.map_or_else(|| usual(results), |columns| columns.0);
+        Csv {
+            columns,
+            field: Vec::new(),
+        }
+    }
+
+    pub fn header(&self, out: &mut Vec<u8>) {
+        for (i, column) in self.columns.iter().enumerate() {
+            if i > 0 {
+                out.push(b',');
+            }
+            out.extend_from_slice(column.key.as_bytes());
+        }
+        out.extend_from_slice(b"\r\n");
+    }
+
+    pub fn record(&mut self, row: &Row<'_>, out: &mut Vec<u8>) {
+        for (i, column) in self.columns.iter().enumerate() {
+            if i > 0 {
+                out.push(b',');
+            }
+            self.field.clear();
+            (column.value)(row).write(&mut self.field);
+            field(&self.field, out);
+        }
+        out.extend_from_slice(b"\r\n");
+    }
+}
+
+fn usual(results: bool) -> Vec<&'static Column> {
+    let chosen = |key: &str| USUAL.contains(&key) || results && matches!(key, "result" | "error");
+    let place = |key: &str| USUAL.iter().position(|usual| *usual == key);
+    let mut columns: Vec<_> = COLUMNS.iter().filter(|column| chosen(column.key)).collect();
+    columns.sort_by_key(|column| place(column.key).unwrap_or(USUAL.len()));
+    columns
+}
+
+/// Quotes what needs it. Line ends never get here: foreign text is escaped before.
+fn field(text: &[u8], out: &mut Vec<u8>) {
+    if !text.iter().any(|byte| matches!(byte, b',' | b'"')) {
+        out.extend_from_slice(text);
+        return;
+    }
+    out.push(b'"');
+    for byte in text {
+        if *byte == b'"' {
+            out.push(b'"');
+        }
+        out.push(*byte);
+    }
+    out.push(b'"');
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::fixture::{self, Sample};
+    use super::*;
+
+    fn printed(columns: Option<&str>, samples: &[Sample]) -> String {
+        let results = samples.iter().any(|sample| sample.result.is_some());
+        let mut csv = Csv::new(columns.map(|list| list.parse().unwrap()), results);
+        let mut out = Vec::new();
+        csv.header(&mut out);
+        for sample in samples {
+            csv.record(&sample.row(), &mut out);
+        }
+        String::from_utf8(out).unwrap()
+    }
+
+    /// Fields of one record, as RFC 4180 has them.
+    fn fields(record: &str) -> Vec<String> {
+        let mut fields = vec![String::new()];
+        let mut quoted = false;
+        let mut rest = record.chars().peekable();
+        while let Some(c) = rest.next() {
+            let field = fields.last_mut().unwrap();
+            match c {
+                '"' if quoted && rest.next_if_eq(&'"').is_some() => field.push('"'),
+                '"' => quoted = !quoted,
+                ',' if !quoted => fields.push(String::new()),
+                c => field.push(c),
+            }
+        }
+        fields
+    }
+
+    #[test]
+    fn the_usual_columns_are_written_as_documented() {
+        let mut sample = fixture::dns();
+        sample.evidence = "a \"quoted\", listed thing".to_owned();
+        assert_eq!(
+            printed(None, &[sample]),
+            "family,protocol,state,original.src,original.sport,original.dst,original.dport,reply.src,reply.sport,\
+             reply.dst,reply.dport,original.packets,original.bytes,reply.packets,reply.bytes,status,timeout,mark,zone,id,\
+             start,client,service,endpoint,verdict,reason,evidence,refreshing,replies\r\n\
+             ipv4,udp,,10.244.2.9,40123,10.96.0.10,53,10.244.1.7,53,10.244.2.9,40123,15,900,5,700,\
+             \"seen-reply,assured,confirmed\",118,0,0,3912345678,,shop/web-7d,kube-system/kube-dns:dns,\
+             kube-system/coredns-b,ok,endpoint,\"a \"\"quoted\"\", listed thing\",unknown,unknown\r\n"
+        );
+    }
+
+    #[test]
+    fn every_usual_column_exists_and_results_come_last() {
+        assert_eq!(usual(false).len(), USUAL.len());
+        let keys: Vec<_> = usual(true).iter().map(|column| column.key).collect();
+        assert!(keys.ends_with(&["replies", "result", "error"]), "{keys:?}");
+    }
+
+    proptest! {
+        #[test]
+        fn every_record_has_every_field_whatever_the_names(sample in fixture::any_sample()) {
+            let all: Vec<_> = COLUMNS.iter().map(|column| column.key).collect();
+            let text = printed(Some(&all.join(",")), std::slice::from_ref(&sample));
+            let records: Vec<_> = text.split_terminator("\r\n").collect();
+            prop_assert_eq!(records.len(), 2);
+            let fields = fields(records[1]);
+            prop_assert_eq!(fields.len(), all.len());
+            let field = |key: &str| &fields[all.iter().position(|k| *k == key).unwrap()];
+            prop_assert_eq!(field("original.src"), &sample.flow.original.src.to_string());
+            let helper: String = sample.flow.helper().unwrap_or("").chars().filter(|c| !c.is_control()).collect();
+            prop_assert!(field("helper").len() >= helper.len());
+        }
+    }
+}

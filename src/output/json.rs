@@ -1,0 +1,467 @@
+//! Items of `-o json` and `-o jsonl`.
+//!
+//! Written by hand: a listing of a million entries spends most of its time here, and serde would build every key anew. A
+//! test reads each field back with serde_json. Every key is in every item; what does not apply or is not known is null.
+
+use std::fmt::Write;
+
+use crate::entry::{EndpointName, Party, ServiceName};
+use crate::flow::{Counters, Direction, L4, ProtocolState, Status, Tuple};
+
+use super::row::Row;
+use super::{safe, write};
+
+/// About the longest item without long names, so that the buffer grows at most once an item.
+const USUAL: usize = 1280;
+
+/// Appends one item, without a line end.
+pub(super) fn item(row: &Row<'_>, out: &mut Vec<u8>) {
+    out.reserve(USUAL);
+    head(row, out);
+    let (vtag_original, vtag_reply) = vtags(row.flow.state);
+    out.extend_from_slice(b",\"original\":");
+    tuple(
+        out,
+        &row.flow.original,
+        vtag_original,
+        row.flow.counters_original,
+    );
+    out.extend_from_slice(b",\"reply\":");
+    tuple(out, &row.flow.reply, vtag_reply, row.flow.counters_reply);
+    kernel_state(row, out);
+    out.extend_from_slice(b",\"nat\":");
+    out.extend_from_slice(match (row.flow.is_snat(), row.flow.is_dnat()) {
+        (false, false) => b"[]",
+        (true, false) => b"[\"snat\"]",
+        (false, true) => b"[\"dnat\"]",
+        (true, true) => b"[\"snat\",\"dnat\"]",
+    });
+    out.extend_from_slice(b",\"hairpin\":");
+    boolean(out, row.flow.is_hairpin());
+    names(row, out);
+    verdict(row, out);
+    if let Some(result) = row.result {
+        out.extend_from_slice(b",\"result\":\"");
+        out.extend_from_slice(result.result.as_bytes());
+        out.extend_from_slice(b"\",\"error\":");
+        text(out, result.error.as_deref());
+    }
+    out.push(b'}');
+}
+
+/// From the family to the id.
+fn head(row: &Row<'_>, out: &mut Vec<u8>) {
+    let flow = row.flow;
+    out.extend_from_slice(b"{\"family\":\"");
+    out.extend_from_slice(flow.family().name().as_bytes());
+    out.extend_from_slice(b"\",\"protocol\":\"");
+    write::protocol(out, flow.protocol());
+    out.extend_from_slice(b"\",\"protocol_number\":");
+    write::number(out, flow.protocol());
+    out.extend_from_slice(b",\"zone\":");
+    write::number(out, flow.zone.id);
+    out.extend_from_slice(match flow.zone.direction {
+        None => b",\"zone_direction\":null,\"id\":",
+        Some(Direction::Original) => b",\"zone_direction\":\"original\",\"id\":",
+        Some(Direction::Reply) => b",\"zone_direction\":\"reply\",\"id\":",
+    });
+    optional(out, flow.id);
+}
+
+fn tuple(out: &mut Vec<u8>, tuple: &Tuple, vtag: Option<u32>, counters: Option<Counters>) {
+    out.extend_from_slice(b"{\"src\":\"");
+    write::address(out, tuple.src);
+    out.extend_from_slice(b"\",\"dst\":\"");
+    write::address(out, tuple.dst);
+    match tuple.l4 {
+        L4::Ports { src, dst } => {
+            out.extend_from_slice(b"\",\"sport\":");
+            write::number(out, src);
+            out.extend_from_slice(b",\"dport\":");
+            write::number(out, dst);
+            out.extend_from_slice(
+                b",\"type\":null,\"code\":null,\"icmp_id\":null,\"srckey\":null,\"dstkey\":null,\"vtag\":",
+            );
+        }
+        L4::Icmp { kind, code, id } => {
+            out.extend_from_slice(b"\",\"sport\":null,\"dport\":null,\"type\":");
+            write::number(out, kind);
+            out.extend_from_slice(b",\"code\":");
+            write::number(out, code);
+            out.extend_from_slice(b",\"icmp_id\":");
+            write::number(out, id);
+            out.extend_from_slice(b",\"srckey\":null,\"dstkey\":null,\"vtag\":");
+        }
+        L4::Gre { src, dst } => {
+            out.extend_from_slice(
+                b"\",\"sport\":null,\"dport\":null,\"type\":null,\"code\":null,\"icmp_id\":null,\"srckey\":",
+            );
+            write::number(out, src);
+            out.extend_from_slice(b",\"dstkey\":");
+            write::number(out, dst);
+            out.extend_from_slice(b",\"vtag\":");
+        }
+        L4::None => out.extend_from_slice(
+            b"\",\"sport\":null,\"dport\":null,\"type\":null,\"code\":null,\"icmp_id\":null,\"srckey\":null,\
+              \"dstkey\":null,\"vtag\":",
+        ),
+    }
+    match (vtag, counters) {
+        (None, None) => out.extend_from_slice(b"null,\"packets\":null,\"bytes\":null}"),
+        (vtag, counters) => {
+            optional(out, vtag);
+            out.extend_from_slice(b",\"packets\":");
+            optional(out, counters.map(|c| c.packets));
+            out.extend_from_slice(b",\"bytes\":");
+            optional(out, counters.map(|c| c.bytes));
+            out.push(b'}');
+        }
+    }
+}
+
+/// From the status to the start time.
+fn kernel_state(row: &Row<'_>, out: &mut Vec<u8>) {
+    let flow = row.flow;
+    out.extend_from_slice(b",\"status\":[");
+    status(out, flow.status);
+    out.extend_from_slice(b"],\"state\":");
+    match flow.state {
+        None => out.extend_from_slice(b"null"),
+        Some(state) => {
+            out.push(b'"');
+            write::state(out, state);
+            out.push(b'"');
+        }
+    }
+    tcp_flags(row, out);
+    out.extend_from_slice(b",\"timeout\":");
+    optional(out, flow.timeout);
+    out.extend_from_slice(b",\"mark\":");
+    optional(out, flow.mark);
+    if flow.rare.is_none() {
+        out.extend_from_slice(b",\"labels\":null,\"helper\":null,\"secctx\":null,\"use\":");
+    } else {
+        out.extend_from_slice(b",\"labels\":");
+        match flow.labels() {
+            None => out.extend_from_slice(b"null"),
+            Some(labels) => {
+                out.push(b'"');
+                write::labels(out, labels);
+                out.push(b'"');
+            }
+        }
+        out.extend_from_slice(b",\"helper\":");
+        text(out, flow.helper());
+        out.extend_from_slice(b",\"secctx\":");
+        text(out, flow.secctx());
+        out.extend_from_slice(b",\"use\":");
+    }
+    optional(out, flow.use_count);
+    match flow.start {
+        None => out.extend_from_slice(b",\"start\":null"),
+        Some(start) => {
+            out.extend_from_slice(b",\"start\":\"");
+            write::time(out, start);
+            out.push(b'"');
+        }
+    }
+}
+
+fn status(out: &mut Vec<u8>, status: Status) {
+    let mut rest = status.0;
+    let mut comma = false;
+    while rest != 0 {
+        let bit = rest.trailing_zeros() as usize;
+        rest &= rest - 1;
+        let Some((name, _)) = Status::NAMES.get(bit) else {
+            break;
+        };
+        out.extend_from_slice(if comma { b",\"" } else { b"\"" });
+        out.extend_from_slice(name.as_bytes());
+        out.push(b'"');
+        comma = true;
+    }
+}
+
+fn tcp_flags(row: &Row<'_>, out: &mut Vec<u8>) {
+    const TCP: u8 = 6;
+    if row.flow.protocol() != TCP {
+        out.extend_from_slice(b",\"tcp_flags\":null");
+        return;
+    }
+    let (original, reply) = match row.flow.state {
+        Some(ProtocolState::Tcp {
+            original, reply, ..
+        }) => (original.flags, reply.flags),
+        _ => (None, None),
+    };
+    out.extend_from_slice(b",\"tcp_flags\":{\"original\":");
+    optional(out, original);
+    out.extend_from_slice(b",\"reply\":");
+    optional(out, reply);
+    out.push(b'}');
+}
+
+fn vtags(state: Option<ProtocolState>) -> (Option<u32>, Option<u32>) {
+    match state {
+        Some(ProtocolState::Sctp {
+            vtag_original,
+            vtag_reply,
+            ..
+        }) => (vtag_original, vtag_reply),
+        _ => (None, None),
+    }
+}
+
+fn names(row: &Row<'_>, out: &mut Vec<u8>) {
+    match &row.names.client {
+        None => out.extend_from_slice(b",\"client\":null"),
+        Some(client) => {
+            out.extend_from_slice(b",\"client\":");
+            party(out, client);
+            out.push(b'}');
+        }
+    }
+    match &row.names.service {
+        None => out.extend_from_slice(b",\"service\":null"),
+        Some(found) => service(out, found),
+    }
+    match &row.names.endpoint {
+        None => out.extend_from_slice(b",\"endpoint\":null"),
+        Some(found) => endpoint(out, found),
+    }
+}
+
+/// Without the closing brace: an endpoint says more.
+fn party(out: &mut Vec<u8>, party: &Party<'_>) {
+    out.extend_from_slice(b"{\"kind\":\"");
+    out.extend_from_slice(party.kind.name().as_bytes());
+    out.extend_from_slice(b"\",\"namespace\":");
+    text(out, party.namespace);
+    out.extend_from_slice(b",\"name\":");
+    text(out, party.name);
+    out.extend_from_slice(b",\"node\":");
+    text(out, party.node);
+}
+
+fn service(out: &mut Vec<u8>, service: &ServiceName<'_>) {
+    out.extend_from_slice(b",\"service\":{\"namespace\":");
+    text(out, service.namespace);
+    out.extend_from_slice(b",\"name\":");
+    text(out, service.name);
+    out.extend_from_slice(b",\"port\":");
+    text(out, service.port);
+    out.extend_from_slice(b",\"frontend\":\"");
+    out.extend_from_slice(service.frontend.name().as_bytes());
+    out.extend_from_slice(b"\"}");
+}
+
+fn endpoint(out: &mut Vec<u8>, endpoint: &EndpointName<'_>) {
+    out.extend_from_slice(b",\"endpoint\":");
+    party(out, &endpoint.party);
+    for (key, condition) in [
+        (&b",\"ready\":"[..], endpoint.ready),
+        (b",\"serving\":", endpoint.serving),
+        (b",\"terminating\":", endpoint.terminating),
+    ] {
+        out.extend_from_slice(key);
+        match condition {
+            None => out.extend_from_slice(b"null"),
+            Some(value) => boolean(out, value),
+        }
+    }
+    out.push(b'}');
+}
+
+fn verdict(row: &Row<'_>, out: &mut Vec<u8>) {
+    match row.verdict {
+        None => out.extend_from_slice(b",\"verdict\":null,\"reason\":null"),
+        Some((verdict, reason)) => {
+            out.extend_from_slice(b",\"verdict\":\"");
+            out.extend_from_slice(verdict.name().as_bytes());
+            out.extend_from_slice(b"\",\"reason\":\"");
+            out.extend_from_slice(reason.name().as_bytes());
+            out.push(b'"');
+        }
+    }
+    match row.evidence {
+        None => out.extend_from_slice(b",\"evidence\":null,\"refreshing\":\""),
+        Some(evidence) => {
+            out.extend_from_slice(b",\"evidence\":\"");
+            // Writing to a buffer cannot fail.
+            let _ = write!(safe::Json(out), "{evidence}");
+            out.extend_from_slice(b"\",\"refreshing\":\"");
+        }
+    }
+    out.extend_from_slice(row.refreshing.name().as_bytes());
+    out.extend_from_slice(b"\",\"replies\":\"");
+    out.extend_from_slice(row.replies.name().as_bytes());
+    out.push(b'"');
+}
+
+fn optional(out: &mut Vec<u8>, n: Option<impl itoa::Integer>) {
+    match n {
+        None => out.extend_from_slice(b"null"),
+        Some(n) => write::number(out, n),
+    }
+}
+
+fn text(out: &mut Vec<u8>, value: Option<&str>) {
+    match value {
+        None => out.extend_from_slice(b"null"),
+        Some(value) => {
+            out.push(b'"');
+            safe::json(out, value);
+            out.push(b'"');
+        }
+    }
+}
+
+fn boolean(out: &mut Vec<u8>, value: bool) {
+    out.extend_from_slice(if value { b"true" } else { b"false" });
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use serde_json::{Value, json};
+
+    use super::super::fixture::{self, Sample};
+    use super::*;
+
+    fn written(sample: &Sample) -> String {
+        let mut out = Vec::new();
+        item(&sample.row(), &mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    /// The same item by way of serde.
+    fn expected(sample: &Sample) -> Value {
+        let flow = &sample.flow;
+        let state = flow.state.map(|state| match state.name() {
+            Some(name) => name.to_lowercase().replace('_', "-"),
+            None => format!("STATE({})", state.number()),
+        });
+        let tags = match flow.state {
+            Some(ProtocolState::Sctp {
+                vtag_original,
+                vtag_reply,
+                ..
+            }) => [vtag_original, vtag_reply],
+            _ => [None, None],
+        };
+        let flags = match flow.state {
+            Some(ProtocolState::Tcp {
+                original, reply, ..
+            }) => {
+                json!({"original": original.flags, "reply": reply.flags})
+            }
+            _ if flow.protocol() == 6 => json!({"original": null, "reply": null}),
+            _ => Value::Null,
+        };
+        let start = flow.start.map(|start| {
+            let time = std::time::UNIX_EPOCH + std::time::Duration::from_nanos(start);
+            humantime::format_rfc3339_nanos(time).to_string()
+        });
+        let mut nat = Vec::new();
+        nat.extend(flow.is_snat().then_some("snat"));
+        nat.extend(flow.is_dnat().then_some("dnat"));
+        let mut item = json!({
+            "family": flow.family().name(),
+            "protocol": crate::flow::protocol_name(flow.protocol())
+                .map_or(format!("proto-{}", flow.protocol()), str::to_owned),
+            "protocol_number": flow.protocol(),
+            "zone": flow.zone.id,
+            "zone_direction": flow.zone.direction.map(|direction| direction.name()),
+            "id": flow.id,
+            "original": expected_tuple(&flow.original, tags[0], flow.counters_original),
+            "reply": expected_tuple(&flow.reply, tags[1], flow.counters_reply),
+            "status": flow.status.names().collect::<Vec<_>>(),
+            "state": state,
+            "tcp_flags": flags,
+            "timeout": flow.timeout,
+            "mark": flow.mark,
+            "labels": flow.labels().map(|l| format!("0x{:032x}", u128::from_le_bytes(*l))),
+            "helper": flow.helper(),
+            "secctx": flow.secctx(),
+            "use": flow.use_count,
+            "start": start,
+            "nat": nat,
+            "hairpin": flow.is_hairpin(),
+            "client": sample.names.client.map(|p| expected_party(&p)),
+            "service": sample.names.service.map(|s| json!({
+                "namespace": s.namespace, "name": s.name, "port": s.port, "frontend": s.frontend.name(),
+            })),
+            "endpoint": sample.names.endpoint.map(|e| {
+                let mut party = expected_party(&e.party);
+                party["ready"] = json!(e.ready);
+                party["serving"] = json!(e.serving);
+                party["terminating"] = json!(e.terminating);
+                party
+            }),
+            "verdict": sample.reason.map(|reason| reason.verdict().name()),
+            "reason": sample.reason.map(|reason| reason.name()),
+            "evidence": sample.reason.map(|_| &sample.evidence),
+            "refreshing": sample.refreshing.name(),
+            "replies": if flow.status.is_unreplied() { "one-way" } else { "unknown" },
+        });
+        if let Some(result) = &sample.result {
+            item["result"] = json!(result.result);
+            item["error"] = json!(result.error);
+        }
+        item
+    }
+
+    fn expected_tuple(tuple: &Tuple, vtag: Option<u32>, counters: Option<Counters>) -> Value {
+        let (icmp, gre) = match tuple.l4 {
+            L4::Icmp { kind, code, id } => (Some((kind, code, id)), None),
+            L4::Gre { src, dst } => (None, Some((src, dst))),
+            _ => (None, None),
+        };
+        json!({
+            "src": tuple.src.to_string(), "dst": tuple.dst.to_string(),
+            "sport": tuple.sport(), "dport": tuple.dport(),
+            "type": icmp.map(|i| i.0), "code": icmp.map(|i| i.1), "icmp_id": icmp.map(|i| i.2),
+            "srckey": gre.map(|g| g.0), "dstkey": gre.map(|g| g.1), "vtag": vtag,
+            "packets": counters.map(|c| c.packets), "bytes": counters.map(|c| c.bytes),
+        })
+    }
+
+    fn expected_party(party: &Party<'_>) -> Value {
+        json!({
+            "kind": party.kind.name(), "namespace": party.namespace, "name": party.name, "node": party.node,
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn every_field_of_any_item_reads_back(sample in fixture::any_sample()) {
+            let text = written(&sample);
+            prop_assert!(!text.contains('\n'));
+            let read: Value = serde_json::from_str(&text).unwrap();
+            prop_assert_eq!(read, expected(&sample));
+        }
+    }
+
+    #[test]
+    fn the_item_of_the_contract_is_written_in_its_order() {
+        assert_eq!(
+            written(&fixture::dns()),
+            concat!(
+                r#"{"family":"ipv4","protocol":"udp","protocol_number":17,"zone":0,"zone_direction":null,"id":3912345678,"#,
+                r#""original":{"src":"10.244.2.9","dst":"10.96.0.10","sport":40123,"dport":53,"type":null,"code":null,"#,
+                r#""icmp_id":null,"srckey":null,"dstkey":null,"vtag":null,"packets":15,"bytes":900},"#,
+                r#""reply":{"src":"10.244.1.7","dst":"10.244.2.9","sport":53,"dport":40123,"type":null,"code":null,"#,
+                r#""icmp_id":null,"srckey":null,"dstkey":null,"vtag":null,"packets":5,"bytes":700},"#,
+                r#""status":["seen-reply","assured","confirmed"],"state":null,"tcp_flags":null,"timeout":118,"mark":0,"#,
+                r#""labels":null,"helper":null,"secctx":null,"use":1,"start":null,"nat":["dnat"],"hairpin":false,"#,
+                r#""client":{"kind":"pod","namespace":"shop","name":"web-7d","node":"node1"},"#,
+                r#""service":{"namespace":"kube-system","name":"kube-dns","port":"dns","frontend":"cluster-ip"},"#,
+                r#""endpoint":{"kind":"pod","namespace":"kube-system","name":"coredns-b","node":"node1","#,
+                r#""ready":true,"serving":true,"terminating":false},"#,
+                r#""verdict":"ok","reason":"endpoint","evidence":"10.244.1.7:53 is an endpoint","#,
+                r#""refreshing":"unknown","replies":"unknown"}"#,
+            )
+        );
+    }
+}

@@ -1,0 +1,165 @@
+//! What a column holds, as data: how it is written, shown and ordered.
+
+use std::cmp::Ordering;
+use std::fmt::{Display, Write};
+use std::net::IpAddr;
+
+use crate::flow::{ProtocolState, Status};
+
+use super::row::Row;
+use super::{cell, safe, write};
+
+/// One value of one entry. Absent is [`Value::None`], never zero.
+#[derive(Clone, Copy)]
+pub(super) enum Value<'a> {
+    None,
+    Number(u64),
+    /// Seconds; shown as `1m58s`.
+    Seconds(u32),
+    /// Nanoseconds since the Unix epoch.
+    Time(u64),
+    Bool(bool),
+    /// A word of this program.
+    Word(&'static str),
+    /// Text that others chose.
+    Text(&'a str),
+    Address(IpAddr),
+    Protocol(u8),
+    Status(Status),
+    State(ProtocolState),
+    Labels(&'a [u8; 16]),
+    Evidence(&'a dyn Display),
+    Client(Row<'a>),
+    Service(Row<'a>),
+    Endpoint(Row<'a>),
+}
+
+impl Value<'_> {
+    /// The form for programs (`csv`); nothing for an absent value.
+    pub fn write(self, out: &mut Vec<u8>) {
+        match self {
+            Value::None => {}
+            Value::Number(n) => write::number(out, n),
+            Value::Seconds(n) => write::number(out, n),
+            Value::Time(t) => write::time(out, t),
+            Value::Bool(b) => out.extend_from_slice(if b { b"true" } else { b"false" }),
+            Value::Word(word) => out.extend_from_slice(word.as_bytes()),
+            Value::Text(text) => safe::text(out, text),
+            Value::Address(ip) => write::address(out, ip),
+            Value::Protocol(p) => write::protocol(out, p),
+            Value::Status(status) => comma_list(status, out),
+            Value::State(state) => write::state(out, state),
+            Value::Labels(labels) => write::labels(out, labels),
+            Value::Evidence(evidence) => {
+                // Writing to a buffer cannot fail.
+                let _ = write!(safe::Text(out), "{evidence}");
+            }
+            Value::Client(row) => {
+                if let Some(client) = &row.names.client {
+                    cell::qualified(client.namespace, client.name, out);
+                }
+            }
+            Value::Service(row) => {
+                if row
+                    .names
+                    .service
+                    .is_some_and(|service| service.name.is_some())
+                {
+                    cell::service(&row, out);
+                }
+            }
+            Value::Endpoint(row) => {
+                if let Some(endpoint) = &row.names.endpoint {
+                    cell::qualified(endpoint.party.namespace, endpoint.party.name, out);
+                }
+            }
+        }
+    }
+
+    /// The form for people (tables).
+    pub fn show(self, out: &mut Vec<u8>) {
+        match self {
+            Value::Seconds(n) => write::duration(out, n.into()),
+            Value::Client(row) => cell::client(&row, out),
+            Value::Service(row) => cell::service(&row, out),
+            Value::Endpoint(row) => cell::endpoint(&row, out),
+            other => other.write(out),
+        }
+    }
+
+    pub fn sort_key(self) -> SortKey {
+        match self {
+            Value::None => SortKey::Absent,
+            Value::Number(n) | Value::Time(n) => SortKey::Number(n),
+            Value::Seconds(n) => SortKey::Number(n.into()),
+            Value::Bool(b) => SortKey::Number(b.into()),
+            Value::Status(status) => SortKey::Number(status.0.into()),
+            Value::Word(word) => SortKey::Word(word),
+            Value::Address(ip) => SortKey::Address(ip),
+            Value::Client(row) => self.name_or(row.flow.original.src),
+            Value::Service(row) => self.name_or(row.flow.original.dst),
+            Value::Endpoint(row) => self.name_or(row.flow.reply.src),
+            other => SortKey::text(other),
+        }
+    }
+
+    fn name_or(self, address: IpAddr) -> SortKey {
+        match SortKey::text(self) {
+            SortKey::Text(name) if name.is_empty() => SortKey::Address(address),
+            key => key,
+        }
+    }
+}
+
+fn comma_list(status: Status, out: &mut Vec<u8>) {
+    for (i, name) in status.names().enumerate() {
+        if i > 0 {
+            out.push(b',');
+        }
+        out.extend_from_slice(name.as_bytes());
+    }
+}
+
+/// What rows are ordered by: numbers as numbers, addresses as addresses (IPv4 first), text by its characters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum SortKey {
+    Number(u64),
+    Address(IpAddr),
+    Word(&'static str),
+    Text(Box<[u8]>),
+    Absent,
+}
+
+impl SortKey {
+    fn text(value: Value<'_>) -> SortKey {
+        let mut text = Vec::new();
+        value.write(&mut text);
+        SortKey::Text(text.into())
+    }
+
+    /// Orders two keys of one column. Absent is last in either direction: it is no value.
+    pub fn compare(&self, other: &SortKey, descending: bool) -> Ordering {
+        let order = match (self, other) {
+            (SortKey::Absent, SortKey::Absent) => return Ordering::Equal,
+            (SortKey::Absent, _) => return Ordering::Greater,
+            (_, SortKey::Absent) => return Ordering::Less,
+            (SortKey::Number(a), SortKey::Number(b)) => a.cmp(b),
+            (SortKey::Address(a), SortKey::Address(b)) => a.cmp(b),
+            (SortKey::Word(a), SortKey::Word(b)) => a.cmp(b),
+            (SortKey::Text(a), SortKey::Text(b)) => a.cmp(b),
+            // Names before bare addresses, in columns that have both.
+            (a, b) => b.kind().cmp(&a.kind()),
+        };
+        if descending { order.reverse() } else { order }
+    }
+
+    fn kind(&self) -> u8 {
+        match self {
+            SortKey::Number(_) => 0,
+            SortKey::Address(_) => 1,
+            SortKey::Word(_) => 2,
+            SortKey::Text(_) => 3,
+            SortKey::Absent => 4,
+        }
+    }
+}

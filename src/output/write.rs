@@ -1,0 +1,310 @@
+//! Numbers, addresses and times as text, appended to a byte buffer.
+//!
+//! These run up to twenty times an entry, and a listing may print a million entries; `write!` costs several times as
+//! much for the same text.
+
+use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::time::{Duration, UNIX_EPOCH};
+
+use crate::flow::{Place, ProtocolState};
+
+/// Every octet as its digits and a dot, and how many bytes of it count.
+static OCTETS: [([u8; 4], u8); 256] = octets();
+
+const fn octets() -> [([u8; 4], u8); 256] {
+    let mut table = [([0; 4], 0); 256];
+    let mut n = 0;
+    while n < 256 {
+        let digits = [
+            b'0' + (n / 100) as u8,
+            b'0' + (n / 10 % 10) as u8,
+            b'0' + (n % 10) as u8,
+        ];
+        table[n] = if n >= 100 {
+            ([digits[0], digits[1], digits[2], b'.'], 4)
+        } else if n >= 10 {
+            ([digits[1], digits[2], b'.', 0], 3)
+        } else {
+            ([digits[2], b'.', 0, 0], 2)
+        };
+        n += 1;
+    }
+    table
+}
+
+pub fn number(out: &mut Vec<u8>, n: impl itoa::Integer) {
+    out.extend_from_slice(itoa::Buffer::new().format(n).as_bytes());
+}
+
+/// `0x10`, without leading zeros.
+pub fn hex16(out: &mut Vec<u8>, n: u16) {
+    out.extend_from_slice(b"0x");
+    hex_group(out, n);
+}
+
+fn hex_group(out: &mut Vec<u8>, n: u16) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digit = |shift: u16| DIGITS[usize::from(n >> shift & 0xf)];
+    let digits = [digit(12), digit(8), digit(4), digit(0)];
+    let zeros = (n.leading_zeros() as usize / 4).min(3);
+    out.extend_from_slice(&digits[zeros..]);
+}
+
+pub fn ipv4(out: &mut Vec<u8>, address: Ipv4Addr) {
+    let mut text = [0; 17];
+    let mut end = 0;
+    for octet in address.octets() {
+        let (digits, len) = OCTETS[usize::from(octet)];
+        text[end..end + 4].copy_from_slice(&digits);
+        end += usize::from(len);
+    }
+    out.extend_from_slice(&text[..end - 1]);
+}
+
+/// Canonical text (RFC 5952), as the standard library prints it.
+pub fn ipv6(out: &mut Vec<u8>, address: Ipv6Addr) {
+    if let Some(mapped) = address.to_ipv4_mapped() {
+        out.extend_from_slice(b"::ffff:");
+        return ipv4(out, mapped);
+    }
+    let groups = address.segments();
+    let (zeros_at, zeros) = longest_zeros(&groups);
+    for (i, group) in groups.iter().enumerate() {
+        if (zeros_at..zeros_at + zeros).contains(&i) {
+            if i == zeros_at {
+                out.extend_from_slice(b"::");
+            }
+            continue;
+        }
+        if i != 0 && i != zeros_at + zeros {
+            out.push(b':');
+        }
+        hex_group(out, *group);
+    }
+}
+
+/// Start and length of the first longest run of two or more zero groups; past the end when there is none.
+fn longest_zeros(groups: &[u16; 8]) -> (usize, usize) {
+    let (mut best_at, mut best) = (9, 1);
+    let mut run = 0;
+    for (i, group) in groups.iter().enumerate() {
+        run = if *group == 0 { run + 1 } else { 0 };
+        if run > best {
+            (best_at, best) = (i + 1 - run, run);
+        }
+    }
+    if best < 2 { (9, 0) } else { (best_at, best) }
+}
+
+pub fn address(out: &mut Vec<u8>, address: IpAddr) {
+    match address {
+        IpAddr::V4(v4) => ipv4(out, v4),
+        IpAddr::V6(v6) => ipv6(out, v6),
+    }
+}
+
+/// The address as C's `inet_ntop` prints it: like [`address`], but `::1.2.3.4` keeps its dots.
+pub fn address_like_c(out: &mut Vec<u8>, address: IpAddr) {
+    match address {
+        IpAddr::V4(v4) => ipv4(out, v4),
+        IpAddr::V6(v6) => match v6.segments() {
+            [0, 0, 0, 0, 0, 0, high, _] if high != 0 => {
+                let [.., a, b, c, d] = v6.octets();
+                out.extend_from_slice(b"::");
+                ipv4(out, Ipv4Addr::new(a, b, c, d));
+            }
+            _ => ipv6(out, v6),
+        },
+    }
+}
+
+/// `10.0.0.1:53`, `[fd00::1]:53`, or the bare address where there is no port.
+pub fn place(out: &mut Vec<u8>, place: Place) {
+    match (place.address, place.port) {
+        (ip, None) => address(out, ip),
+        (IpAddr::V4(v4), Some(port)) => {
+            ipv4(out, v4);
+            out.push(b':');
+            number(out, port);
+        }
+        (IpAddr::V6(v6), Some(port)) => {
+            out.push(b'[');
+            ipv6(out, v6);
+            out.extend_from_slice(b"]:");
+            number(out, port);
+        }
+    }
+}
+
+/// Seconds as the two largest units that are not zero: `28s`, `1m58s`, `2h`, `4d23h`.
+pub fn duration(out: &mut Vec<u8>, seconds: u64) {
+    const UNITS: [(u64, u8); 4] = [(86_400, b'd'), (3600, b'h'), (60, b'm'), (1, b's')];
+    let first = UNITS.iter().position(|(unit, _)| seconds >= *unit);
+    let first = first.unwrap_or(UNITS.len() - 1);
+    let (unit, letter) = UNITS[first];
+    number(out, seconds / unit);
+    out.push(letter);
+    if let Some((small, letter)) = UNITS.get(first + 1)
+        && seconds % unit >= *small
+    {
+        number(out, seconds % unit / small);
+        out.push(*letter);
+    }
+}
+
+/// Nanoseconds since the Unix epoch as RFC 3339 in UTC.
+pub fn time(out: &mut Vec<u8>, nanoseconds: u64) {
+    let time = UNIX_EPOCH + Duration::from_nanos(nanoseconds);
+    // Writing to a buffer cannot fail, and 64 bits of nanoseconds end in the year 2554.
+    let _ = write!(out, "{}", humantime::format_rfc3339_nanos(time));
+}
+
+/// Connection labels as one 128-bit number in 32 hex digits: label N is bit N.
+pub fn labels(out: &mut Vec<u8>, labels: &[u8; 16]) {
+    // The kernel sends an array of machine words, lowest word first: on a little-endian machine, bytes from the lowest.
+    let _ = write!(out, "0x{:032x}", u128::from_le_bytes(*labels));
+}
+
+/// A protocol state in the words of the command line: `time-wait`, or `STATE(42)` for a number without a word.
+pub fn state(out: &mut Vec<u8>, state: ProtocolState) {
+    match state.name() {
+        Some(name) => out.extend(name.bytes().map(|byte| match byte {
+            b'_' => b'-',
+            other => other.to_ascii_lowercase(),
+        })),
+        None => unknown_state(out, state.number()),
+    }
+}
+
+pub fn unknown_state(out: &mut Vec<u8>, number_: u8) {
+    out.extend_from_slice(b"STATE(");
+    number(out, number_);
+    out.push(b')');
+}
+
+/// `udp`, or `proto-200` for a number without a name.
+pub fn protocol(out: &mut Vec<u8>, protocol: u8) {
+    match crate::flow::protocol_name(protocol) {
+        Some(name) => out.extend_from_slice(name.as_bytes()),
+        None => {
+            out.extend_from_slice(b"proto-");
+            number(out, protocol);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn text(write: impl FnOnce(&mut Vec<u8>)) -> String {
+        let mut out = Vec::new();
+        write(&mut out);
+        String::from_utf8(out).unwrap()
+    }
+
+    proptest! {
+        #[test]
+        fn ipv4_text_equals_the_standard_library(bits in any::<u32>()) {
+            let ip = Ipv4Addr::from_bits(bits);
+            prop_assert_eq!(text(|out| ipv4(out, ip)), ip.to_string());
+        }
+
+        #[test]
+        fn ipv6_text_equals_the_standard_library(
+            groups in any::<[u16; 8]>(),
+            zeros in any::<u8>(),
+        ) {
+            let mut groups = groups;
+            for (i, group) in groups.iter_mut().enumerate() {
+                if zeros >> i & 1 == 1 {
+                    *group = 0;
+                }
+            }
+            let ip = Ipv6Addr::from(groups);
+            prop_assert_eq!(text(|out| ipv6(out, ip)), ip.to_string());
+        }
+    }
+
+    #[test]
+    fn odd_ipv6_addresses_equal_the_standard_library() {
+        for ip in [
+            "::",
+            "::1",
+            "::ffff:1.2.3.4",
+            "::1.2.3.4",
+            "1::",
+            "1:0:2::3",
+            "0:1::",
+            "::1:0:0:1:0:0",
+            "fe80::1",
+            "1:2:3:4:5:6:7:8",
+            "1:0:3:4:5:6:7:8",
+        ] {
+            let ip: Ipv6Addr = ip.parse().unwrap();
+            assert_eq!(text(|out| ipv6(out, ip)), ip.to_string());
+        }
+    }
+
+    #[test]
+    fn addresses_for_the_conntrack_format_follow_inet_ntop() {
+        for ip in [
+            "::1.2.3.4",
+            "::0.1.0.0",
+            "::1",
+            "::",
+            "::ffff:1.2.3.4",
+            "fd00::10",
+            "10.0.0.1",
+        ] {
+            assert_eq!(text(|out| address_like_c(out, ip.parse().unwrap())), ip);
+        }
+    }
+
+    #[test]
+    fn durations_use_two_units() {
+        for (seconds, expected) in [
+            (0, "0s"),
+            (28, "28s"),
+            (60, "1m"),
+            (118, "1m58s"),
+            (3600, "1h"),
+            (3601, "1h"),
+            (3661, "1h1m"),
+            (431_999, "4d23h"),
+            (86_400, "1d"),
+            (8_589_934, "99d10h"),
+        ] {
+            assert_eq!(text(|out| duration(out, seconds)), expected, "{seconds}");
+        }
+    }
+
+    #[test]
+    fn times_and_labels_and_states_have_their_contract_form() {
+        assert_eq!(
+            text(|out| time(out, 1_623_073_290_396_322_047)),
+            "2021-06-07T13:41:30.396322047Z"
+        );
+        assert_eq!(
+            text(|out| time(out, u64::MAX)),
+            "2554-07-21T23:34:33.709551615Z"
+        );
+        let bits = 0x020a_0afe_0000_0001u128;
+        assert_eq!(
+            text(|out| labels(out, &bits.to_le_bytes())),
+            "0x0000000000000000020a0afe00000001"
+        );
+        let tcp = |state| ProtocolState::Tcp {
+            state,
+            original: Default::default(),
+            reply: Default::default(),
+        };
+        assert_eq!(text(|out| state(out, tcp(7))), "time-wait");
+        assert_eq!(text(|out| state(out, tcp(42))), "STATE(42)");
+        assert_eq!(text(|out| hex16(out, 0x10)), "0x10");
+        assert_eq!(text(|out| hex16(out, 0)), "0x0");
+        assert_eq!(text(|out| protocol(out, 200)), "proto-200");
+    }
+}
