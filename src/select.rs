@@ -146,7 +146,7 @@ impl Selection {
             && pass(&self.namespaces, |namespace| {
                 has_namespace(entry, namespace)
             })
-            && self.judged(entry.judgement.as_ref().map(|j| (j.verdict, j.reason)))
+            && self.judged(entry.judgement.as_ref().map(|j| (j.verdict(), j.reason)))
     }
 
     fn judged(&self, judgement: Option<(Verdict, Reason)>) -> bool {
@@ -159,13 +159,16 @@ impl Selection {
 }
 
 fn is_stale(entry: &Entry<'_>) -> bool {
-    matches!(&entry.judgement, Some(judgement) if judgement.verdict == Verdict::Stale)
+    matches!(&entry.judgement, Some(judgement) if judgement.verdict() == Verdict::Stale)
 }
 
 /// As [`Picks::pass`], for values that an entry may lack: `None` equals no plain value and is no other value either.
 fn pass<T>(picks: &Picks<T>, equals: impl Fn(&T) -> Option<bool>) -> bool {
     (picks.plain().is_empty() || picks.plain().iter().any(|pick| equals(pick) == Some(true)))
-        && picks.negated().iter().all(|pick| equals(pick) == Some(false))
+        && picks
+            .negated()
+            .iter()
+            .all(|pick| equals(pick) == Some(false))
 }
 
 impl ServicePick {
@@ -187,9 +190,9 @@ impl PodPick {
     fn is(&self, party: Option<&Party<'_>>) -> Option<bool> {
         let party = party?;
         match party.kind {
-            PartyKind::Pod | PartyKind::HostNetwork => Some(
-                party.namespace == Some(&self.namespace) && party.name == Some(&self.name),
-            ),
+            PartyKind::Pod | PartyKind::HostNetwork => {
+                Some(party.namespace == Some(&self.namespace) && party.name == Some(&self.name))
+            }
             PartyKind::Node | PartyKind::External => Some(false),
             PartyKind::Unknown => None,
         }

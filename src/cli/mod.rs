@@ -1,3 +1,84 @@
-//! The command line: what was typed, and what is meant by it.
+//! The command line: what was typed, what is meant, one command a file.
 
+mod args;
+mod context;
+mod demo;
+mod expect;
+mod ls;
+mod pick;
 pub mod select;
+
+use std::ffi::OsString;
+use std::io::Write;
+
+use clap::Parser;
+
+use crate::error::{CommandError, Status};
+
+/// What every command is given beside its own flags.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct World {
+    /// The cluster that `--cluster auto` means, in the demo.
+    pub cluster: Option<&'static str>,
+}
+
+/// Runs one command line and says how it ended. Errors are printed here and nowhere else.
+pub fn run(args: impl IntoIterator<Item = OsString>) -> Status {
+    run_in(World::default(), args)
+}
+
+fn run_in(world: World, args: impl IntoIterator<Item = OsString>) -> Status {
+    let result = match args::Cli::try_parse_from(args) {
+        Ok(cli) => {
+            trace(cli.verbose);
+            dispatch(world, cli.command)
+        }
+        Err(error) => parse_failed(&error),
+    };
+    result.unwrap_or_else(|error| {
+        // Nobody is left to tell when stderr is closed, too.
+        let _ = writeln!(std::io::stderr(), "{error}");
+        error.status
+    })
+}
+
+fn dispatch(world: World, command: args::Command) -> Result<Status, CommandError> {
+    match command {
+        args::Command::Ls(args) => ls::run(world, &args),
+        args::Command::Demo(args) => demo::run(&args),
+    }
+}
+
+/// Help and version are no errors; the rest is said in this program's form.
+fn parse_failed(error: &clap::Error) -> Result<Status, CommandError> {
+    if !error.use_stderr() {
+        // A closed pipe ends quietly.
+        let _ = error.print();
+        return Ok(Status::Done);
+    }
+    let text = error.render().to_string();
+    let text = text.strip_prefix("error: ").unwrap_or(&text).trim_end();
+    let (message, usage) = text.split_once("\n\n").unwrap_or((text, ""));
+    let mut failed = CommandError::usage(message);
+    for line in usage.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        failed = failed.hint(line.strip_prefix("tip: ").unwrap_or(line));
+    }
+    Err(failed)
+}
+
+/// `-v` shows what the program does, on stderr.
+fn trace(verbose: u8) {
+    let level = match verbose {
+        0 => return,
+        1 => tracing::Level::INFO,
+        2 => tracing::Level::DEBUG,
+        _ => tracing::Level::TRACE,
+    };
+    // A second command in one process (the demo) finds the subscriber set.
+    let _ = tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        .without_time()
+        .try_init();
+}

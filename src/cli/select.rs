@@ -12,9 +12,7 @@ use crate::filter::mark::Mark;
 use crate::filter::nat::Nat;
 use crate::filter::number::{Count, Span};
 use crate::filter::port::PortRange;
-use crate::filter::protocol::{
-    ICMP, ICMPV6, OptionalPorts, Protocol, Protocols, SCTP, TCP, UDP,
-};
+use crate::filter::protocol::{ICMP, ICMPV6, OptionalPorts, Protocol, Protocols, SCTP, TCP, UDP};
 use crate::filter::state::StateWord;
 use crate::filter::status::StatusWord;
 use crate::filter::text::Pattern;
@@ -306,6 +304,13 @@ impl SelectArgs {
                 .iter()
                 .flat_map(List::items)
                 .any(|item| !item.negated && [TCP, SCTP].contains(&item.value.0))
+    }
+
+    /// Zones that are asked for by number, so that their entries are judged.
+    pub fn named_zones(&self) -> Vec<u16> {
+        let items = self.zone.iter().flat_map(List::items);
+        let named = items.filter(|item| !item.negated);
+        named.map(|item| item.value.0).collect()
     }
 
     /// A selector needs cluster names or verdicts.

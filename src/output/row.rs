@@ -35,7 +35,7 @@ impl<'a> Row<'a> {
         Row {
             flow: &entry.flow,
             names: &entry.names,
-            verdict: judgement.map(|j| (j.verdict, j.reason)),
+            verdict: judgement.map(|j| (j.verdict(), j.reason)),
             evidence: judgement.map(|j| &j.evidence as &dyn Display),
             refreshing: entry.refreshing,
             replies: entry.replies,

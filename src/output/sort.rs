@@ -44,6 +44,11 @@ impl FromStr for SortOrder {
 }
 
 impl SortOrder {
+    /// No order but that in which entries come.
+    pub fn as_found() -> Self {
+        SortOrder(Vec::new())
+    }
+
     fn keys(&self, entry: &Entry<'_>) -> Box<[SortKey]> {
         let row = Row::of(entry, None, 0);
         let key = |(column, _): &(&Column, bool)| (column.value)(&row).sort_key();

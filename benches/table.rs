@@ -1,0 +1,185 @@
+//! What listing a large table costs: CPU time as a multiple of a loop that only receives the same dump, and peak memory.
+//!
+//! `cargo bench --bench table [-- ENTRIES]` (default 200,000). Runs in a network namespace of its own, so it needs root
+//! or user namespaces. More entries than `net.netfilter.nf_conntrack_max` allows need root in the initial namespace: the
+//! limit is raised for the run and put back afterwards.
+
+use std::io;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use ctk::flow::{Flow, L4, ProtocolState, Status, TcpDirection, Tuple};
+use ctk::netlink::{DumpFilter, Table};
+use ctk::netns::Netns;
+use nix::sched::{CloneFlags, unshare};
+use nix::sys::resource::{UsageWho, getrusage};
+
+const ROUNDS: usize = 5;
+const LIMIT: &str = "/proc/sys/net/netfilter/nf_conntrack_max";
+
+fn main() {
+    let wanted = std::env::args()
+        .skip(1)
+        .find_map(|arg| arg.replace('_', "").parse().ok());
+    let entries: u32 = wanted.unwrap_or(200_000);
+    let limit = Limit::raise(entries + 1000);
+    if unshare(CloneFlags::CLONE_NEWNET).is_err() {
+        eprintln!("skipped: no permission to make a network namespace; run as root");
+        assert!(std::env::var_os("CI").is_none(), "skipped in CI");
+        return;
+    }
+    for (name, value) in [("acct", "1"), ("timestamp", "1")] {
+        let path = format!("/proc/sys/net/netfilter/nf_conntrack_{name}");
+        let _ = std::fs::write(path, value);
+    }
+    let mut table = Table::open(&Netns::current()).expect("a socket");
+    let results = table
+        .insert_all((0..entries).map(flow))
+        .expect("the table is filled");
+    let failed = results.iter().filter(|result| result.is_err()).count();
+    assert_eq!(failed, 0, "entries that could not be inserted");
+    let cluster = write_cluster();
+    run(&mut table, entries, &cluster);
+    drop(limit);
+}
+
+fn run(table: &mut Table, entries: u32, cluster: &tempfile::NamedTempFile) {
+    let file = cluster.path().display().to_string();
+    let jobs: [(&str, Vec<&str>); 7] = [
+        ("ctk ls --cluster none", vec!["--cluster", "none"]),
+        ("ctk ls -o conntrack", vec!["-o", "conntrack"]),
+        ("ctk ls -o jsonl", vec!["--cluster", "none", "-o", "jsonl"]),
+        ("ctk ls -o json", vec!["--cluster", "none", "-o", "json"]),
+        ("ctk ls --svc ns/svc-7 (100 Services)", vec!["--cluster", &file, "--svc", "ns/svc-7"]),
+        ("ctk ls, every row named (100 Services)", vec!["--cluster", &file]),
+        ("ctk ls --src, filtered by the kernel", vec!["--cluster", "none", "--src", "10.128.0.1"]),
+    ];
+    let mut floor = Duration::MAX;
+    let mut times = vec![(Duration::MAX, 0u64); jobs.len()];
+    let mut conntrack = Duration::MAX;
+    for _ in 0..ROUNDS {
+        let before = cpu(UsageWho::RUSAGE_SELF);
+        let (messages, _) = table.drain(&DumpFilter::default()).expect("a dump");
+        floor = floor.min(cpu(UsageWho::RUSAGE_SELF) - before);
+        assert!(messages >= u64::from(entries), "the whole table was received");
+        for (best, (_, args)) in times.iter_mut().zip(&jobs) {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_ctk"));
+            let (time, memory) = measure(command.arg("ls").args(args));
+            *best = (best.0.min(time), best.1.max(memory));
+        }
+        conntrack = conntrack.min(measure(Command::new("conntrack").arg("-L")).0);
+    }
+    let ratio = |time: Duration| time.as_secs_f64() / floor.as_secs_f64();
+    println!("{entries} entries; CPU time, best of {ROUNDS}; 1.00 = receive only = {floor:.3?}");
+    for ((best, memory), (name, _)) in times.iter().zip(&jobs) {
+        println!("{name:45} {:5.2}x   peak {:6.1} MiB", ratio(*best), *memory as f64 / 1024.0);
+    }
+    println!("{:45} {:5.2}x", "conntrack -L", ratio(conntrack));
+}
+
+/// CPU time, and peak resident memory in KiB, of a command whose output is thrown away.
+fn measure(command: &mut Command) -> (Duration, u64) {
+    let before = cpu(UsageWho::RUSAGE_CHILDREN);
+    let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    let child = match child {
+        Ok(child) => child,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return (Duration::MAX, 0),
+        Err(error) => panic!("{error}"),
+    };
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    let mut status = 0;
+    let pid = child.id() as libc::pid_t;
+    let waited = unsafe { libc::wait4(pid, &mut status, 0, &mut usage) };
+    assert_eq!(waited, pid);
+    assert!(libc::WIFEXITED(status) && matches!(libc::WEXITSTATUS(status), 0 | 3), "{status:#x}");
+    (cpu(UsageWho::RUSAGE_CHILDREN) - before, usage.ru_maxrss as u64)
+}
+
+fn cpu(who: UsageWho) -> Duration {
+    let usage = getrusage(who).expect("getrusage");
+    let of = |time: nix::sys::time::TimeVal| {
+        Duration::new(time.tv_sec() as u64, time.tv_usec() as u32 * 1000)
+    };
+    of(usage.user_time()) + of(usage.system_time())
+}
+
+/// Mostly DNS through a ClusterIP, as on a busy node; some plain TCP and UDP.
+fn flow(n: u32) -> Flow {
+    let host = |first: u8, n: u32| IpAddr::from([first, 128 + (n >> 16 & 63) as u8, (n >> 8) as u8, n as u8]);
+    let (client, port) = (host(10, n / 50), 20_000 + (n % 50) as u16);
+    let (protocol, dst, dport, endpoint, eport) = match n % 10 {
+        0..=5 => (17, IpAddr::from([10, 96, (n % 100) as u8, 10]), 53, IpAddr::from([10, 244, (n % 4) as u8, 2]), 53),
+        6 | 7 => (17, IpAddr::from([203, 0, 113, 9]), 123, IpAddr::from([203, 0, 113, 9]), 123),
+        _ => (6, IpAddr::from([10, 96, (n % 100) as u8, 20]), 443, IpAddr::from([10, 244, 5, 2]), 8443),
+    };
+    let tuple = |src, sport, dst, dport| Tuple { src, dst, protocol, l4: L4::Ports { src: sport, dst: dport } };
+    let mut flow = Flow::new(tuple(client, port, dst, dport), tuple(endpoint, eport, client, port));
+    flow.status = flow.status.with(Status::SEEN_REPLY).with(Status::ASSURED);
+    flow.timeout = Some(3600 + n % 600);
+    flow.mark = (n % 5 == 1).then_some(0x10 + n % 4);
+    if protocol == 6 {
+        let (original, reply) = (TcpDirection::default(), TcpDirection::default());
+        flow.state = Some(ProtocolState::Tcp { state: 3, original, reply });
+    }
+    flow
+}
+
+/// 100 Services `ns/svc-N` on the addresses that the flows use.
+fn write_cluster() -> tempfile::NamedTempFile {
+    use serde_json::json;
+    let slice = |namespace: &str, service: &str, address: &str, port: u16, protocol: &str| {
+        json!({"kind": "EndpointSlice", "metadata": {"namespace": namespace, "name": format!("{service}-1"),
+            "labels": {"kubernetes.io/service-name": service}}, "addressType": "IPv4",
+            "ports": [{"name": "p", "port": port, "protocol": protocol}], "endpoints": [{"addresses": [address]}]})
+    };
+    let service = |namespace: &str, name: &str, address: &str, port: u16, protocol: &str| {
+        json!({"kind": "Service", "metadata": {"namespace": namespace, "name": name}, "spec": {"type": "ClusterIP",
+            "clusterIP": address, "ports": [{"name": "p", "port": port, "protocol": protocol}]}})
+    };
+    let mut items = vec![
+        service("default", "kubernetes", "10.96.255.1", 443, "TCP"),
+        slice("default", "kubernetes", "192.0.2.1", 6443, "TCP"),
+        json!({"kind": "Node", "metadata": {"name": "node1"},
+            "status": {"addresses": [{"type": "InternalIP", "address": "192.0.2.11"}]}}),
+    ];
+    for n in 0..100 {
+        let name = format!("svc-{n}");
+        items.push(service("ns", &name, &format!("10.96.{n}.10"), 53, "UDP"));
+        items.push(slice("ns", &name, &format!("10.244.{}.2", n % 4), 53, "UDP"));
+    }
+    let file = tempfile::NamedTempFile::new().expect("a temporary file");
+    serde_json::to_writer(&file, &json!({"kind": "List", "items": items})).expect("written");
+    file
+}
+
+/// The global limit of entries, raised for a while.
+struct Limit(Option<(PathBuf, String)>);
+
+impl Limit {
+    fn raise(entries: u32) -> Self {
+        let before = std::fs::read_to_string(LIMIT).unwrap_or_default();
+        let enough = before.trim().parse::<u32>().is_ok_and(|limit| limit >= entries);
+        if enough {
+            return Limit(None);
+        }
+        std::fs::write(LIMIT, entries.to_string()).expect("nf_conntrack_max can be raised");
+        // The file shows the namespace of the thread that opens it; the initial one is the parent's.
+        Limit(Some((PathBuf::from(LIMIT), before)))
+    }
+}
+
+impl Drop for Limit {
+    fn drop(&mut self) {
+        let Some((path, before)) = &self.0 else {
+            return;
+        };
+        // This process has moved; its parent has not.
+        let restored = Command::new("nsenter")
+            .args(["-t", &std::os::unix::process::parent_id().to_string(), "-n", "sh", "-c"])
+            .arg(format!("echo {} > {}", before.trim(), path.display()))
+            .status();
+        assert!(restored.is_ok_and(|status| status.success()), "nf_conntrack_max is put back");
+    }
+}

@@ -1,0 +1,91 @@
+//! What was typed: flags that several commands share. Those of one command stand in its own file.
+
+use std::time::Duration;
+
+use clap::builder::{OsStringValueParser, TypedValueParser};
+use clap::{Args, Parser, Subcommand};
+use ipnet::IpNet;
+
+use crate::cluster::source::ClusterSource;
+use crate::output::{ColorChoice, Columns, Format, SortOrder};
+
+/// Conntrack inspection and surgery: which flows are tracked, which pod, Service and endpoint is behind each, and which
+/// are stale.
+#[derive(Parser)]
+#[command(name = "ctk", version, propagate_version = true, max_term_width = 100)]
+#[command(after_help = "Examples:
+  ctk ls --svc kube-dns          flows to one Service, with the endpoint that each goes to
+  ctk ls --stale                 UDP flows still sent to an endpoint that is gone
+  ctk demo                       see it work without a cluster")]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+    /// Say what is done, on stderr; twice for more
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+}
+
+#[derive(Subcommand)]
+pub enum Command {
+    /// List entries of the conntrack table, by name, with a verdict
+    Ls(Box<super::ls::LsArgs>),
+    /// Try everything in a private namespace, without a cluster and without root
+    Demo(super::demo::DemoArgs),
+}
+
+/// Where the table, the Services and the Pods come from.
+#[derive(Args)]
+#[command(next_help_heading = "Where things come from")]
+pub struct SourceArgs {
+    /// Services and Pods: auto, none, a FILE with what `kubectl get nodes,svc,endpointslices,pods -A -o json` prints,
+    /// or - for standard input
+    #[arg(long, value_name = "SOURCE", default_value = "auto", value_parser = cluster_source())]
+    pub cluster: ClusterSource,
+    /// This node's name in the cluster [default: found by local addresses and hostname]
+    #[arg(long, value_name = "NAME")]
+    pub node: Option<String>,
+    /// Range of Service addresses, where the cluster source does not tell; repeat it for dual stack
+    #[arg(long, value_name = "CIDR")]
+    pub service_cidr: Vec<IpNet>,
+    /// Another network namespace: a NAME, a PATH or a PID (name:1234 for a name of digits)
+    #[arg(long, value_name = "NAME|PATH|PID")]
+    pub netns: Option<String>,
+}
+
+/// How entries are printed.
+#[derive(Args)]
+#[command(next_help_heading = "Output")]
+pub struct OutputArgs {
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t = Format::Table, value_name = "FORMAT")]
+    pub output: Format,
+    /// Columns by their JSON names, comma separated (for table, wide and csv)
+    #[arg(long, value_name = "LIST")]
+    pub columns: Option<Columns>,
+    /// Sort by these JSON names; a leading - sorts downwards
+    #[arg(long, value_name = "KEY[,-KEY]", allow_hyphen_values = true)]
+    pub sort: Option<SortOrder>,
+    /// Show at most this many entries
+    #[arg(long, value_name = "N")]
+    pub limit: Option<usize>,
+    /// Leave the header line out
+    #[arg(long)]
+    pub no_header: bool,
+    /// Colour
+    #[arg(long, value_enum, default_value_t = ColorChoice::Auto, value_name = "WHEN")]
+    pub color: ColorChoice,
+}
+
+/// File names need not be text.
+fn cluster_source() -> impl TypedValueParser<Value = ClusterSource> {
+    OsStringValueParser::new().try_map(|value| ClusterSource::parse(&value))
+}
+
+/// A duration like `6s`, `2m`, `1h30m`; a bare number is seconds.
+pub fn duration(text: &str) -> Result<Duration, String> {
+    if let Ok(seconds) = text.parse::<u64>() {
+        return Ok(Duration::from_secs(seconds));
+    }
+    humantime::parse_duration(text)
+        .map_err(|error| format!("{error}; write it like 6s, 2m or 1h30m"))
+}

@@ -1,0 +1,220 @@
+//! What is meant: the namespace, the cluster and the node behind the flags that were typed.
+
+use std::fmt::Display;
+use std::io::Write;
+use std::time::SystemTime;
+
+use serde_json::Value;
+
+use crate::cluster::source::{self, ClusterError, ClusterSource, Loaded, Source, SourceKind};
+use crate::error::{CommandError, Status};
+use crate::netlink::{ErrorKind, NetlinkError};
+use crate::netns::Netns;
+use crate::output::ClusterSummary;
+use crate::verdict::ThisNode;
+
+use super::World;
+use super::args::SourceArgs;
+
+/// How a cluster file is made.
+const FETCH: &str =
+    "fetch it with: kubectl get nodes,svc,endpointslices,pods -A -o json > cluster.json";
+
+/// A warning or a count, on stderr.
+pub fn note(text: impl Display) {
+    // Nobody is left to tell when stderr is closed.
+    let _ = writeln!(std::io::stderr(), "ctk: {text}");
+}
+
+/// The namespace whose table is meant.
+pub fn netns(args: &SourceArgs) -> Result<Netns, CommandError> {
+    match &args.netns {
+        None => Ok(Netns::current()),
+        Some(name) => Netns::named(name).map_err(|error| {
+            let status = if error.is_permission() {
+                Status::NotPermitted
+            } else {
+                Status::Failed
+            };
+            CommandError::new(status, format!("--netns: {error}"))
+        }),
+    }
+}
+
+/// An error of the kernel's table, with what helps.
+pub fn netlink_error(error: NetlinkError) -> CommandError {
+    match error.kind() {
+        ErrorKind::NotPermitted => CommandError::new(Status::NotPermitted, error).hint(
+            "run it as root, or with CAP_NET_ADMIN in the user namespace that owns the network namespace",
+        ),
+        ErrorKind::NotAvailable => CommandError::failed(error)
+            .hint("load the modules: modprobe nf_conntrack nf_conntrack_netlink"),
+        ErrorKind::Other => CommandError::failed(error),
+    }
+}
+
+/// A cluster that was read, and the node that the table belongs to.
+pub struct Cluster {
+    pub loaded: Loaded,
+    pub node: ThisNode,
+}
+
+impl Cluster {
+    /// Reads what `--cluster` names. `None` where there is no source: with `none`, and with `auto` in this version.
+    pub fn read(
+        world: World,
+        args: &SourceArgs,
+        netns: &Netns,
+    ) -> Result<Option<Self>, CommandError> {
+        let loaded = match (&args.cluster, world.cluster) {
+            (ClusterSource::Auto, Some(text)) => {
+                let source = Source {
+                    kind: SourceKind::File,
+                    time: SystemTime::now(),
+                    path: None,
+                };
+                Some(
+                    source::load(text.as_bytes(), source, &args.service_cidr)
+                        .map_err(cluster_error)?,
+                )
+            }
+            (ClusterSource::Auto, None) => None,
+            (source, _) => source.load(&args.service_cidr).map_err(cluster_error)?,
+        };
+        let Some(loaded) = loaded else {
+            return Ok(None);
+        };
+        loaded.warnings.iter().for_each(note);
+        let node = this_node(args, netns, &loaded);
+        Ok(Some(Cluster { loaded, node }))
+    }
+
+    /// Services and slices are whole.
+    pub fn is_complete(&self) -> bool {
+        self.loaded.summary.complete
+    }
+
+    /// What is missing, as kubectl calls it, Service ranges aside: few clusters need them.
+    pub fn missing(&self) -> Vec<&'static str> {
+        let missing = self.loaded.summary.missing.iter().copied();
+        missing.filter(|kind| *kind != "servicecidrs").collect()
+    }
+}
+
+/// Names and verdicts that were asked for need a source.
+///
+/// # Errors
+/// Usage with `--cluster none`; partial where `auto` found nothing.
+pub fn require_cluster(
+    args: &SourceArgs,
+    cluster: Option<&Cluster>,
+    asked: bool,
+) -> Result<(), CommandError> {
+    if cluster.is_some() {
+        return Ok(());
+    }
+    let error = match (&args.cluster, asked) {
+        (ClusterSource::None, true) => {
+            CommandError::usage("names and verdicts cannot be selected with --cluster none")
+        }
+        (_, true) => CommandError::new(
+            Status::Partial,
+            "no cluster source, so names and verdicts are not known",
+        ),
+        (ClusterSource::None, false) => return Ok(()),
+        (_, false) => {
+            note("cluster: none; name one with --cluster FILE to see names and verdicts");
+            return Ok(());
+        }
+    };
+    Err(error.hint(format!("--cluster FILE, where {FETCH}")))
+}
+
+/// Says what of the answer is missing because the source is; whether anything is.
+pub fn incomplete(cluster: Option<&Cluster>, asked: bool, undecided: u64) -> bool {
+    let Some(cluster) = cluster else {
+        return asked;
+    };
+    let missing = cluster.missing();
+    if !cluster.is_complete() {
+        note(format!(
+            "the cluster source is incomplete ({}), so nothing is judged; {FETCH}",
+            missing.join(", ")
+        ));
+        return true;
+    }
+    if undecided > 0 && !missing.is_empty() {
+        note(format!(
+            "{undecided} entries are not judged, because the cluster source lacks {}; {FETCH}",
+            missing.join(", ")
+        ));
+        return true;
+    }
+    false
+}
+
+/// The node that `netns` belongs to.
+fn this_node(args: &SourceArgs, netns: &Netns, loaded: &Loaded) -> ThisNode {
+    let local = netns.local_addresses();
+    if let Err(error) = &local {
+        note(format!("local addresses are not known: {error}"));
+    }
+    // The downward API's usual variable, set where ctk runs in a pod.
+    let from_environment = std::env::var("NODE_NAME")
+        .ok()
+        .filter(|name| !name.is_empty());
+    let named = args.node.clone().or(from_environment);
+    let hostname = rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned();
+    let node = ThisNode::find(
+        Some(&loaded.index),
+        named.as_deref(),
+        Some(&hostname),
+        local.ok(),
+        netns.is_initial(),
+    );
+    if let Some(name) = named.filter(|_| node.object(&loaded.index).is_none()) {
+        note(format!("the cluster source knows no Node named {name:?}"));
+    }
+    tracing::info!(node = ?node.name, namespace = ?node.namespace, "this node");
+    node
+}
+
+fn cluster_error(error: ClusterError) -> CommandError {
+    match &error {
+        ClusterError::NotAvailable(_) => {
+            CommandError::failed(&error).hint(format!("name a file; {FETCH}"))
+        }
+        ClusterError::NoName | ClusterError::ServiceRange(_) => CommandError::usage(error),
+        ClusterError::Open { .. } => {
+            CommandError::failed(format!("--cluster: {error}")).hint(FETCH)
+        }
+        // A file that cannot be read to its end is an incomplete source.
+        ClusterError::List { .. } => {
+            CommandError::new(Status::Partial, format!("--cluster: {error}")).hint(FETCH)
+        }
+    }
+}
+
+/// What the summary says of the source.
+pub fn cluster_summary(cluster: Option<&Cluster>) -> ClusterSummary {
+    let Some(cluster) = cluster else {
+        return ClusterSummary::default();
+    };
+    let summary = &cluster.loaded.summary;
+    let mut extra = serde_json::Map::new();
+    extra.insert("missing".to_owned(), summary.missing.clone().into());
+    if let Ok(counts) = serde_json::to_value(summary.counts) {
+        extra.insert("counts".to_owned(), counts);
+    }
+    let time = humantime::format_rfc3339_seconds(cluster.loaded.source.time).to_string();
+    extra.insert("time".to_owned(), Value::from(time));
+    extra.insert("node".to_owned(), cluster.node.name.clone().into());
+    ClusterSummary {
+        source: summary.source,
+        complete: summary.complete,
+        extra,
+    }
+}

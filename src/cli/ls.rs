@@ -1,0 +1,360 @@
+//! `ctk ls`: the table, once.
+
+use std::io::{self, IsTerminal};
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+
+use crate::error::{CommandError, Status};
+use crate::netlink::{DumpReport, Table, TableKind};
+use crate::output::{self, Format, Options, Palette, Printer, SortOrder, Sorter, Summary};
+
+use super::World;
+use super::args::{OutputArgs, SourceArgs, duration};
+use super::context::{self, Cluster, note};
+use super::pick::Picker;
+use super::select::SelectArgs;
+
+/// How often a dump is repeated that was interrupted, or during which the hash was resized.
+const ATTEMPTS: usize = 3;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum TableChoice {
+    #[default]
+    Conntrack,
+    /// Entries that were removed, but are still referenced
+    Dying,
+    /// Entries whose first packet has not left yet (kernels since 5.19 keep no such list)
+    Unconfirmed,
+    /// What helpers expect
+    Expect,
+}
+
+#[derive(Args)]
+#[command(after_help = "Examples:
+  ctk ls --svc kube-dns                    who talks to which DNS pod
+  ctk ls --stale                           UDP flows sent to an endpoint that is gone
+  ctk ls --tcp 443 --state established --sort -timeout --limit 20
+  ctk ls --cluster cluster.json -o json    with names from a saved cluster, for scripts")]
+pub struct LsArgs {
+    #[command(flatten)]
+    pub select: SelectArgs,
+    #[command(flatten)]
+    pub source: SourceArgs,
+    #[command(flatten)]
+    pub output: OutputArgs,
+    /// Which of the kernel's lists
+    #[arg(
+        long,
+        value_enum,
+        default_value_t,
+        value_name = "LIST",
+        help_heading = "Where things come from"
+    )]
+    pub table: TableChoice,
+    /// Look three times during this time (at least 6s), to tell which entries are being refreshed
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub sample: Option<Duration>,
+    /// Say on stderr which selectors ran in the kernel and which here
+    #[arg(long)]
+    pub explain: bool,
+    /// Exit with status 5 when an entry matched
+    #[arg(long)]
+    pub exit_code: bool,
+}
+
+pub fn run(world: World, args: &LsArgs) -> Result<Status, CommandError> {
+    check(args)?;
+    let filter = args.select.to_filter()?;
+    let netns = context::netns(&args.source)?;
+    let kind = match args.table {
+        TableChoice::Conntrack => TableKind::Conntrack,
+        TableChoice::Dying => TableKind::Dying,
+        TableChoice::Unconfirmed => TableKind::Unconfirmed,
+        TableChoice::Expect => return super::expect::run(args, &netns),
+    };
+    if args.explain {
+        filter.explain().iter().for_each(note);
+    }
+    let asked = args.select.wants_cluster();
+    let cluster = if asked || args.output.output != Format::Conntrack {
+        Cluster::read(world, &args.source, &netns)?
+    } else {
+        None
+    };
+    context::require_cluster(&args.source, cluster.as_ref(), asked)?;
+    let zones = args.select.named_zones();
+    let mut picker = Picker::new(filter, &args.select, &zones, cluster.as_ref())?;
+    let mut table = Table::open(&netns).map_err(context::netlink_error)?;
+    let report = list(args, kind, &mut table, &mut picker, cluster.as_ref());
+    match report {
+        Ok(report) => Ok(conclude(args, asked, cluster.as_ref(), &picker, &report)),
+        Err(Ended::Closed) => Ok(Status::Done),
+        Err(Ended::Failed(error)) => Err(error),
+    }
+}
+
+/// Flags that make no sense, alone or together.
+fn check(args: &LsArgs) -> Result<(), CommandError> {
+    if args.sample.is_some() || args.select.refreshing {
+        let flag = match args.sample {
+            Some(_) => "--sample",
+            None => "--refreshing",
+        };
+        return Err(
+            CommandError::usage(format!("{flag} is not available in this version")).hint(
+                "look twice, some seconds apart, and compare TTL: a timer that does not fall is refilled",
+            ),
+        );
+    }
+    let columns = args.output.columns.is_some();
+    if columns && !args.output.output.has_columns() {
+        return Err(
+            CommandError::usage("--columns goes with -o table, wide and csv")
+                .hint("json, jsonl and conntrack always print every field"),
+        );
+    }
+    Ok(())
+}
+
+/// Why a listing ended early.
+enum Ended {
+    /// Nobody reads on.
+    Closed,
+    Failed(CommandError),
+}
+
+impl From<io::Error> for Ended {
+    fn from(error: io::Error) -> Self {
+        if output::is_closed(&error) {
+            Ended::Closed
+        } else {
+            Ended::Failed(CommandError::failed(format!("writing the output: {error}")))
+        }
+    }
+}
+
+/// How the dumps of one listing went, together.
+#[derive(Default)]
+struct Report {
+    shown: u64,
+    unreadable: u64,
+    inconsistent: bool,
+}
+
+impl Report {
+    fn add(&mut self, dump: &DumpReport) {
+        tracing::info!(?dump, "dump");
+        self.unreadable += dump.unreadable;
+        self.inconsistent |= !dump.is_consistent();
+    }
+}
+
+fn list<'c>(
+    args: &LsArgs,
+    kind: TableKind,
+    table: &mut Table,
+    picker: &mut Picker<'c>,
+    cluster: Option<&'c Cluster>,
+) -> Result<Report, Ended> {
+    let mut printer = printer(&args.output);
+    let OutputArgs { sort, limit, .. } = &args.output;
+    let mut report = if sort.is_some() || limit.is_some() {
+        let order = sort.clone().unwrap_or_else(SortOrder::as_found);
+        let (report, sorter) = gather(kind, table, picker, &order, *limit)?;
+        for entry in sorter.into_sorted() {
+            printer.entry(&entry, None)?;
+        }
+        report
+    } else {
+        stream(kind, table, picker, &mut printer)?
+    };
+    let limit = limit.map_or(u64::MAX, |limit| limit as u64);
+    report.shown = picker.counts.passed.min(limit);
+    printer.finish(&Summary {
+        shown: report.shown,
+        scanned: picker.counts.scanned,
+        consistent: !report.inconsistent,
+        unreadable: report.unreadable,
+        cluster: context::cluster_summary(cluster),
+        extra: serde_json::Map::new(),
+    })?;
+    Ok(report)
+}
+
+/// Prints every entry as it comes: memory does not grow, and what is printed cannot be taken back.
+fn stream(
+    kind: TableKind,
+    table: &mut Table,
+    picker: &mut Picker<'_>,
+    printer: &mut Printer<'_>,
+) -> Result<Report, Ended> {
+    let mut report = Report::default();
+    for filter in picker.filter().dumps() {
+        let mut failed = None;
+        let dump = table.dump(kind, &filter, &mut |flow| {
+            let Some(entry) = picker.pick(flow) else {
+                return ControlFlow::Continue(());
+            };
+            match printer.entry(&entry, None) {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(error) => {
+                    failed = Some(error);
+                    ControlFlow::Break(())
+                }
+            }
+        });
+        if let Some(error) = failed {
+            return Err(error.into());
+        }
+        report.add(&dump.map_err(|error| Ended::Failed(context::netlink_error(error)))?);
+    }
+    Ok(report)
+}
+
+/// Collects before anything is printed, so that a dump which the kernel spoiled can be repeated.
+fn gather<'c>(
+    kind: TableKind,
+    table: &mut Table,
+    picker: &mut Picker<'c>,
+    order: &SortOrder,
+    limit: Option<usize>,
+) -> Result<(Report, Sorter<'c>), Ended> {
+    let mut attempt = 1;
+    loop {
+        picker.start_over();
+        let mut report = Report::default();
+        let mut sorter = Sorter::new(order.clone(), limit);
+        for filter in picker.filter().dumps() {
+            let dump = table.dump(kind, &filter, &mut |flow| {
+                if let Some(entry) = picker.pick(flow) {
+                    sorter.push(&entry);
+                }
+                ControlFlow::Continue(())
+            });
+            report.add(&dump.map_err(|error| Ended::Failed(context::netlink_error(error)))?);
+        }
+        if !report.inconsistent || attempt == ATTEMPTS {
+            return Ok((report, sorter));
+        }
+        tracing::info!(
+            attempt,
+            "the table changed its shape during the dump, once more"
+        );
+        attempt += 1;
+    }
+}
+
+fn printer(args: &OutputArgs) -> Printer<'static> {
+    let stdout = io::stdout();
+    let terminal = stdout.is_terminal();
+    let width = rustix::termios::tcgetwinsize(&stdout).map(|size| usize::from(size.ws_col));
+    let options = Options {
+        format: args.output,
+        columns: args.columns.clone(),
+        palette: Palette::decide(args.color, |name| std::env::var_os(name), terminal),
+        header: !args.no_header,
+        terminal: width.ok().filter(|width| terminal && *width > 0),
+        results: false,
+    };
+    Printer::new(options, Box::new(stdout))
+}
+
+/// Says on stderr what the listing leaves open, and how it ended.
+fn conclude(
+    args: &LsArgs,
+    asked: bool,
+    cluster: Option<&Cluster>,
+    picker: &Picker<'_>,
+    report: &Report,
+) -> Status {
+    let counts = &picker.counts;
+    if io::stderr().is_terminal() {
+        note(count_line(report.shown, counts.passed, counts.scanned));
+    }
+    if counts.undecided > 0 {
+        note(format!(
+            "{} entries lack a value that a selector needs (ports, counters, timestamps, labels) and are left out",
+            counts.undecided
+        ));
+    }
+    if counts.held_back > 0 {
+        note(format!(
+            "{} stale entries of other protocols than UDP are left out; name them with --tcp or --sctp",
+            counts.held_back
+        ));
+    }
+    if counts.foreign_netns > 0 {
+        note(format!(
+            "{} entries are not judged: this network namespace is not known to be the node's (see --node, --netns)",
+            counts.foreign_netns
+        ));
+    }
+    let mut partial = false;
+    if report.unreadable > 0 {
+        note(format!(
+            "{} entries could not be read and are missing",
+            report.unreadable
+        ));
+        partial = true;
+    }
+    if report.inconsistent {
+        note(
+            "the table was resized or interrupted while it was read: entries may be missing or doubled; run it again",
+        );
+        partial = true;
+    }
+    partial |= context::incomplete(cluster, asked, counts.source_incomplete);
+    if partial {
+        Status::Partial
+    } else if args.exit_code && counts.passed > 0 {
+        Status::Found
+    } else {
+        Status::Done
+    }
+}
+
+fn count_line(shown: u64, passed: u64, scanned: u64) -> String {
+    match (shown == passed, passed == scanned) {
+        (true, true) => format!("{shown} entries"),
+        (true, false) => format!("{shown} of {scanned} entries match"),
+        (false, _) => format!("{shown} of {passed} matching entries shown, {scanned} looked at"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entry::Entry;
+    use crate::flow::{Flow, L4, Tuple};
+
+    #[test]
+    fn the_count_says_what_was_left_out() {
+        assert_eq!(count_line(3, 3, 3), "3 entries");
+        assert_eq!(count_line(3, 3, 9), "3 of 9 entries match");
+        assert_eq!(
+            count_line(2, 3, 9),
+            "2 of 3 matching entries shown, 9 looked at"
+        );
+    }
+
+    #[test]
+    fn a_limit_without_an_order_keeps_the_entries_as_they_come() {
+        let mut sorter = Sorter::new(SortOrder::as_found(), Some(2));
+        for port in [7, 3, 5] {
+            let tuple = Tuple {
+                src: [10, 0, 0, 1].into(),
+                dst: [10, 0, 0, 2].into(),
+                protocol: 17,
+                l4: L4::Ports { src: port, dst: 53 },
+            };
+            sorter.push(&Entry::bare(Flow::new(tuple, tuple)));
+        }
+        let ports: Vec<_> = sorter
+            .into_sorted()
+            .map(|entry| entry.flow.original.sport())
+            .collect();
+        assert_eq!(ports, [Some(7), Some(3)]);
+    }
+}
