@@ -12,9 +12,7 @@ use crate::filter::mark::Mark;
 use crate::filter::nat::Nat;
 use crate::filter::number::{Count, Span};
 use crate::filter::port::PortRange;
-use crate::filter::protocol::{
-    ICMP, ICMPV6, OptionalPorts, Protocol, Protocols, SCTP, TCP, UDP,
-};
+use crate::filter::protocol::{ICMP, ICMPV6, OptionalPorts, Protocol, Protocols, SCTP, TCP, UDP};
 use crate::filter::state::StateWord;
 use crate::filter::status::StatusWord;
 use crate::filter::text::Pattern;

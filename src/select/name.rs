@@ -267,8 +267,16 @@ mod tests {
         let name = |s: &str| Some(PortRef::Name(s.into()));
         for (text, service, port) in [
             ("kube-dns", object(None, "kube-dns"), None),
-            ("kube-system/kube-dns", object(Some("kube-system"), "kube-dns"), None),
-            ("kube-dns:53", object(None, "kube-dns"), Some(PortRef::Number(53))),
+            (
+                "kube-system/kube-dns",
+                object(Some("kube-system"), "kube-dns"),
+                None,
+            ),
+            (
+                "kube-dns:53",
+                object(None, "kube-dns"),
+                Some(PortRef::Number(53)),
+            ),
             ("a/b:dns-tcp", object(Some("a"), "b"), name("dns-tcp")),
         ] {
             assert_eq!(text.parse(), Ok(ServiceRef { service, port }), "{text}");
@@ -298,7 +306,11 @@ mod tests {
             ("10.96.0.10:53", "--dst"),
             ("fd00::1", "--dst"),
         ]);
-        refused::<PodName>(&[("10.0.0.1", "--ip"), ("a b", "NAMESPACE/NAME"), ("a:53", "NAMESPACE/NAME")]);
+        refused::<PodName>(&[
+            ("10.0.0.1", "--ip"),
+            ("a b", "NAMESPACE/NAME"),
+            ("a:53", "NAMESPACE/NAME"),
+        ]);
         refused::<PartyName>(&[
             ("10.0.0.1:99999", "address:port"),
             ("10.0.0", "not an address"),
@@ -307,8 +319,15 @@ mod tests {
             ("fd00::1:x", "address:port"),
             ("A", "lower-case"),
         ]);
-        refused::<Namespace>(&[("a/b", "no namespace"), ("a.b", "no namespace"), ("", "no namespace")]);
-        refused::<VerdictWord>(&[("stail", "did you mean stale?"), ("gone", "accepted are stale")]);
+        refused::<Namespace>(&[
+            ("a/b", "no namespace"),
+            ("a.b", "no namespace"),
+            ("", "no namespace"),
+        ]);
+        refused::<VerdictWord>(&[
+            ("stal", "did you mean stale?"),
+            ("gone", "accepted are stale"),
+        ]);
         refused::<ReasonWord>(&[("endpoint-gon", "did you mean endpoint-gone?")]);
     }
 
@@ -317,10 +336,18 @@ mod tests {
         assert_eq!("a/b".parse(), Ok(PartyName::Pod(object(Some("a"), "b"))));
         assert_eq!("web-1".parse(), Ok(PartyName::Pod(object(None, "web-1"))));
         for text in ["10.0.0.1", "10.0.0.0/8", "fd00::1", "fd00::/8"] {
-            assert_eq!(text.parse(), Ok(PartyName::Net(text.parse().unwrap())), "{text}");
+            assert_eq!(
+                text.parse(),
+                Ok(PartyName::Net(text.parse().unwrap())),
+                "{text}"
+            );
         }
         for text in ["10.0.0.1:53", "[fd00::1]:53"] {
-            assert_eq!(text.parse(), Ok(PartyName::Socket(text.parse().unwrap())), "{text}");
+            assert_eq!(
+                text.parse(),
+                Ok(PartyName::Socket(text.parse().unwrap())),
+                "{text}"
+            );
         }
     }
 
@@ -330,7 +357,10 @@ mod tests {
             assert_eq!(verdict.name().parse(), Ok(VerdictWord(verdict)));
         }
         for reason in Reason::ALL {
-            assert_eq!(reason.name().replace('-', "_").parse(), Ok(ReasonWord(*reason)));
+            assert_eq!(
+                reason.name().replace('-', "_").parse(),
+                Ok(ReasonWord(*reason))
+            );
         }
     }
 }

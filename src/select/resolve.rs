@@ -3,9 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::name::{ObjectName, PartyName, PortRef, ServiceRef};
-use super::{
-    PartyPick, PodPick, SelectError, SelectErrorKind, Selection, Selectors, ServicePick,
-};
+use super::{PartyPick, PodPick, SelectError, SelectErrorKind, Selection, Selectors, ServicePick};
 use crate::cluster::index::{Index, ServiceId};
 use crate::filter::Picks;
 use crate::filter::suggest::near;
