@@ -92,6 +92,14 @@ enum PartyPick {
     Place(Place),
 }
 
+/// What `--stale` says of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stale {
+    Wanted,
+    Unwanted,
+    HeldBack,
+}
+
 /// Selectors resolved against a cluster. The default one passes every entry.
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
@@ -117,16 +125,29 @@ impl Selection {
 
     /// The entry is selected.
     pub fn test(&self, entry: &Entry<'_>) -> bool {
-        (!self.stale || (is_stale(entry) && !self.holds_back(entry))) && self.others(entry)
+        self.asked_stale(entry) == Stale::Wanted && self.others(entry)
     }
 
     /// `--stale` leaves this entry out only because its protocol was not named: worth a count.
     pub fn stale_held_back(&self, entry: &Entry<'_>) -> bool {
-        self.stale && is_stale(entry) && self.holds_back(entry) && self.others(entry)
+        self.asked_stale(entry) == Stale::HeldBack && self.others(entry)
     }
 
-    fn holds_back(&self, entry: &Entry<'_>) -> bool {
-        !self.names_a_protocol && entry.flow.protocol() != UDP
+    fn asked_stale(&self, entry: &Entry<'_>) -> Stale {
+        let verdict = entry.judgement.as_ref().map(|j| j.verdict);
+        self.stale_says(verdict, entry.flow.protocol())
+    }
+
+    fn stale_says(&self, verdict: Option<Verdict>, protocol: u8) -> Stale {
+        if !self.stale {
+            Stale::Wanted
+        } else if verdict != Some(Verdict::Stale) {
+            Stale::Unwanted
+        } else if self.names_a_protocol || protocol == UDP {
+            Stale::Wanted
+        } else {
+            Stale::HeldBack
+        }
     }
 
     /// Everything but `--stale`.
@@ -156,10 +177,6 @@ impl Selection {
             judgement.map(|(_, reason)| reason == *wanted)
         })
     }
-}
-
-fn is_stale(entry: &Entry<'_>) -> bool {
-    matches!(&entry.judgement, Some(judgement) if judgement.verdict() == Verdict::Stale)
 }
 
 /// As [`Picks::pass`], for values that an entry may lack: `None` equals no plain value and is no other value either.

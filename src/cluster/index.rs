@@ -302,6 +302,11 @@ impl Index {
         })
     }
 
+    /// Finished ones too, sorted by namespace and name.
+    pub fn pods(&self) -> impl Iterator<Item = &Pod> {
+        self.pods.iter()
+    }
+
     /// The Node with this internal or external address. One that two Nodes claim is the first one's by name, an internal
     /// address before an external one.
     pub fn node_at(&self, address: IpAddr) -> Option<&Node> {

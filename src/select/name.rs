@@ -325,7 +325,7 @@ mod tests {
             ("", "no namespace"),
         ]);
         refused::<VerdictWord>(&[
-            ("stail", "did you mean stale?"),
+            ("stal", "did you mean stale?"),
             ("gone", "accepted are stale"),
         ]);
         refused::<ReasonWord>(&[("endpoint-gon", "did you mean endpoint-gone?")]);
