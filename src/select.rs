@@ -134,7 +134,7 @@ impl Selection {
     }
 
     fn asked_stale(&self, entry: &Entry<'_>) -> Stale {
-        let verdict = entry.judgement.as_ref().map(|j| j.verdict);
+        let verdict = entry.judgement.as_ref().map(|j| j.verdict());
         self.stale_says(verdict, entry.flow.protocol())
     }
 

@@ -1123,7 +1123,7 @@ fn another_namespace_is_read_without_moving_the_caller() {
                 IpAddr::V6(Ipv6Addr::LOCALHOST),
             ] {
                 assert!(
-                    addresses.iter().any(|a| a.address == wanted),
+                    addresses.iter().any(|a| a.address() == wanted),
                     "{addresses:?}"
                 );
             }

@@ -254,11 +254,6 @@ impl Index {
         }
     }
 
-    /// Sorted by namespace and name, finished ones among them.
-    pub fn pods(&self) -> impl Iterator<Item = &Pod> {
-        self.pods.iter()
-    }
-
     pub fn pod_named(&self, namespace: &str, name: &str) -> Option<&Pod> {
         self.pods.get(self.pod_position(namespace, name)?)
     }
