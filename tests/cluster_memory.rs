@@ -108,7 +108,7 @@ fn write_cluster(path: &Path, services: usize, pods: usize, kind: KindOf) -> std
     if kind == KindOf::ListLast {
         write!(out, r#"],"kind":"List"}} {{"apiVersion":"v1","items":["#)?;
     }
-    let padding = "x".repeat(600); // annotations, volumes, env: what a real pod carries and nobody here needs
+    let padding = "x".repeat(100); // annotations, volumes, env: what a real pod carries and nobody here needs
     for n in 0..pods {
         let head = match kind {
             KindOf::Item => r#",{"apiVersion":"v1","kind":"Pod","#,
