@@ -201,7 +201,7 @@ fn families_never_mix_and_other_slices_are_left_out() {
 fn leading_zeros_are_decimal_and_nonsense_is_left_out_with_a_warning() {
     let loaded = loaded(&[
         "svc x/a 10.096.005.003 53/UDP external=nonsense external=10.0.0.256 external=1.2.3 external=+1.2.3.4",
-        "slice x/a 53/UDP 10.244.0.011 10.244.0.x",
+        "slice x/a 53/UDP 10.244.0.011 10.244.0.x 10.244.0.y+10.244.0.77",
         "pod x/p 10.244.0.012",
         "cidr 10.096.0.0/12",
     ]);
@@ -215,6 +215,6 @@ fn leading_zeros_are_decimal_and_nonsense_is_left_out_with_a_warning() {
     let warned = |part: &str| loaded.warnings.iter().any(|w| w.contains(part));
     assert!(warned("read as decimal (3)"), "{:?}", loaded.warnings);
     assert!(warned(
-        "addresses that cannot be read (5): \"nonsense\" of Service x/a"
+        "addresses that cannot be read (6): \"nonsense\" of Service x/a"
     ));
 }
