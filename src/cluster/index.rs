@@ -1,6 +1,12 @@
 //! Look-ups by address: (address, protocol, port) -> Service port; address -> pod, node, owner.
 //!
 //! [`super::build::Builder`] makes an [`Index`]; afterwards it never changes.
+//!
+//! Memory, at the peak of reading (the index and what building it needs for a while): 1,070 bytes for a Service with two ports
+//! and a slice, 280 for a pod, 490 for a pod that is also an endpoint of two ports. A process with 1,000 Services and 50,000
+//! such pods peaks at 27 MiB, at 53 MiB where only the end of a list says of which kind its items are. Measured as the growth
+//! of VmHWM between two sizes of cluster, IPv4, release build on x86-64 with glibc:
+//! `cargo test --release --test cluster_memory -- --ignored --nocapture`.
 
 use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;

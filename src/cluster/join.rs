@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
-use super::build::{Builder, Built, NotAServiceRange, SlimEndpoint};
+use super::build::{Builder, Built, NotAServiceRange, Slice, SlimEndpoint};
 use super::index::{Completeness, Endpoint, Frontend, HostPort, Index, Name, PortId, ServiceId};
 use super::object::Kind;
 
@@ -66,23 +66,7 @@ impl Builder {
             Some((slice.namespace.clone(), slice.name.clone()?))
         });
         self.twice(Kind::EndpointSlice, repeated);
-        // Services with a slice that kube-proxy reads, and those with one that it does not.
-        let (mut read, mut unread) = (HashSet::new(), HashSet::new());
-        for slice in &slices {
-            if let Some(id) = index.service_named(&slice.namespace, &slice.service) {
-                let set = if slice.kube_proxy {
-                    &mut read
-                } else {
-                    &mut unread
-                };
-                set.insert(id);
-            }
-        }
-        for id in unread.difference(&read) {
-            if let Some(service) = index.services.get_mut(id.0 as usize) {
-                service.kube_proxy = false;
-            }
-        }
+        mark_foreign(index, &slices);
         for slice in slices {
             let Some(id) = index.service_named(&slice.namespace, &slice.service) else {
                 continue; // an orphan, soon to be collected
@@ -201,6 +185,27 @@ impl Builder {
             for address in addresses {
                 index.node_addresses.entry(*address).or_insert(id);
             }
+        }
+    }
+}
+
+/// A Service whose slices are all labelled as somebody else's is somebody else's, though it may lack the label itself.
+fn mark_foreign(index: &mut Index, slices: &[Slice]) {
+    // Services with a slice that kube-proxy reads, and those with one that it does not.
+    let (mut read, mut unread) = (HashSet::new(), HashSet::new());
+    for slice in slices {
+        if let Some(id) = index.service_named(&slice.namespace, &slice.service) {
+            let set = if slice.kube_proxy {
+                &mut read
+            } else {
+                &mut unread
+            };
+            set.insert(id);
+        }
+    }
+    for id in unread.difference(&read) {
+        if let Some(service) = index.services.get_mut(id.0 as usize) {
+            service.kube_proxy = false;
         }
     }
 }

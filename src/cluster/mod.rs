@@ -5,6 +5,7 @@
 
 pub mod build;
 pub mod index;
+mod items;
 mod join;
 pub mod list;
 pub mod object;
@@ -12,6 +13,8 @@ pub mod rules;
 pub mod source;
 mod warnings;
 
+#[cfg(test)]
+mod endpoint_tests;
 #[cfg(test)]
 mod index_tests;
 #[cfg(test)]

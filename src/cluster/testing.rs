@@ -18,11 +18,12 @@
 //! Conditions: none given = absent; `ready`, `!ready`, `serving`, `!serving`, `terminating`, `!terminating`. `->NAME` names
 //! a pod of the slice's namespace, `->NS/NAME` one of another. A slice belongs to the Service of its name.
 
+use std::net::{IpAddr, SocketAddr};
 use std::time::SystemTime;
 
 use serde_json::{Map, Value, json};
 
-use super::index::Index;
+use super::index::{Endpoint, Index, ServicePort};
 use super::source::{ClusterError, Loaded, Source, SourceKind, load};
 
 /// The Service that every cluster has, and its slice: without them a source is not complete.
@@ -57,6 +58,30 @@ pub(crate) fn read(text: &str) -> Result<Loaded, ClusterError> {
         path: None,
     };
     load(text.as_bytes(), source, &[])
+}
+
+/// An address that the test knows to be one.
+pub(crate) fn ip(text: &str) -> IpAddr {
+    text.parse().unwrap()
+}
+
+/// The one port that a frontend leads to.
+pub(crate) fn port<'i>(
+    index: &'i Index,
+    address: &str,
+    protocol: u8,
+    port: u16,
+) -> &'i ServicePort {
+    match index.frontends(ip(address), protocol, port) {
+        [one] => index.port(one.port),
+        other => panic!("{address}:{port} has {} frontends", other.len()),
+    }
+}
+
+/// `address:port` of each endpoint, sorted by address.
+pub(crate) fn addresses(port: &ServicePort) -> Vec<String> {
+    let text = |e: &Endpoint| SocketAddr::new(e.address, e.port).to_string();
+    port.endpoints.iter().map(text).collect()
 }
 
 /// The text that kubectl would print.
@@ -101,7 +126,7 @@ fn service(words: &[&str]) -> Value {
             Some((field, value)) => {
                 spec.insert(field.to_owned(), value.into());
             }
-            None if word.contains('/') => ports.push(port(word)),
+            None if word.contains('/') => ports.push(port_spec(word)),
             None => cluster_ips.push(*word),
         }
     }
@@ -128,7 +153,7 @@ fn slice(words: &[&str]) -> Value {
             Some(("name", given)) => name = given.to_owned(),
             Some(("type", given)) => family = Some(given.to_owned()),
             Some(_) => panic!("no such word in a slice: {word}"),
-            None if word.contains('/') && !word.contains("->") => ports.push(port(word)),
+            None if word.contains('/') && !word.contains("->") => ports.push(port_spec(word)),
             None => {
                 let first = word.split(['(', '@', '+', '-']).next().unwrap_or(word);
                 let of_first = if first.contains(':') { "IPv6" } else { "IPv4" };
@@ -240,7 +265,7 @@ fn add_label(labels: &mut Map<String, Value>, label: &str) {
 }
 
 /// `[name:]port/PROTOCOL[@nodePort]`; `-` for a port without a number, no `/PROTOCOL` word (`53/`) for an absent one.
-fn port(word: &str) -> Value {
+fn port_spec(word: &str) -> Value {
     let (word, node_port) = match word.split_once('@') {
         Some((word, node_port)) => (word, Some(number(node_port))),
         None => (word, None),
