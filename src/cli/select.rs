@@ -34,9 +34,7 @@ pub struct UsageError {
     pub hint: Option<String>,
 }
 
-/// Which entries.
-///
-/// Different flags mean "and". Repeating a flag, or a comma list, means "or". A leading `!` excludes.
+// No doc comment: clap would take it for the help text of the command that flattens this.
 #[derive(Args, Clone, Debug, Default)]
 pub struct SelectArgs {
     /// TCP, to these destination ports if given (with --udp or another: either)
@@ -433,5 +431,7 @@ impl SelectArgs {
     }
 }
 
+#[cfg(test)]
+mod pushdown_tests;
 #[cfg(test)]
 mod tests;

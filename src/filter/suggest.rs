@@ -38,9 +38,9 @@ pub fn near<'a>(
     close.into_iter().map(|(_, candidate)| candidate).collect()
 }
 
-/// `; did you mean X?`, or nothing.
+/// ` (did you mean X?)`, or nothing.
 pub fn did_you_mean<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
-    nearest(word, candidates).map_or_else(String::new, |near| format!("; did you mean {near}?"))
+    nearest(word, candidates).map_or_else(String::new, |near| format!(" (did you mean {near}?)"))
 }
 
 /// Levenshtein distance over characters.
