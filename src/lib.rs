@@ -4,5 +4,7 @@ pub mod cluster;
 pub mod entry;
 pub mod flow;
 pub mod netlink;
+pub mod netns;
 pub mod output;
+pub mod sysctl;
 pub mod verdict;

@@ -1,0 +1,363 @@
+//! Bytes of one ctnetlink message to a [`Flow`]. No I/O.
+//!
+//! Attributes that are unknown, missing or too short never fail an entry: kernels add and drop them. What fails is a
+//! message whose lengths do not add up, or one that does not say both tuples.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use super::abi::{self, counters, cta, protoinfo, seq_adj, timestamp};
+use super::attr::{Attribute, Attributes, Broken};
+use crate::flow::{
+    Counters, Direction, Flow, L4, ProtocolState, SeqAdj, Status, TcpDirection, Tuple, Zone,
+};
+
+/// Bytes of `struct nfgenmsg` before the attributes.
+pub(crate) const NFGENMSG: usize = 4;
+
+/// Why a message is no entry. Counted, never fatal to a dump.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    #[error("message shorter than its header")]
+    Short,
+    #[error("attribute lengths do not add up")]
+    Broken,
+    #[error("no {} tuple", .0.name())]
+    NoTuple(Direction),
+    /// An expectation without its own or its master's tuple.
+    #[error("no tuple")]
+    NoExpectedTuple,
+}
+
+impl From<Broken> for DecodeError {
+    fn from(_: Broken) -> Self {
+        DecodeError::Broken
+    }
+}
+
+/// An entry from what follows the netlink header: `nfgenmsg` and attributes. The family in `nfgenmsg` is not looked at, as
+/// the addresses tell.
+///
+/// # Errors
+/// See [`DecodeError`].
+pub fn flow(message: &[u8]) -> Result<Flow, DecodeError> {
+    let attributes = message.get(NFGENMSG..).ok_or(DecodeError::Short)?;
+    let (mut original, mut reply) = (None, None);
+    // One pass: the tuples are put in at the end, when both are known to be there.
+    let mut flow = Flow::new(NOWHERE, NOWHERE);
+    flow.status = Status::default();
+
+    let mut attributes = Attributes::new(attributes);
+    for attribute in &mut attributes {
+        match attribute.kind {
+            cta::TUPLE_ORIG => original = zoned(attribute, Direction::Original, &mut flow)?,
+            cta::TUPLE_REPLY => reply = zoned(attribute, Direction::Reply, &mut flow)?,
+            cta::STATUS => flow.status = Status(attribute.be32().unwrap_or_default()),
+            cta::MARK => flow.mark = attribute.be32(),
+            cta::ID => flow.id = attribute.be32(),
+            cta::USE => flow.use_count = attribute.be32(),
+            cta::TIMEOUT => flow.timeout = attribute.be32(),
+            cta::PROTOINFO => flow.state = state(attribute)?,
+            cta::COUNTERS_ORIG => flow.counters_original = counted(attribute)?,
+            cta::COUNTERS_REPLY => flow.counters_reply = counted(attribute)?,
+            cta::TIMESTAMP => times(attribute, &mut flow)?,
+            cta::ZONE => set_zone(&mut flow, attribute.be16(), None),
+            _ => seldom(attribute, &mut flow)?,
+        }
+    }
+    attributes.finish()?;
+    flow.original = original.ok_or(DecodeError::NoTuple(Direction::Original))?;
+    flow.reply = reply.ok_or(DecodeError::NoTuple(Direction::Reply))?;
+    Ok(flow)
+}
+
+/// Stands where a tuple is not read yet.
+const NOWHERE: Tuple = Tuple {
+    src: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+    dst: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
+    protocol: 0,
+    l4: L4::None,
+};
+
+fn zoned(
+    attribute: Attribute<'_>,
+    direction: Direction,
+    flow: &mut Flow,
+) -> Result<Option<Tuple>, Broken> {
+    let (tuple, zone) = tuple(attribute)?;
+    set_zone(flow, zone, Some(direction));
+    Ok(tuple)
+}
+
+fn set_zone(flow: &mut Flow, id: Option<u16>, direction: Option<Direction>) {
+    if let Some(id) = id {
+        flow.zone = Zone { id, direction };
+    }
+}
+
+/// A tuple, and the zone that holds for its direction only. `None` without both addresses of one family and a protocol.
+pub(super) fn tuple(attribute: Attribute<'_>) -> Result<(Option<Tuple>, Option<u16>), Broken> {
+    let (mut addresses, mut protocol, mut zone) = (None, None, None);
+    let mut parts = attribute.nested();
+    for part in &mut parts {
+        match part.kind {
+            abi::tuple::IP => addresses = self::addresses(part)?,
+            abi::tuple::PROTO => protocol = self::protocol(part)?,
+            abi::tuple::ZONE => zone = part.be16(),
+            _ => {}
+        }
+    }
+    parts.finish()?;
+    let tuple = match (addresses, protocol) {
+        (Some((src, dst)), Some((protocol, l4))) => Some(Tuple {
+            src,
+            dst,
+            protocol,
+            l4,
+        }),
+        _ => None,
+    };
+    Ok((tuple, zone))
+}
+
+fn addresses(attribute: Attribute<'_>) -> Result<Option<(IpAddr, IpAddr)>, Broken> {
+    let (mut src, mut dst) = (None, None);
+    let mut parts = attribute.nested();
+    for part in &mut parts {
+        let place = match part.kind {
+            abi::tuple::V4_SRC | abi::tuple::V6_SRC => &mut src,
+            abi::tuple::V4_DST | abi::tuple::V6_DST => &mut dst,
+            _ => continue,
+        };
+        *place = match part.kind {
+            abi::tuple::V4_SRC | abi::tuple::V4_DST => part.be32().map(|n| IpAddr::V4(n.into())),
+            _ => {
+                let octets: Option<&[u8; 16]> = part.value.first_chunk();
+                octets.map(|o| IpAddr::V6(Ipv6Addr::from(*o)))
+            }
+        };
+    }
+    parts.finish()?;
+    Ok(src.zip(dst))
+}
+
+/// What tells flows apart is decided by the attributes that are there: protocols that this kernel does not track come
+/// without ports, whatever other kernels send for them.
+fn protocol(attribute: Attribute<'_>) -> Result<Option<(u8, L4)>, Broken> {
+    let (mut number, mut src, mut dst) = (None, None, None);
+    let (mut kind, mut code, mut id) = (None, None, None);
+    let mut parts = attribute.nested();
+    for part in &mut parts {
+        match part.kind {
+            abi::tuple::PROTO_NUM => number = part.u8(),
+            abi::tuple::SRC_PORT => src = part.be16(),
+            abi::tuple::DST_PORT => dst = part.be16(),
+            abi::tuple::ICMP_ID | abi::tuple::ICMPV6_ID => id = part.be16(),
+            abi::tuple::ICMP_TYPE | abi::tuple::ICMPV6_TYPE => kind = part.u8(),
+            abi::tuple::ICMP_CODE | abi::tuple::ICMPV6_CODE => code = part.u8(),
+            _ => {}
+        }
+    }
+    parts.finish()?;
+    let Some(number) = number else {
+        return Ok(None);
+    };
+    let l4 = match (number, src, dst, kind) {
+        (abi::ICMP | abi::ICMPV6, _, _, Some(kind)) => L4::Icmp {
+            kind,
+            code: code.unwrap_or_default(),
+            id: id.unwrap_or_default(),
+        },
+        (abi::ICMP | abi::ICMPV6, ..) => L4::None,
+        (abi::GRE, Some(src), Some(dst), _) => L4::Gre { src, dst },
+        (_, Some(src), Some(dst), _) => L4::Ports { src, dst },
+        _ => L4::None,
+    };
+    Ok(Some((number, l4)))
+}
+
+fn state(attribute: Attribute<'_>) -> Result<Option<ProtocolState>, Broken> {
+    let mut state = None;
+    let mut protocols = attribute.nested();
+    for protocol in &mut protocols {
+        match protocol.kind {
+            protoinfo::TCP => state = tcp(protocol)?,
+            protoinfo::SCTP => state = sctp(protocol)?,
+            protoinfo::DCCP => state = dccp(protocol)?,
+            _ => {}
+        }
+    }
+    protocols.finish()?;
+    Ok(state)
+}
+
+fn tcp(attribute: Attribute<'_>) -> Result<Option<ProtocolState>, Broken> {
+    let mut state = None;
+    let (mut original, mut reply) = (TcpDirection::default(), TcpDirection::default());
+    let mut parts = attribute.nested();
+    for part in &mut parts {
+        match part.kind {
+            protoinfo::TCP_STATE => state = part.u8(),
+            protoinfo::TCP_WSCALE_ORIGINAL => original.window_scale = part.u8(),
+            protoinfo::TCP_WSCALE_REPLY => reply.window_scale = part.u8(),
+            // `struct nf_ct_tcp_flags`: flags, then a mask that the kernel leaves 0 in what it sends.
+            protoinfo::TCP_FLAGS_ORIGINAL => original.flags = part.u8(),
+            protoinfo::TCP_FLAGS_REPLY => reply.flags = part.u8(),
+            _ => {}
+        }
+    }
+    parts.finish()?;
+    Ok(state.map(|state| ProtocolState::Tcp {
+        state,
+        original,
+        reply,
+    }))
+}
+
+fn sctp(attribute: Attribute<'_>) -> Result<Option<ProtocolState>, Broken> {
+    let (mut state, mut vtag_original, mut vtag_reply) = (None, None, None);
+    let mut parts = attribute.nested();
+    for part in &mut parts {
+        match part.kind {
+            protoinfo::SCTP_STATE => state = part.u8(),
+            protoinfo::SCTP_VTAG_ORIGINAL => vtag_original = part.be32(),
+            protoinfo::SCTP_VTAG_REPLY => vtag_reply = part.be32(),
+            _ => {}
+        }
+    }
+    parts.finish()?;
+    Ok(state.map(|state| ProtocolState::Sctp {
+        state,
+        vtag_original,
+        vtag_reply,
+    }))
+}
+
+fn dccp(attribute: Attribute<'_>) -> Result<Option<ProtocolState>, Broken> {
+    let (mut state, mut role) = (None, None);
+    let mut parts = attribute.nested();
+    for part in &mut parts {
+        match part.kind {
+            protoinfo::DCCP_STATE => state = part.u8(),
+            protoinfo::DCCP_ROLE => role = part.u8(),
+            _ => {}
+        }
+    }
+    parts.finish()?;
+    Ok(state.map(|state| ProtocolState::Dccp { state, role }))
+}
+
+/// 64-bit counters, or the 32-bit ones of kernels before 2.6.33. `None` unless both packets and bytes are there.
+fn counted(attribute: Attribute<'_>) -> Result<Option<Counters>, Broken> {
+    let (mut packets, mut bytes) = (None, None);
+    let mut parts = attribute.nested();
+    for part in &mut parts {
+        match part.kind {
+            counters::PACKETS => packets = part.be64(),
+            counters::BYTES => bytes = part.be64(),
+            counters::PACKETS32 => packets = packets.or(part.be32().map(u64::from)),
+            counters::BYTES32 => bytes = bytes.or(part.be32().map(u64::from)),
+            _ => {}
+        }
+    }
+    parts.finish()?;
+    Ok(packets
+        .zip(bytes)
+        .map(|(packets, bytes)| Counters { packets, bytes }))
+}
+
+fn times(attribute: Attribute<'_>, flow: &mut Flow) -> Result<(), Broken> {
+    let mut parts = attribute.nested();
+    for part in &mut parts {
+        match part.kind {
+            timestamp::START => flow.start = part.be64(),
+            timestamp::STOP => {
+                if let Some(stop) = part.be64() {
+                    flow.rare_mut().stop = Some(stop);
+                }
+            }
+            _ => {}
+        }
+    }
+    parts.finish()
+}
+
+/// Attributes that make a flow allocate.
+fn seldom(attribute: Attribute<'_>, flow: &mut Flow) -> Result<(), Broken> {
+    match attribute.kind {
+        cta::LABELS => {
+            if let Some(labels) = labels(attribute.value) {
+                flow.rare_mut().labels = Some(labels);
+            }
+        }
+        cta::HELP => {
+            if let Some(name) = name(attribute)? {
+                flow.rare_mut().helper = Some(name);
+            }
+        }
+        cta::SECCTX => {
+            if let Some(name) = name(attribute)? {
+                flow.rare_mut().secctx = Some(name);
+            }
+        }
+        cta::TUPLE_MASTER => {
+            if let (Some(master), _) = tuple(attribute)? {
+                flow.rare_mut().master = Some(master);
+            }
+        }
+        cta::SEQ_ADJ_ORIG => {
+            if let Some(adjustment) = adjustment(attribute)? {
+                flow.rare_mut().seq_adj_original = Some(adjustment);
+            }
+        }
+        cta::SEQ_ADJ_REPLY => {
+            if let Some(adjustment) = adjustment(attribute)? {
+                flow.rare_mut().seq_adj_reply = Some(adjustment);
+            }
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// 1 to 16 bytes; kernels before 4.x sent only as many as rules used, the rest is zero.
+fn labels(value: &[u8]) -> Option<[u8; 16]> {
+    let mut labels = [0; 16];
+    if value.is_empty() {
+        return None;
+    }
+    labels.get_mut(..value.len())?.copy_from_slice(value);
+    Some(labels)
+}
+
+fn name(attribute: Attribute<'_>) -> Result<Option<Box<str>>, Broken> {
+    let mut name = None;
+    let mut parts = attribute.nested();
+    for part in &mut parts {
+        if part.kind == abi::NAME {
+            name = Some(part.text());
+        }
+    }
+    parts.finish()?;
+    Ok(name)
+}
+
+fn adjustment(attribute: Attribute<'_>) -> Result<Option<SeqAdj>, Broken> {
+    let (mut correction_pos, mut before, mut after) = (None, None, None);
+    let mut parts = attribute.nested();
+    for part in &mut parts {
+        match part.kind {
+            seq_adj::CORRECTION_POS => correction_pos = part.be32(),
+            seq_adj::OFFSET_BEFORE => before = part.be32(),
+            seq_adj::OFFSET_AFTER => after = part.be32(),
+            _ => {}
+        }
+    }
+    parts.finish()?;
+    Ok((|| {
+        Some(SeqAdj {
+            correction_pos: correction_pos?,
+            offset_before: before?,
+            offset_after: after?,
+        })
+    })())
+}
