@@ -4,9 +4,10 @@
 //! test reads each field back with serde_json. Every key is in every item; what does not apply or is not known is null.
 
 use std::fmt::Write;
+use std::sync::LazyLock;
 
-use crate::entry::{EndpointName, Party, ServiceName};
-use crate::flow::{Counters, Direction, L4, ProtocolState, Status, Tuple};
+use crate::entry::{EndpointName, Names, Party, ServiceName};
+use crate::flow::{Counters, Direction, Family, Flow, L4, ProtocolState, Status, Tuple};
 
 use super::row::Row;
 use super::{safe, write};
@@ -29,17 +30,21 @@ pub(super) fn item(row: &Row<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b",\"reply\":");
     tuple(out, &row.flow.reply, vtag_reply, row.flow.counters_reply);
     kernel_state(row, out);
-    out.extend_from_slice(b",\"nat\":");
-    out.extend_from_slice(match (row.flow.is_snat(), row.flow.is_dnat()) {
-        (false, false) => b"[]",
-        (true, false) => b"[\"snat\"]",
-        (false, true) => b"[\"dnat\"]",
-        (true, true) => b"[\"snat\",\"dnat\"]",
-    });
-    out.extend_from_slice(b",\"hairpin\":");
-    boolean(out, row.flow.is_hairpin());
-    names(row, out);
-    verdict(row, out);
+    nat(row.flow, out);
+    if row.verdict.is_none() && *row.names == Names::default() {
+        // Without a cluster every item says this.
+        out.extend_from_slice(
+            b",\"client\":null,\"service\":null,\"endpoint\":null,\"verdict\":null,\"reason\":null,\
+              \"evidence\":null,\"refreshing\":\"",
+        );
+    } else {
+        names(row, out);
+        verdict(row, out);
+    }
+    out.extend_from_slice(row.refreshing.name().as_bytes());
+    out.extend_from_slice(b"\",\"replies\":\"");
+    out.extend_from_slice(row.replies.name().as_bytes());
+    out.push(b'"');
     if let Some(result) = row.result {
         out.extend_from_slice(b",\"result\":\"");
         out.extend_from_slice(result.result.as_bytes());
@@ -52,13 +57,13 @@ pub(super) fn item(row: &Row<'_>, out: &mut Vec<u8>) {
 /// From the family to the id.
 fn head(row: &Row<'_>, out: &mut Vec<u8>) {
     let flow = row.flow;
-    out.extend_from_slice(b"{\"family\":\"");
-    out.extend_from_slice(flow.family().name().as_bytes());
-    out.extend_from_slice(b"\",\"protocol\":\"");
-    write::protocol(out, flow.protocol());
-    out.extend_from_slice(b"\",\"protocol_number\":");
-    write::number(out, flow.protocol());
-    out.extend_from_slice(b",\"zone\":");
+    let [ipv4, ipv6] = &*PREFIXES;
+    let of_family = if flow.family() == Family::Ipv4 {
+        ipv4
+    } else {
+        ipv6
+    };
+    out.extend_from_slice(&of_family[usize::from(flow.protocol())]);
     write::number(out, flow.zone.id);
     out.extend_from_slice(match flow.zone.direction {
         None => b",\"zone_direction\":null,\"id\":",
@@ -67,6 +72,25 @@ fn head(row: &Row<'_>, out: &mut Vec<u8>) {
     });
     optional(out, flow.id);
 }
+
+/// The beginning of an item, to the zone, for each family and protocol.
+static PREFIXES: LazyLock<[[Box<[u8]>; 256]; 2]> = LazyLock::new(|| {
+    [Family::Ipv4, Family::Ipv6].map(|family| {
+        std::array::from_fn(|protocol| {
+            let mut name = Vec::new();
+            write::protocol(&mut name, protocol as u8);
+            let mut out = Vec::new();
+            out.extend_from_slice(b"{\"family\":\"");
+            out.extend_from_slice(family.name().as_bytes());
+            out.extend_from_slice(b"\",\"protocol\":\"");
+            out.extend_from_slice(&name);
+            out.extend_from_slice(b"\",\"protocol_number\":");
+            write::number(&mut out, protocol);
+            out.extend_from_slice(b",\"zone\":");
+            out.into()
+        })
+    })
+});
 
 fn tuple(out: &mut Vec<u8>, tuple: &Tuple, vtag: Option<u32>, counters: Option<Counters>) {
     out.extend_from_slice(b"{\"src\":\"");
@@ -167,19 +191,25 @@ fn kernel_state(row: &Row<'_>, out: &mut Vec<u8>) {
     }
 }
 
+/// The low status bits: those that nearly all entries have some of.
+const COMMON: u32 = 0x1ff;
+
+/// Every set of the common bits as the inside of a JSON array.
+static STATUSES: LazyLock<Vec<Box<[u8]>>> = LazyLock::new(|| {
+    let names = |bits| Status(bits).names().map(|name| format!("\"{name}\""));
+    let list = |bits| names(bits).collect::<Vec<_>>().join(",").into_bytes();
+    (0..=COMMON).map(|bits| list(bits).into()).collect()
+});
+
 fn status(out: &mut Vec<u8>, status: Status) {
-    let mut rest = status.0;
-    let mut comma = false;
-    while rest != 0 {
-        let bit = rest.trailing_zeros() as usize;
-        rest &= rest - 1;
-        let Some((name, _)) = Status::NAMES.get(bit) else {
-            break;
-        };
-        out.extend_from_slice(if comma { b",\"" } else { b"\"" });
+    let common = status.0 & COMMON;
+    if let Some(list) = STATUSES.get(common as usize) {
+        out.extend_from_slice(list);
+    }
+    for (i, name) in Status(status.0 & !COMMON).names().enumerate() {
+        out.extend_from_slice(if common != 0 || i > 0 { b",\"" } else { b"\"" });
         out.extend_from_slice(name.as_bytes());
         out.push(b'"');
-        comma = true;
     }
 }
 
@@ -211,6 +241,17 @@ fn vtags(state: Option<ProtocolState>) -> (Option<u32>, Option<u32>) {
         }) => (vtag_original, vtag_reply),
         _ => (None, None),
     }
+}
+
+fn nat(flow: &Flow, out: &mut Vec<u8>) {
+    let dnat = flow.is_dnat();
+    out.extend_from_slice(match (flow.is_snat(), dnat) {
+        (false, false) => b",\"nat\":[],\"hairpin\":",
+        (true, false) => b",\"nat\":[\"snat\"],\"hairpin\":",
+        (false, true) => b",\"nat\":[\"dnat\"],\"hairpin\":",
+        (true, true) => b",\"nat\":[\"snat\",\"dnat\"],\"hairpin\":",
+    });
+    boolean(out, dnat && flow.is_hairpin());
 }
 
 fn names(row: &Row<'_>, out: &mut Vec<u8>) {
@@ -293,10 +334,6 @@ fn verdict(row: &Row<'_>, out: &mut Vec<u8>) {
             out.extend_from_slice(b"\",\"refreshing\":\"");
         }
     }
-    out.extend_from_slice(row.refreshing.name().as_bytes());
-    out.extend_from_slice(b"\",\"replies\":\"");
-    out.extend_from_slice(row.replies.name().as_bytes());
-    out.push(b'"');
 }
 
 fn optional(out: &mut Vec<u8>, n: Option<impl itoa::Integer>) {

@@ -290,7 +290,7 @@ tcp    established  shop/web-1:51544    203.0.113.9:443           203.0.113.9:44
             id: 5,
             direction: None,
         };
-        assert!(!printed(Kind::Usual, None, &[plain.clone()]).contains("ZONE"));
+        assert!(!printed(Kind::Usual, None, std::slice::from_ref(&plain)).contains("ZONE"));
         let text = printed(Kind::Usual, None, &[plain, zoned]);
         let lines: Vec<_> = text.lines().collect();
         assert!(lines[0].starts_with("PROTO  ZONE  STATE"), "{text}");

@@ -5,7 +5,6 @@
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::time::{Duration, UNIX_EPOCH};
 
 use crate::flow::{Place, ProtocolState};
 
@@ -153,11 +152,47 @@ pub fn duration(out: &mut Vec<u8>, seconds: u64) {
     }
 }
 
-/// Nanoseconds since the Unix epoch as RFC 3339 in UTC.
+/// Nanoseconds since the Unix epoch as RFC 3339 in UTC. 64 bits of them end in the year 2554.
 pub fn time(out: &mut Vec<u8>, nanoseconds: u64) {
-    let time = UNIX_EPOCH + Duration::from_nanos(nanoseconds);
-    // Writing to a buffer cannot fail, and 64 bits of nanoseconds end in the year 2554.
-    let _ = write!(out, "{}", humantime::format_rfc3339_nanos(time));
+    let seconds = nanoseconds / 1_000_000_000;
+    let (year, month, day) = date(seconds / 86_400);
+    let mut text = *b"0000-00-00T00:00:00.000000000Z";
+    digits(&mut text[0..4], year);
+    digits(&mut text[5..7], month);
+    digits(&mut text[8..10], day);
+    digits(&mut text[11..13], seconds / 3600 % 24);
+    digits(&mut text[14..16], seconds / 60 % 60);
+    digits(&mut text[17..19], seconds % 60);
+    digits(&mut text[20..29], nanoseconds % 1_000_000_000);
+    out.extend_from_slice(&text);
+}
+
+/// Fills the place with the last digits of a number.
+fn digits(place: &mut [u8], mut n: u64) {
+    for digit in place.iter_mut().rev() {
+        *digit = b'0' + (n % 10) as u8;
+        n /= 10;
+    }
+}
+
+/// Year, month and day of a day counted from 1970-01-01, in the proleptic Gregorian calendar. Years begin in March here,
+/// so that the leap day is their last.
+fn date(day: u64) -> (u64, u64, u64) {
+    const DAYS_BEFORE_1970: u64 = 719_468;
+    const DAYS_IN_400_YEARS: u64 = 146_097;
+    let day = day + DAYS_BEFORE_1970;
+    let in_era = day % DAYS_IN_400_YEARS;
+    let year = (in_era - in_era / 1460 + in_era / 36_524 - in_era / 146_096) / 365;
+    let in_year = in_era - (365 * year + year / 4 - year / 100);
+    // Months from March have 31, 30, 31, 30, 31 days, and again: 153 days in five.
+    let month = (5 * in_year + 2) / 153;
+    let day_of_month = in_year - (153 * month + 2) / 5 + 1;
+    let year = day / DAYS_IN_400_YEARS * 400 + year + u64::from(month >= 10);
+    (
+        year,
+        if month < 10 { month + 3 } else { month - 9 },
+        day_of_month,
+    )
 }
 
 /// Connection labels as one 128-bit number in 32 hex digits: label N is bit N.
@@ -196,6 +231,8 @@ pub fn protocol(out: &mut Vec<u8>, protocol: u8) {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, UNIX_EPOCH};
+
     use super::*;
     use proptest::prelude::*;
 
@@ -210,6 +247,15 @@ mod tests {
         fn ipv4_text_equals_the_standard_library(bits in any::<u32>()) {
             let ip = Ipv4Addr::from_bits(bits);
             prop_assert_eq!(text(|out| ipv4(out, ip)), ip.to_string());
+        }
+
+        #[test]
+        fn times_equal_what_humantime_prints(nanoseconds in any::<u64>()) {
+            let time = UNIX_EPOCH + Duration::from_nanos(nanoseconds);
+            prop_assert_eq!(
+                text(|out| super::time(out, nanoseconds)),
+                humantime::format_rfc3339_nanos(time).to_string()
+            );
         }
 
         #[test]
