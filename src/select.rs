@@ -7,12 +7,13 @@
 pub mod name;
 mod resolve;
 
-use crate::cluster::index::Index;
+use crate::cluster::index::{Index, PortId};
 use crate::entry::{Entry, Party, PartyKind};
 use crate::filter::Picks;
 use crate::filter::cidr::Cidr;
 use crate::filter::protocol::UDP;
 use crate::flow::Place;
+use crate::label::Matched;
 use crate::verdict::{Reason, Refreshing, Verdict};
 
 use name::{Namespace, PartyName, PodName, ReasonWord, ServiceRef, VerdictWord};
@@ -70,13 +71,9 @@ impl Selectors {
     }
 }
 
-/// A Service that exists; `ports` limits its ports, by name (`None` is the unnamed one).
+/// The ports of a Service that exists.
 #[derive(Clone, Debug)]
-struct ServicePick {
-    namespace: Box<str>,
-    name: Box<str>,
-    ports: Option<Vec<Option<Box<str>>>>,
-}
+struct ServicePick(Vec<PortId>);
 
 /// A pod that exists.
 #[derive(Clone, Debug)]
@@ -156,7 +153,7 @@ impl Selection {
         let endpoint = names.endpoint.as_ref().map(|endpoint| &endpoint.party);
         let client = names.client.as_ref();
         (!self.refreshing || entry.refreshing == Refreshing::Yes)
-            && pass(&self.services, |pick| pick.is_matched(entry))
+            && pass(&self.services, |pick| pick.is_matched(names.matched))
             && pass(&self.pods, |pick| pick.is_either(client, endpoint))
             && pass(&self.clients, |pick| {
                 pick.stands(client, flow.original.source())
@@ -189,16 +186,11 @@ fn pass<T>(picks: &Picks<T>, equals: impl Fn(&T) -> Option<bool>) -> bool {
 }
 
 impl ServicePick {
-    /// By the frontend that the original destination matched, and nothing else.
-    fn is_matched(&self, entry: &Entry<'_>) -> Option<bool> {
-        let service = entry.names.service.as_ref()?;
-        let (namespace, name) = (service.namespace?, service.name?);
-        let port = || {
-            self.ports
-                .as_ref()
-                .is_none_or(|ports| ports.iter().any(|port| port.as_deref() == service.port))
-        };
-        Some(*self.namespace == *namespace && *self.name == *name && port())
+    /// By the frontend that the original destination matched, and nothing else. Services can share one.
+    fn is_matched(&self, matched: Matched<'_>) -> Option<bool> {
+        let mut ports = matched.ports().map(|(id, _)| id).peekable();
+        ports.peek()?;
+        Some(ports.any(|id| self.0.contains(&id)))
     }
 }
 
