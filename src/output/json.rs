@@ -92,7 +92,12 @@ static PREFIXES: LazyLock<[[Box<[u8]>; 256]; 2]> = LazyLock::new(|| {
     })
 });
 
-fn tuple(out: &mut Vec<u8>, tuple: &Tuple, vtag: Option<u32>, counters: Option<Counters>) {
+pub(super) fn tuple(
+    out: &mut Vec<u8>,
+    tuple: &Tuple,
+    vtag: Option<u32>,
+    counters: Option<Counters>,
+) {
     out.extend_from_slice(b"{\"src\":\"");
     write::address(out, tuple.src);
     out.extend_from_slice(b"\",\"dst\":\"");
@@ -336,14 +341,14 @@ fn verdict(row: &Row<'_>, out: &mut Vec<u8>) {
     }
 }
 
-fn optional(out: &mut Vec<u8>, n: Option<impl itoa::Integer>) {
+pub(super) fn optional(out: &mut Vec<u8>, n: Option<impl itoa::Integer>) {
     match n {
         None => out.extend_from_slice(b"null"),
         Some(n) => write::number(out, n),
     }
 }
 
-fn text(out: &mut Vec<u8>, value: Option<&str>) {
+pub(super) fn text(out: &mut Vec<u8>, value: Option<&str>) {
     match value {
         None => out.extend_from_slice(b"null"),
         Some(value) => {
