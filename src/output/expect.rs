@@ -317,7 +317,7 @@ mod tests {
             helper: Some("\u{1b}[2J,\n".into()),
             ..ftp()
         };
-        let table = printed(Format::Table, &[hostile.clone()]);
+        let table = printed(Format::Table, std::slice::from_ref(&hostile));
         assert!(table.ends_with("  4m59s  \\x1b[2J,\\x0a\n"), "{table}");
         let csv = printed(Format::Csv, &[hostile]);
         let record = csv.lines().nth(1).unwrap();
