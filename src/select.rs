@@ -120,6 +120,25 @@ impl Selection {
         resolve::resolve(selectors, index)
     }
 
+    /// The entry is selected by every selector but those on verdicts.
+    pub fn by_names(&self, entry: &Entry<'_>) -> bool {
+        let Entry { flow, names, .. } = entry;
+        let endpoint = names.endpoint.as_ref().map(|endpoint| &endpoint.party);
+        let client = names.client.as_ref();
+        (!self.refreshing || entry.refreshing == Refreshing::Yes)
+            && pass(&self.services, |pick| pick.is_matched(names.matched))
+            && pass(&self.pods, |pick| pick.is_either(client, endpoint))
+            && pass(&self.clients, |pick| {
+                pick.stands(client, flow.original.source())
+            })
+            && pass(&self.endpoints, |pick| {
+                pick.stands(endpoint, flow.reply.source())
+            })
+            && pass(&self.namespaces, |namespace| {
+                has_namespace(entry, namespace)
+            })
+    }
+
     /// The entry is selected.
     pub fn test(&self, entry: &Entry<'_>) -> bool {
         self.asked_stale(entry) == Stale::Wanted && self.others(entry)
@@ -149,21 +168,7 @@ impl Selection {
 
     /// Everything but `--stale`.
     fn others(&self, entry: &Entry<'_>) -> bool {
-        let Entry { flow, names, .. } = entry;
-        let endpoint = names.endpoint.as_ref().map(|endpoint| &endpoint.party);
-        let client = names.client.as_ref();
-        (!self.refreshing || entry.refreshing == Refreshing::Yes)
-            && pass(&self.services, |pick| pick.is_matched(names.matched))
-            && pass(&self.pods, |pick| pick.is_either(client, endpoint))
-            && pass(&self.clients, |pick| {
-                pick.stands(client, flow.original.source())
-            })
-            && pass(&self.endpoints, |pick| {
-                pick.stands(endpoint, flow.reply.source())
-            })
-            && pass(&self.namespaces, |namespace| {
-                has_namespace(entry, namespace)
-            })
+        self.by_names(entry)
             && self.judged(entry.judgement.as_ref().map(|j| (j.verdict(), j.reason)))
     }
 

@@ -120,7 +120,7 @@ fn close(ours: &str, tools: &str) -> bool {
 
 #[test]
 fn lines_equal_the_tools_on_a_real_table() {
-    private_netns("lines_equal_the_tools_on_a_real_table", || {
+    private_netns(|| {
         let _open = fill();
         let theirs = run("conntrack -L -o extended,id");
         let ours = printed();

@@ -119,7 +119,7 @@ fn check(args: &LsArgs) -> Result<(), CommandError> {
 }
 
 /// Why a listing ended early.
-enum Ended {
+pub(super) enum Ended {
     /// Nobody reads on.
     Closed,
     Failed(CommandError),
@@ -247,18 +247,22 @@ fn gather<'c>(
 }
 
 fn printer(args: &OutputArgs) -> Printer<'static> {
+    Printer::new(options(args), Box::new(io::stdout()))
+}
+
+/// How to print to stdout.
+pub(super) fn options(args: &OutputArgs) -> Options {
     let stdout = io::stdout();
     let terminal = stdout.is_terminal();
     let width = rustix::termios::tcgetwinsize(&stdout).map(|size| usize::from(size.ws_col));
-    let options = Options {
+    Options {
         format: args.output,
         columns: args.columns.clone(),
         palette: Palette::decide(args.color, |name| std::env::var_os(name), terminal),
         header: !args.no_header,
         terminal: width.ok().filter(|width| terminal && *width > 0),
         results: false,
-    };
-    Printer::new(options, Box::new(stdout))
+    }
 }
 
 /// Says on stderr what the listing leaves open, and how it ended.
@@ -291,20 +295,7 @@ fn conclude(
             counts.foreign_netns
         ));
     }
-    let mut partial = false;
-    if report.unreadable > 0 {
-        note(format!(
-            "{} entries could not be read and are missing",
-            report.unreadable
-        ));
-        partial = true;
-    }
-    if report.inconsistent {
-        note(
-            "the table was resized or interrupted while it was read: entries may be missing or doubled; run it again",
-        );
-        partial = true;
-    }
+    let mut partial = conclude_table(report.unreadable, report.inconsistent);
     partial |= context::incomplete(cluster, asked, counts.source_incomplete);
     if partial {
         Status::Partial
@@ -313,6 +304,21 @@ fn conclude(
     } else {
         Status::Done
     }
+}
+
+/// Says what of the table is missing; whether anything is.
+pub(super) fn conclude_table(unreadable: u64, inconsistent: bool) -> bool {
+    if unreadable > 0 {
+        note(format!(
+            "{unreadable} entries could not be read and are missing"
+        ));
+    }
+    if inconsistent {
+        note(
+            "the table was resized or interrupted while it was read: entries may be missing or doubled; run it again",
+        );
+    }
+    unreadable > 0 || inconsistent
 }
 
 fn count_line(shown: u64, passed: u64, scanned: u64) -> String {

@@ -231,6 +231,13 @@ pub fn json_item(entry: &Entry<'_>, line: &mut String) {
     append(line, |out| json::item(&Row::of(entry, None, 0), out));
 }
 
+/// Text of others, safe to show on a terminal: what could steer it becomes an escape.
+pub fn safe_text(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    append(&mut safe, |out| safe::text(out, text));
+    safe
+}
+
 /// Lends the bytes of a string to a writer that only appends whole characters.
 fn append(line: &mut String, write: impl FnOnce(&mut Vec<u8>)) {
     let mut out = std::mem::take(line).into_bytes();

@@ -94,9 +94,15 @@ impl Held {
     pub const fn advice(self) -> &'static str {
         match self {
             Held::Protocol => "TCP and SCTP are taken when named: --tcp, --sctp",
-            Held::Draining => "--include draining takes endpoints that still serve while they terminate",
-            Held::Pending => "--include pending takes them, but a new packet would not be translated either",
-            Held::Suspect => "--include suspect takes those of which counters show that the answers stopped",
+            Held::Draining => {
+                "--include draining takes endpoints that still serve while they terminate"
+            }
+            Held::Pending => {
+                "--include pending takes them, but a new packet would not be translated either"
+            }
+            Held::Suspect => {
+                "--include suspect takes those of which counters show that the answers stopped"
+            }
             Held::Detached => "--include detached cuts connections to pods that live",
             Held::ForeignZone => "--zone N takes entries of that zone",
         }
@@ -240,7 +246,8 @@ const fn is_never(verdict: Verdict) -> bool {
     matches!(verdict, Verdict::Unknown | Verdict::Unrelated)
 }
 
-/// One entry to delete.
+/// One entry to delete: at most 256 bytes, and what [`crate::flow::Rare`] takes where an entry has labels, a helper or a
+/// security context.
 #[derive(Clone, Debug)]
 pub struct Planned {
     pub flow: Flow,
@@ -274,7 +281,8 @@ impl PlanBuilder {
     /// `doubled`: the table changed its shape during the scan, so that entries may have come twice.
     pub fn finish(mut self, doubled: bool) -> Plan {
         if doubled {
-            let key = |planned: &Planned| (planned.flow.zone, planned.flow.original, planned.flow.id);
+            let key =
+                |planned: &Planned| (planned.flow.zone, planned.flow.original, planned.flow.id);
             self.0.planned.sort_unstable_by_key(key);
             self.0.planned.dedup_by_key(|planned| key(planned));
         }
