@@ -42,6 +42,16 @@ pub fn netns(args: &SourceArgs) -> Result<Netns, CommandError> {
     }
 }
 
+/// An empty table is what a pod's own namespace usually has.
+pub fn note_empty(netns: &Netns) {
+    if netns.is_initial() == Some(false) {
+        note(format!(
+            "{} has no entries; the node's own are in the host network namespace (hostNetwork: true, or --netns 1)",
+            netns.label()
+        ));
+    }
+}
+
 /// An error of the kernel's table, with what helps.
 pub fn netlink_error(error: NetlinkError) -> CommandError {
     match error.kind() {

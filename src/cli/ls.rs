@@ -89,7 +89,12 @@ pub fn run(world: World, args: &LsArgs) -> Result<Status, CommandError> {
     let mut table = Table::open(&netns).map_err(context::netlink_error)?;
     let report = list(args, kind, &mut table, &mut picker, cluster.as_ref());
     match report {
-        Ok(report) => Ok(conclude(args, asked, cluster.as_ref(), &picker, &report)),
+        Ok(report) => {
+            if picker.counts.scanned == 0 && picker.filter().is_empty() {
+                context::note_empty(&netns);
+            }
+            Ok(conclude(args, asked, cluster.as_ref(), &picker, &report))
+        }
         Err(Ended::Closed) => Ok(Status::Done),
         Err(Ended::Failed(error)) => Err(error),
     }
