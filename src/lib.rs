@@ -10,6 +10,8 @@ pub mod label;
 pub mod netlink;
 pub mod netns;
 pub mod output;
+pub mod purge;
 pub mod select;
 pub mod sysctl;
+pub mod text;
 pub mod verdict;

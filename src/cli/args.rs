@@ -29,6 +29,8 @@ pub struct Cli {
 pub enum Command {
     /// List entries of the conntrack table, by name, with a verdict
     Ls(Box<super::ls::LsArgs>),
+    /// Put entries back that a purge deleted
+    Restore(Box<super::restore::RestoreArgs>),
     /// Try everything in a private namespace, without a cluster and without root
     Demo(super::demo::DemoArgs),
 }

@@ -1,11 +1,13 @@
 //! The command line: what was typed, what is meant, one command a file.
 
 mod args;
+mod confirm;
 mod context;
 mod demo;
 mod expect;
 mod ls;
 mod pick;
+mod restore;
 pub mod select;
 
 use std::ffi::OsString;
@@ -45,6 +47,7 @@ fn run_in(world: World, args: impl IntoIterator<Item = OsString>) -> Status {
 fn dispatch(world: World, command: args::Command) -> Result<Status, CommandError> {
     match command {
         args::Command::Ls(args) => ls::run(world, &args),
+        args::Command::Restore(args) => restore::run(&args),
         args::Command::Demo(args) => demo::run(&args),
     }
 }

@@ -10,7 +10,7 @@ mod column;
 mod conntrack;
 mod csv;
 #[cfg(test)]
-mod fixture;
+pub(crate) mod fixture;
 mod json;
 mod layout;
 mod row;
