@@ -200,7 +200,7 @@ fn lines_and_documents_hold_the_same_items_however_they_are_indented() {
             .into_iter()
             .map(|saved| (saved.flow, saved.result))
             .collect();
-        assert_eq!(read, expected.repeat(times), "{name}");
+        assert_eq!(read, vec![expected.clone(); times].concat(), "{name}");
     }
     assert_eq!(all("").unwrap(), []);
     assert_eq!(all("\n \n").unwrap(), []);
