@@ -1,9 +1,10 @@
 //! `ctk restore`: what a purge deleted, put back.
 
-use std::fs::File;
-use std::io::{self, BufReader, Read, Seek};
+mod input;
+
+use std::io;
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 
@@ -11,27 +12,27 @@ use crate::entry::Entry;
 use crate::error::{CommandError, Status};
 use crate::netlink::{BATCH, Table};
 use crate::output::{Format, ItemResult, Options, Palette, Printer, Summary, is_closed};
-use crate::purge::undo::{self, DELETED, Outcome, Wanted};
-use crate::text::json::{self, ReadError, Saved};
+use crate::purge::undo::{self, Outcome, Wanted};
 
 use super::args::OutputArgs;
 use super::confirm::{self, Leave};
 use super::context::{self, note};
 use super::ls;
+use input::{CHANGED, Input, Lines};
 
 #[derive(Args)]
 #[command(mut_arg("sort", |arg| arg.hide(true)), mut_arg("limit", |arg| arg.hide(true)))]
 #[command(after_help = "\
-Only lines with \"result\":\"deleted\" are put back; others are counted as skipped. A line without a result, or one that
+Only lines with \"result\":\"deleted\" are put back; others are counted as skipped. A line without a result, or one that \
 cannot be read, refuses the whole input before anything is changed.
 
-Each line gets a result: restored; exists (one of its tuples is taken, by the entry itself or by a newer one, which is
+Each line gets a result: restored; exists (one of its tuples is taken, by the entry itself or by a newer one, which is \
 left alone); failed, with the error.
 
-What comes back: both tuples with the translation in between, zone, ASSURED and SEEN_REPLY, TCP and SCTP state, the rest
-of the timeout as it was saved, mark, labels (where a rule uses labels), helper (where it is loaded). What cannot come
-back: counters, id, start time, TCP window scaling (such a connection is tracked liberally instead), sequence numbers
-adjusted by a NAT helper, the tie to a helper's control connection. Offloaded entries have no timeout to give back, SCTP
+What comes back: both tuples with the translation in between, zone, ASSURED and SEEN_REPLY, TCP and SCTP state, the rest \
+of the timeout as it was saved, mark, labels (where a rule uses labels), helper (where it is loaded). What cannot come \
+back: counters, id, start time, TCP window scaling (such a connection is tracked liberally instead), sequence numbers \
+adjusted by a NAT helper, the tie to a helper's control connection. Offloaded entries have no timeout to give back, SCTP \
 needs its tags, and DCCP's state cannot be saved: these lines fail.
 
 Examples:
@@ -44,7 +45,7 @@ pub struct RestoreArgs {
     #[arg(value_name = "FILE|-")]
     file: PathBuf,
     /// Do not ask; needed where standard input or standard error is no terminal, and with -
-    #[arg(short, long)]
+    #[arg(long)]
     yes: bool,
     /// Only say what would be put back
     #[arg(long)]
@@ -97,115 +98,6 @@ fn check(args: &RestoreArgs) -> Result<(), CommandError> {
         }
     }
     Ok(())
-}
-
-const CHANGED: &str = "the file changed while it was read";
-
-/// What the input holds.
-#[derive(Clone, Copy, Debug, Default)]
-struct Lines {
-    all: u64,
-    wanted: u64,
-}
-
-/// Where the lines come from. A file is read again for each pass; of what can be read once only, what is wanted is held.
-enum Input {
-    File { file: File, name: String },
-    Held(Vec<Wanted>),
-}
-
-impl Input {
-    /// Opens the input, and reads it to its end: whatever is wrong with it is told now, before anything is changed.
-    fn open(path: &Path, from_stdin: bool) -> Result<(Self, Lines), CommandError> {
-        if from_stdin {
-            return Self::held(io::stdin().lock(), "standard input");
-        }
-        let name = path.display().to_string();
-        let failed = |error| CommandError::failed(format!("{name}: {error}"));
-        let file = File::open(path).map_err(failed)?;
-        if !file.metadata().map_err(failed)?.is_file() {
-            return Self::held(file, &name);
-        }
-        let mut lines = Lines::default();
-        read(&file, &name, &mut lines, &mut |_| ControlFlow::Continue(()))?;
-        Ok((Input::File { file, name }, lines))
-    }
-
-    fn held(reader: impl Read, name: &str) -> Result<(Self, Lines), CommandError> {
-        let (mut held, mut lines) = (Vec::new(), Lines::default());
-        read(reader, name, &mut lines, &mut |wanted| {
-            held.push(wanted);
-            ControlFlow::Continue(())
-        })?;
-        Ok((Input::Held(held), lines))
-    }
-
-    /// Gives every entry that is to be put back, until `on_wanted` breaks.
-    fn each(
-        &mut self,
-        on_wanted: &mut dyn FnMut(Wanted) -> ControlFlow<()>,
-    ) -> Result<(), CommandError> {
-        match self {
-            Input::Held(held) => {
-                let _ = held.iter().cloned().try_for_each(on_wanted);
-                Ok(())
-            }
-            Input::File { file, name } => {
-                file.rewind()
-                    .map_err(|error| CommandError::failed(format!("{name}: {error}")))?;
-                // It was good a moment ago.
-                read(&*file, name, &mut Lines::default(), on_wanted)
-                    .map_err(|error| CommandError::failed(format!("{CHANGED}: {}", error.message)))
-            }
-        }
-    }
-}
-
-/// One pass over an input.
-fn read(
-    reader: impl Read,
-    name: &str,
-    lines: &mut Lines,
-    on_wanted: &mut dyn FnMut(Wanted) -> ControlFlow<()>,
-) -> Result<(), CommandError> {
-    let mut refused = None;
-    let read = json::read(BufReader::new(reader), &mut |saved| {
-        let Saved {
-            flow,
-            result,
-            place,
-        } = saved;
-        lines.all += 1;
-        match Wanted::of(flow, result.as_deref()) {
-            Ok(None) => ControlFlow::Continue(()),
-            Ok(Some(wanted)) => {
-                lines.wanted += 1;
-                on_wanted(wanted)
-            }
-            Err(error) => {
-                let message = format!("{name}: {place}: {error}");
-                refused = Some(CommandError::usage(message).hint(format!(
-                    "restore reads what ctk purge printed; add \"result\":\"{DELETED}\" to what is to be put back"
-                )));
-                ControlFlow::Break(())
-            }
-        }
-    });
-    match (refused, read) {
-        (Some(refused), _) => Err(refused),
-        (None, read) => read.map_err(|error| unreadable(name, &error)),
-    }
-}
-
-fn unreadable(name: &str, error: &ReadError) -> CommandError {
-    let message = format!("{name}: {error}");
-    match error {
-        ReadError::Foreign { .. } => CommandError::usage(message)
-            .hint("restore reads what ctk purge -o jsonl or -o json printed"),
-        ReadError::Cut { .. } => CommandError::failed(message)
-            .hint("a purge was stopped while it wrote; without the last line the rest is whole"),
-        _ => CommandError::failed(message),
-    }
 }
 
 /// The set, on the terminal that the question is asked on.
