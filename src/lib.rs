@@ -50,4 +50,5 @@ pub mod output;
 pub mod purge;
 pub mod select;
 pub mod sysctl;
+pub mod text;
 pub mod verdict;

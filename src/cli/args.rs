@@ -31,6 +31,8 @@ pub enum Command {
     Ls(Box<super::ls::LsArgs>),
     /// Delete exactly the entries that match, and say what happened to each
     Purge(Box<super::purge::PurgeArgs>),
+    /// Put entries back that a purge deleted
+    Restore(Box<super::restore::RestoreArgs>),
     /// Try everything in a private namespace, without a cluster and without root
     Demo(super::demo::DemoArgs),
 }

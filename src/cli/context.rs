@@ -20,6 +20,10 @@ use super::args::SourceArgs;
 pub const FETCH: &str =
     "fetch it with: kubectl get nodes,svc,endpointslices,pods -A -o json > cluster.json";
 
+/// What helps where CAP_NET_ADMIN is missing.
+pub const RUN_AS_ROOT: &str =
+    "run it as root, or with CAP_NET_ADMIN in the user namespace that owns the network namespace";
+
 /// A warning or a count, on stderr. It may hold names of others.
 pub fn note(text: impl Display) {
     let text = safe_text(&text.to_string());
@@ -29,7 +33,12 @@ pub fn note(text: impl Display) {
 
 /// The namespace whose table is meant.
 pub fn netns(args: &SourceArgs) -> Result<Netns, CommandError> {
-    match &args.netns {
+    netns_named(args.netns.as_deref())
+}
+
+/// The namespace that `--netns` names, else the own one.
+pub fn netns_named(name: Option<&str>) -> Result<Netns, CommandError> {
+    match name {
         None => Ok(Netns::current()),
         Some(name) => Netns::named(name).map_err(|error| {
             let status = if error.is_permission() {
@@ -55,9 +64,7 @@ pub fn note_empty(netns: &Netns) {
 /// An error of the kernel's table, with what helps.
 pub fn netlink_error(error: NetlinkError) -> CommandError {
     match error.kind() {
-        ErrorKind::NotPermitted => CommandError::new(Status::NotPermitted, error).hint(
-            "run it as root, or with CAP_NET_ADMIN in the user namespace that owns the network namespace",
-        ),
+        ErrorKind::NotPermitted => CommandError::new(Status::NotPermitted, error).hint(RUN_AS_ROOT),
         ErrorKind::NotAvailable => CommandError::failed(error)
             .hint("load the modules: modprobe nf_conntrack nf_conntrack_netlink"),
         ErrorKind::Other => CommandError::failed(error),

@@ -113,8 +113,12 @@ fn check(args: &LsArgs) -> Result<(), CommandError> {
             ),
         );
     }
-    let columns = args.output.columns.is_some();
-    if columns && !args.output.output.has_columns() {
+    check_columns(&args.output)
+}
+
+/// Columns are chosen only where there are any.
+pub(super) fn check_columns(args: &OutputArgs) -> Result<(), CommandError> {
+    if args.columns.is_some() && !args.output.has_columns() {
         return Err(
             CommandError::usage("--columns goes with -o table, wide and csv")
                 .hint("json, jsonl and conntrack always print every field"),
@@ -163,7 +167,7 @@ fn list<'c>(
     picker: &mut Picker<'c>,
     cluster: Option<&'c Cluster>,
 ) -> Result<Report, Ended> {
-    let mut printer = printer(&args.output);
+    let mut printer = printer(&args.output, false);
     let OutputArgs { sort, limit, .. } = &args.output;
     let mut report = if sort.is_some() || limit.is_some() {
         let order = sort.clone().unwrap_or_else(SortOrder::as_found);
@@ -251,23 +255,37 @@ fn gather<'c>(
     }
 }
 
-fn printer(args: &OutputArgs) -> Printer<'static> {
-    Printer::new(options(args), Box::new(io::stdout()))
+/// Prints to stdout as the flags say; `results`: every entry comes with what became of it.
+pub(super) fn printer(args: &OutputArgs, results: bool) -> Printer<'static> {
+    let options = Options {
+        results,
+        ..options(args)
+    };
+    Printer::new(options, Box::new(io::stdout()))
 }
 
 /// How to print to stdout.
 pub(super) fn options(args: &OutputArgs) -> Options {
     let stdout = io::stdout();
-    let terminal = stdout.is_terminal();
-    let width = rustix::termios::tcgetwinsize(&stdout).map(|size| usize::from(size.ws_col));
     Options {
         format: args.output,
         columns: args.columns.clone(),
-        palette: Palette::decide(args.color, |name| std::env::var_os(name), terminal),
+        palette: Palette::decide(
+            args.color,
+            |name| std::env::var_os(name),
+            stdout.is_terminal(),
+        ),
         header: !args.no_header,
-        terminal: width.ok().filter(|width| terminal && *width > 0),
+        terminal: terminal_width(&stdout),
         results: false,
     }
+}
+
+/// Columns of the terminal that `out` is, if it is one.
+pub(super) fn terminal_width(out: &(impl IsTerminal + std::os::fd::AsFd)) -> Option<usize> {
+    let size = rustix::termios::tcgetwinsize(out).ok()?;
+    let width = usize::from(size.ws_col);
+    (out.is_terminal() && width > 0).then_some(width)
 }
 
 /// Says on stderr what the listing leaves open, and how it ended.

@@ -8,6 +8,7 @@ mod expect;
 mod ls;
 mod pick;
 mod purge;
+mod restore;
 pub mod select;
 
 use std::ffi::OsString;
@@ -51,6 +52,7 @@ fn dispatch(world: World, command: args::Command) -> Result<Status, CommandError
     match command {
         args::Command::Ls(args) => ls::run(world, &args),
         args::Command::Purge(args) => purge::run(world, &args),
+        args::Command::Restore(args) => restore::run(&args),
         args::Command::Demo(args) => demo::run(&args),
     }
 }

@@ -76,7 +76,11 @@ const SETTABLE: Status = Status::SEEN_REPLY
     .with(Status::ASSURED)
     .with(Status::FIXED_TIMEOUT);
 
-fn check(flow: &Flow) -> Result<(), Incomplete> {
+/// Whether a flow has all that the kernel needs for a new entry.
+///
+/// # Errors
+/// [`Incomplete`].
+pub fn check(flow: &Flow) -> Result<(), Incomplete> {
     if flow.timeout.is_none() {
         return Err(Incomplete("it has no timeout"));
     }

@@ -24,7 +24,7 @@ pub use decode::DecodeError;
 pub use encode::DeleteTarget;
 pub use error::{ErrorKind, InsertError, NetlinkError};
 pub use expect::{Expectation, expectation};
-pub use insert::{Incomplete, insert};
+pub use insert::{Incomplete, check, insert};
 pub use table::{BATCH, Drained, DumpReport, Table};
 
 use crate::flow::Family;

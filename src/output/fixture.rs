@@ -26,7 +26,7 @@ pub struct Sample {
 }
 
 impl Sample {
-    pub fn row(&self) -> Row<'_> {
+    pub(super) fn row(&self) -> Row<'_> {
         Row {
             flow: &self.flow,
             names: &self.names,

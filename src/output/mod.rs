@@ -11,7 +11,7 @@ mod conntrack;
 mod csv;
 mod expect;
 #[cfg(test)]
-mod fixture;
+pub(crate) mod fixture;
 mod json;
 mod layout;
 mod row;

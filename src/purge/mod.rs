@@ -1,5 +1,7 @@
-//! Deleting exactly what was meant: a pure [`plan`], then [`execute`], the only place that deletes, then [`verify`].
+//! What changes the table: a pure [`plan`] of what is deleted, [`execute`], the only place that deletes, [`verify`], and
+//! [`undo`], which puts entries back.
 
 pub mod execute;
 pub mod plan;
+pub mod undo;
 pub mod verify;

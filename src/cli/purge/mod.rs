@@ -18,7 +18,7 @@ use crate::error::{CommandError, Status};
 use crate::flow::Flow;
 use crate::netlink::{Table, TableKind};
 use crate::netns::Netns;
-use crate::output::{self, ItemResult, Options, Printer, Summary};
+use crate::output::{self, ItemResult, Printer, Summary};
 use crate::purge::execute::{Outcome, Report, Steps, execute};
 use crate::purge::plan::{Fate, IncludeWord, Plan, PlanBuilder, Planned, Policy};
 use crate::verdict::Verdict;
@@ -272,15 +272,8 @@ impl<'a> Purge<'a> {
         self.policy.fate(&entry.flow, reason, entry.replies)
     }
 
-    fn options(&self) -> Options {
-        Options {
-            results: true,
-            ..ls::options(&self.args.output)
-        }
-    }
-
     fn printer(&self) -> Printer<'static> {
-        Printer::new(self.options(), Box::new(io::stdout()))
+        ls::printer(&self.args.output, true)
     }
 
     /// `--dry-run`.

@@ -15,7 +15,7 @@ use crate::verdict::Verdict;
 
 use super::super::args::OutputArgs;
 use super::super::context::{self, note};
-use super::super::ls::conclude_table;
+use super::super::ls::{conclude_table, terminal_width};
 use super::super::pick::{Counts, Picker};
 
 /// Rows of the set that are shown before the question.
@@ -28,13 +28,12 @@ const LONG: usize = 2_000;
 /// The set, as a table, for somebody who has to say yes or no.
 pub fn set(plan: &Plan, picker: &Picker<'_>, args: &OutputArgs) -> io::Result<()> {
     let stderr = io::stderr();
-    let width = rustix::termios::tcgetwinsize(&stderr).map(|size| usize::from(size.ws_col));
     let options = output::Options {
         format: Format::Table,
         columns: None,
         palette: Palette::decide(args.color, |name| std::env::var_os(name), true),
         header: true,
-        terminal: width.ok().filter(|width| *width > 0),
+        terminal: terminal_width(&stderr),
         results: false,
     };
     let mut printer = Printer::new(options, Box::new(stderr));

@@ -1,0 +1,318 @@
+//! `ctk restore`: what a purge deleted, put back.
+
+mod input;
+
+use std::io;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::entry::Entry;
+use crate::error::{CommandError, Status};
+use crate::netlink::{BATCH, Table};
+use crate::output::{Format, ItemResult, Options, Palette, Printer, Summary, is_closed};
+use crate::purge::undo::{self, Outcome, Wanted};
+
+use super::args::OutputArgs;
+use super::confirm::{self, Leave};
+use super::context::{self, note};
+use super::ls;
+use input::{CHANGED, Input, Lines};
+
+#[derive(Args)]
+#[command(mut_arg("sort", |arg| arg.hide(true)), mut_arg("limit", |arg| arg.hide(true)))]
+#[command(after_help = "\
+Only lines with \"result\":\"deleted\" are put back; others are counted as skipped. A line without a result, or one that \
+cannot be read, refuses the whole input before anything is changed.
+
+Each line gets a result: restored; exists (one of its tuples is taken, by the entry itself or by a newer one, which is \
+left alone); failed, with the error.
+
+What comes back: both tuples with the translation in between, zone, ASSURED and SEEN_REPLY, TCP and SCTP state, the rest \
+of the timeout as it was saved, mark, labels (where a rule uses labels), helper (where it is loaded). What cannot come \
+back: counters, id, start time, TCP window scaling (such a connection is tracked liberally instead), sequence numbers \
+adjusted by a NAT helper, the tie to a helper's control connection. Offloaded entries have no timeout to give back, SCTP \
+needs its tags, and DCCP's state cannot be saved: these lines fail.
+
+Examples:
+  ctk purge --stale -o jsonl > gone.jsonl
+  ctk restore gone.jsonl                   show the entries, ask, put them back
+  ctk restore --dry-run gone.jsonl
+  ctk restore --yes - < gone.jsonl         for scripts")]
+pub struct RestoreArgs {
+    /// What `ctk purge -o jsonl` or `-o json` printed; - for standard input
+    #[arg(value_name = "FILE|-")]
+    file: PathBuf,
+    /// Do not ask; needed where standard input or standard error is no terminal, and with -
+    #[arg(long)]
+    yes: bool,
+    /// Only say what would be put back
+    #[arg(long)]
+    dry_run: bool,
+    /// Another network namespace: a NAME, a PATH or a PID (name:1234 for a name of digits)
+    #[arg(long, value_name = "NAME|PATH|PID")]
+    netns: Option<String>,
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+pub fn run(args: &RestoreArgs) -> Result<Status, CommandError> {
+    check(args)?;
+    let from_stdin = args.file.as_os_str() == "-";
+    let leave = if args.dry_run {
+        Leave::Given
+    } else {
+        confirm::leave(args.yes, from_stdin)?
+    };
+    let netns = context::netns_named(args.netns.as_deref())?;
+    let (mut input, lines) = Input::open(&args.file, from_stdin)?;
+    // Before the question: an answer that cannot be acted upon need not be given.
+    let mut table = match args.dry_run {
+        true => None,
+        false => Some(Table::open(&netns).map_err(context::netlink_error)?),
+    };
+    if leave == Leave::ToAsk && lines.wanted > 0 {
+        show(args, &mut input)?;
+        let entries = entries(lines.wanted);
+        confirm::ask(&format!("Put {entries} back into {}?", netns.label()))?;
+    }
+    let mut counts = Counts::default();
+    let ended = put_back(args, &mut input, &lines, table.as_mut(), &mut counts);
+    note(counts.line(&lines, args.dry_run));
+    ended.or_else(|ended| ended.excused(&lines, &counts))?;
+    conclude(&lines, &counts)
+}
+
+/// Flags that make no sense here.
+fn check(args: &RestoreArgs) -> Result<(), CommandError> {
+    ls::check_columns(&args.output)?;
+    for (flag, given) in [
+        ("--sort", args.output.sort.is_some()),
+        ("--limit", args.output.limit.is_some()),
+    ] {
+        if given {
+            return Err(CommandError::usage(format!(
+                "{flag} does not go with restore: every line is answered in its order"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// The set, on the terminal that the question is asked on.
+fn show(args: &RestoreArgs, input: &mut Input) -> Result<(), CommandError> {
+    let stderr = io::stderr();
+    let options = Options {
+        format: Format::Table,
+        palette: Palette::decide(args.output.color, |name| std::env::var_os(name), true),
+        header: true,
+        terminal: ls::terminal_width(&stderr),
+        ..Options::default()
+    };
+    let mut printer = Printer::new(options, Box::new(stderr));
+    let mut shown = Ok(());
+    input.each(&mut |wanted| {
+        shown = printer.entry(&Entry::bare(wanted.flow), None);
+        go_on_while(shown.is_ok())
+    })?;
+    shown
+        .and_then(|()| printer.flush())
+        .map_err(|error| CommandError::failed(format!("showing the entries: {error}")))
+}
+
+fn go_on_while(good: bool) -> ControlFlow<()> {
+    if good {
+        ControlFlow::Continue(())
+    } else {
+        ControlFlow::Break(())
+    }
+}
+
+/// How it went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Counts {
+    /// Lines that were printed.
+    answered: u64,
+    would: u64,
+    restored: u64,
+    exists: u64,
+    failed: u64,
+    /// Of the failed ones: EPERM.
+    refused: u64,
+    /// The kernel was asked about so many.
+    tried: u64,
+}
+
+impl Counts {
+    fn add(&mut self, outcome: Option<&Outcome>) {
+        match outcome {
+            None => self.would += 1,
+            Some(Outcome::Restored) => self.restored += 1,
+            Some(Outcome::Exists) => self.exists += 1,
+            Some(Outcome::Failed { .. }) => self.failed += 1,
+        }
+        if let Some(outcome) = outcome {
+            self.tried += u64::from(outcome.was_tried());
+            self.refused += u64::from(outcome.is_refused());
+        }
+    }
+
+    fn line(&self, lines: &Lines, dry_run: bool) -> String {
+        let skipped = lines.all - lines.wanted;
+        let Counts {
+            would,
+            restored,
+            exists,
+            failed,
+            ..
+        } = self;
+        if dry_run {
+            return format!("{would} would be restored, {failed} would fail, {skipped} skipped");
+        }
+        format!("{restored} restored, {exists} exist already, {failed} failed, {skipped} skipped")
+    }
+
+    fn summary(&self, lines: &Lines) -> Summary {
+        let counts = [
+            ("matched", lines.wanted),
+            ("restored", self.restored),
+            ("exists", self.exists),
+            ("failed", self.failed),
+            ("skipped", lines.all - lines.wanted),
+        ];
+        Summary {
+            shown: self.answered,
+            scanned: lines.all,
+            consistent: true,
+            extra: counts
+                .into_iter()
+                .map(|(name, count)| (name.to_owned(), count.into()))
+                .collect(),
+            ..Summary::default()
+        }
+    }
+}
+
+/// Why it ended early.
+enum Ended {
+    Output(io::Error),
+    Input(CommandError),
+}
+
+impl Ended {
+    /// A reader who went away when everything was done is no error.
+    fn excused(self, lines: &Lines, counts: &Counts) -> Result<(), CommandError> {
+        let left = lines.wanted.saturating_sub(counts.answered);
+        match self {
+            Ended::Input(error) => Err(error),
+            Ended::Output(error) if is_closed(&error) && left == 0 => Ok(()),
+            Ended::Output(error) => Err(CommandError::new(
+                Status::Partial,
+                format!(
+                    "writing the output: {error}; {} were not tried",
+                    entries(left)
+                ),
+            )),
+        }
+    }
+}
+
+/// Puts all of the input back, batch by batch, and prints each batch before the next one is sent.
+fn put_back(
+    args: &RestoreArgs,
+    input: &mut Input,
+    lines: &Lines,
+    mut table: Option<&mut Table>,
+    counts: &mut Counts,
+) -> Result<(), Ended> {
+    let mut printer = ls::printer(&args.output, true);
+    let mut batch = Vec::with_capacity(BATCH);
+    let mut written = Ok(());
+    // What was appended to the file since it was checked is not read.
+    let mut left = lines.wanted;
+    input
+        .each(&mut |wanted| {
+            batch.push(wanted);
+            left = left.saturating_sub(1);
+            if batch.len() == BATCH || left == 0 {
+                written = answer(table.as_deref_mut(), &batch, &mut printer, counts);
+                batch.clear();
+            }
+            go_on_while(written.is_ok() && left > 0)
+        })
+        .map_err(Ended::Input)?;
+    written
+        .and_then(|()| printer.finish(&counts.summary(lines)))
+        .map_err(Ended::Output)
+}
+
+/// One batch: asks the kernel, where there is a table, and prints what became of each entry.
+fn answer(
+    table: Option<&mut Table>,
+    batch: &[Wanted],
+    printer: &mut Printer<'_>,
+    counts: &mut Counts,
+) -> io::Result<()> {
+    let outcomes: Vec<Option<Outcome>> = match table {
+        Some(table) => undo::put_back(table, batch).into_iter().map(Some).collect(),
+        None => batch.iter().map(foreseen).collect(),
+    };
+    // All of them are counted before the first is printed: they are done, whoever reads on.
+    for outcome in &outcomes {
+        counts.add(outcome.as_ref());
+    }
+    counts.answered += outcomes.len() as u64;
+    for (wanted, outcome) in batch.iter().zip(&outcomes) {
+        let result = item_result(outcome.as_ref());
+        printer.entry(&Entry::bare(wanted.flow.clone()), Some(&result))?;
+    }
+    printer.flush()
+}
+
+/// What a dry run knows without asking the kernel: only what cannot work.
+fn foreseen(wanted: &Wanted) -> Option<Outcome> {
+    wanted.obstacle.map(|obstacle| Outcome::Failed {
+        error: obstacle.to_string(),
+        errno: None,
+    })
+}
+
+fn item_result(outcome: Option<&Outcome>) -> ItemResult {
+    let (result, error) = match outcome {
+        None => ("would-restore", None),
+        Some(Outcome::Restored) => ("restored", None),
+        Some(Outcome::Exists) => ("exists", None),
+        Some(Outcome::Failed { error, .. }) => ("failed", Some(error.clone())),
+    };
+    ItemResult { result, error }
+}
+
+fn conclude(lines: &Lines, counts: &Counts) -> Result<Status, CommandError> {
+    if counts.answered < lines.wanted {
+        let missing = entries(lines.wanted - counts.answered);
+        return Err(CommandError::new(
+            Status::Partial,
+            format!("{CHANGED}: {missing} are not there any more"),
+        ));
+    }
+    if counts.tried > 0 && counts.refused == counts.tried {
+        return Err(CommandError::new(
+            Status::NotPermitted,
+            "putting entries back is not permitted: it needs CAP_NET_ADMIN in the network namespace",
+        )
+        .hint(context::RUN_AS_ROOT));
+    }
+    Ok(if counts.failed > 0 {
+        Status::Partial
+    } else {
+        Status::Done
+    })
+}
+
+fn entries(count: u64) -> String {
+    match count {
+        1 => "1 entry".to_owned(),
+        n => format!("{n} entries"),
+    }
+}

@@ -1,0 +1,315 @@
+//! What `-o jsonl` and `-o json` printed, item by item.
+//!
+//! Both forms are read alike, however they are indented: objects one after the other, each an item, or a document
+//! `{"schema":"ctk/v1","items":[...],"summary":...}` with its keys in any order. One item is held at a time.
+
+mod item;
+
+use std::cell::Cell;
+use std::fmt;
+use std::io::{self, Read};
+use std::ops::ControlFlow;
+
+use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{
+    DeserializeSeed, Deserializer, Error, IgnoredAny, IntoDeserializer, MapAccess, SeqAccess,
+    Visitor,
+};
+use serde_json::error::Category;
+
+use crate::flow::Flow;
+use item::Item;
+pub use item::Wrong;
+
+/// The `schema` of a document.
+pub const SCHEMA: &str = "ctk/v1";
+
+/// An entry that was saved.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Saved {
+    pub flow: Flow,
+    /// What had become of it, in the output of a purge.
+    pub result: Option<String>,
+    pub place: Place,
+}
+
+/// Where an item stands: the line on which it begins, and its number; both count from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    pub line: u64,
+    pub item: u64,
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.line == self.item {
+            write!(f, "line {}", self.line)
+        } else {
+            write!(f, "line {} (item {})", self.line, self.item)
+        }
+    }
+}
+
+/// Why a text cannot be read to its end. What came before it must not be taken for the whole.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// No JSON of this program's.
+    #[error("line {line}: {message}")]
+    Foreign { line: u64, message: String },
+    #[error("line {line}: the text is cut short")]
+    Cut { line: u64 },
+    #[error("line {line}: {message}")]
+    Syntax { line: u64, message: String },
+    #[error("{place}: {wrong}")]
+    Item { place: Place, wrong: Wrong },
+}
+
+/// Gives every item to `on_item`, in order, until that breaks.
+///
+/// # Errors
+/// [`ReadError`]; items before the error were given.
+pub fn read(
+    reader: impl Read,
+    on_item: &mut dyn FnMut(Saved) -> ControlFlow<()>,
+) -> Result<(), ReadError> {
+    let line = Cell::new(1);
+    let lines = Lines {
+        reader,
+        line: &line,
+    };
+    let mut json = serde_json::Deserializer::from_reader(lines);
+    let mut walk = Walk {
+        line: &line,
+        items: 0,
+        ended: None,
+        on_item,
+    };
+    loop {
+        match json.end() {
+            Ok(()) => return Ok(()),
+            Err(error) if error.is_io() => return Err(ReadError::Io(error.into())),
+            Err(_) => {} // more text follows
+        }
+        let read = json.deserialize_map(TopLevel(&mut walk));
+        match (walk.ended.take(), read) {
+            (Some(Ended::Enough), _) => return Ok(()),
+            (Some(Ended::Error(error)), _) => return Err(error),
+            (None, Ok(())) => {}
+            (None, Err(error)) => return Err(walk.placed(error)),
+        }
+    }
+}
+
+/// Counts the lines that the decoder has taken.
+struct Lines<'l, R> {
+    reader: R,
+    line: &'l Cell<u64>,
+}
+
+impl<R: Read> Read for Lines<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.reader.read(buffer)?;
+        let taken = buffer.get(..read).unwrap_or_default();
+        let lines = taken.iter().filter(|byte| **byte == b'\n').count();
+        self.line.set(self.line.get() + lines as u64);
+        Ok(read)
+    }
+}
+
+/// Why the walk ended before the text did. serde's own errors carry text only.
+enum Ended {
+    Enough,
+    Error(ReadError),
+}
+
+struct Walk<'w> {
+    line: &'w Cell<u64>,
+    items: u64,
+    ended: Option<Ended>,
+    on_item: &'w mut dyn FnMut(Saved) -> ControlFlow<()>,
+}
+
+impl Walk<'_> {
+    fn end<E: Error>(&mut self, why: Ended) -> E {
+        self.ended = Some(why);
+        E::custom("ended")
+    }
+
+    fn foreign<E: Error>(&mut self, line: u64, message: impl fmt::Display) -> E {
+        self.end(Ended::Error(ReadError::Foreign {
+            line,
+            message: message.to_string(),
+        }))
+    }
+
+    /// One item, whose opening brace on `line` was taken.
+    fn item<'de, A: MapAccess<'de>>(&mut self, line: u64, map: A) -> Result<(), A::Error> {
+        self.items += 1;
+        let place = Place {
+            line,
+            item: self.items,
+        };
+        let item = Item::deserialize(MapAccessDeserializer::new(map))?;
+        let (flow, result) = match item.into_flow() {
+            Ok(read) => read,
+            Err(wrong) => return Err(self.end(Ended::Error(ReadError::Item { place, wrong }))),
+        };
+        let saved = Saved {
+            flow,
+            result,
+            place,
+        };
+        match (self.on_item)(saved) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(self.end(Ended::Enough)),
+        }
+    }
+
+    /// What the decoder says. Text that is no JSON from its first letter on is somebody else's; later it is damage.
+    fn placed(&self, error: serde_json::Error) -> ReadError {
+        let line = error.line() as u64;
+        let text = error.to_string();
+        let message = text
+            .rsplit_once(" at line ")
+            .map_or(text.as_str(), |(message, _)| message)
+            .to_owned();
+        match error.classify() {
+            Category::Io => ReadError::Io(error.into()),
+            Category::Eof => ReadError::Cut { line },
+            Category::Syntax | Category::Data if self.items == 0 => {
+                ReadError::Foreign { line, message }
+            }
+            Category::Syntax | Category::Data => ReadError::Syntax { line, message },
+        }
+    }
+}
+
+/// An item or a document: the first key tells.
+struct TopLevel<'a, 'w>(&'a mut Walk<'w>);
+
+impl<'de> Visitor<'de> for TopLevel<'_, '_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an item or a document of ctk")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<(), A::Error> {
+        let line = self.0.line.get();
+        let first = map.next_key::<String>()?;
+        match first.as_deref() {
+            Some("schema" | "items" | "summary") => self.document(line, first, map),
+            _ => self.0.item(line, Put { first, map }),
+        }
+    }
+}
+
+impl TopLevel<'_, '_> {
+    fn document<'de, A: MapAccess<'de>>(
+        self,
+        line: u64,
+        mut key: Option<String>,
+        mut map: A,
+    ) -> Result<(), A::Error> {
+        let (mut has_schema, mut has_items) = (false, false);
+        while let Some(name) = key {
+            match name.as_str() {
+                "schema" => {
+                    let schema: serde_json::Value = map.next_value()?;
+                    if schema != SCHEMA {
+                        let message = format!("schema {schema} is not known here, only {SCHEMA:?}");
+                        return Err(self.0.foreign(line, message));
+                    }
+                    has_schema = true;
+                }
+                "items" => {
+                    map.next_value_seed(Items(&mut *self.0))?;
+                    has_items = true;
+                }
+                _ => {
+                    map.next_value::<IgnoredAny>()?;
+                }
+            }
+            key = map.next_key()?;
+        }
+        match (has_schema, has_items) {
+            (true, true) => Ok(()),
+            (false, _) => Err(self.0.foreign(line, "a document without a schema")),
+            (true, false) => Err(self.0.foreign(line, "a document without items")),
+        }
+    }
+}
+
+struct Items<'a, 'w>(&'a mut Walk<'w>);
+
+impl<'de> DeserializeSeed<'de> for Items<'_, '_> {
+    type Value = ();
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
+        json.deserialize_seq(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Items<'_, '_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("items in brackets")
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        while items.next_element_seed(OneItem(&mut *self.0))?.is_some() {}
+        Ok(())
+    }
+}
+
+struct OneItem<'a, 'w>(&'a mut Walk<'w>);
+
+impl<'de> DeserializeSeed<'de> for OneItem<'_, '_> {
+    type Value = ();
+    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
+        json.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for OneItem<'_, '_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an item in braces")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<(), A::Error> {
+        let line = self.0.line.get();
+        self.0.item(line, map)
+    }
+}
+
+/// A map whose first key was taken, with the key put back.
+struct Put<A> {
+    first: Option<String>,
+    map: A,
+}
+
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for Put<A> {
+    type Error = A::Error;
+
+    fn next_key_seed<K: DeserializeSeed<'de>>(
+        &mut self,
+        seed: K,
+    ) -> Result<Option<K::Value>, A::Error> {
+        match self.first.take() {
+            Some(first) => seed.deserialize(first.into_deserializer()).map(Some),
+            None => self.map.next_key_seed(seed),
+        }
+    }
+
+    fn next_value_seed<V: DeserializeSeed<'de>>(&mut self, seed: V) -> Result<V::Value, A::Error> {
+        self.map.next_value_seed(seed)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,433 @@
+//! One item of `-o json` or `-o jsonl`, and the entry that it is.
+//!
+//! Every field is first taken for itself, so that a wrong one can be named; then they are put together. Nothing is
+//! guessed: what an entry cannot be without must be there, a word must be known, a number in its range. Elsewhere a
+//! missing key is null, as the contract has it.
+//!
+//! Not read: what is derived from the entry (`nat`, `hairpin`), and what was known of it then (names, verdict). Not
+//! carried by JSON, so absent in what is read: window scales, the role of DCCP, sequence adjustments, the master of an
+//! expected entry, status bits without a name.
+
+use std::fmt::Display;
+use std::net::IpAddr;
+use std::time::UNIX_EPOCH;
+
+use serde::Deserialize;
+use serde::de::{DeserializeOwned, Deserializer};
+use serde_json::Value;
+
+use crate::flow::{
+    Counters, Direction, Family, Flow, L4, ProtocolState, Status, TcpDirection, Tuple, Zone,
+    dccp_state_name, protocol_number, sctp_state_name, tcp_state_name,
+};
+
+const ICMP: u8 = 1;
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+const DCCP: u8 = 33;
+const GRE: u8 = 47;
+const ICMPV6: u8 = 58;
+const SCTP: u8 = 132;
+
+/// What is wrong with one field of an item.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {message}")]
+pub struct Wrong {
+    /// `timeout`, `original.sport`.
+    pub field: String,
+    pub message: String,
+}
+
+impl Wrong {
+    fn new(field: impl Display, message: impl Display) -> Self {
+        Wrong {
+            field: field.to_string(),
+            message: message.to_string(),
+        }
+    }
+}
+
+/// The fields of an item that say what the entry is.
+#[derive(Default, Deserialize)]
+#[serde(default)]
+pub(super) struct Item {
+    family: Field<String>,
+    protocol: Field<String>,
+    protocol_number: Field<u8>,
+    zone: Field<u16>,
+    zone_direction: Field<String>,
+    id: Field<u32>,
+    original: Field<TupleItem>,
+    reply: Field<TupleItem>,
+    status: Field<Vec<String>>,
+    state: Field<String>,
+    tcp_flags: Field<TcpFlags>,
+    timeout: Field<u32>,
+    mark: Field<u32>,
+    labels: Field<String>,
+    helper: Field<Box<str>>,
+    secctx: Field<Box<str>>,
+    #[serde(rename = "use")]
+    use_count: Field<u32>,
+    start: Field<String>,
+    result: Field<String>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct TupleItem {
+    src: Field<IpAddr>,
+    dst: Field<IpAddr>,
+    sport: Field<u16>,
+    dport: Field<u16>,
+    #[serde(rename = "type")]
+    kind: Field<u8>,
+    code: Field<u8>,
+    icmp_id: Field<u16>,
+    srckey: Field<u16>,
+    dstkey: Field<u16>,
+    vtag: Field<u32>,
+    packets: Field<u64>,
+    bytes: Field<u64>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(default)]
+struct TcpFlags {
+    original: Field<u8>,
+    reply: Field<u8>,
+}
+
+/// A field as it was found. A wrong value does not end the reading of the item: only whoever asks for it knows its name.
+#[derive(Default)]
+enum Field<T> {
+    /// Null, or not there at all.
+    #[default]
+    Absent,
+    Is(T),
+    Wrong(String),
+}
+
+impl<'de, T: DeserializeOwned> Deserialize<'de> for Field<T> {
+    fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
+        Ok(match Value::deserialize(json)? {
+            Value::Null => Field::Absent,
+            value => match T::deserialize(value) {
+                Ok(value) => Field::Is(value),
+                Err(error) => Field::Wrong(error.to_string()),
+            },
+        })
+    }
+}
+
+impl<T> Field<T> {
+    fn optional(self, name: impl Display) -> Result<Option<T>, Wrong> {
+        match self {
+            Field::Absent => Ok(None),
+            Field::Is(value) => Ok(Some(value)),
+            Field::Wrong(message) => Err(Wrong::new(name, message)),
+        }
+    }
+
+    fn needed(self, name: impl Display + Copy) -> Result<T, Wrong> {
+        self.optional(name)?
+            .ok_or_else(|| Wrong::new(name, "is missing"))
+    }
+}
+
+impl Item {
+    /// The entry, and the word of `result` where there is one.
+    pub fn into_flow(self) -> Result<(Flow, Option<String>), Wrong> {
+        let protocol = self.protocol_number.needed("protocol_number")?;
+        same_protocol(protocol, self.protocol.optional("protocol")?.as_deref())?;
+        let original = self
+            .original
+            .needed("original")?
+            .read("original", protocol)?;
+        let reply = self.reply.needed("reply")?.read("reply", protocol)?;
+        same_family(
+            self.family.optional("family")?.as_deref(),
+            &original.tuple,
+            &reply.tuple,
+        )?;
+        let tags = (original.vtag, reply.vtag);
+        let flags = self.tcp_flags.optional("tcp_flags")?;
+        let word = self.state.optional("state")?;
+
+        let mut flow = Flow::new(original.tuple, reply.tuple);
+        flow.counters_original = original.counters;
+        flow.counters_reply = reply.counters;
+        flow.state = state(protocol, word.as_deref(), flags, tags)?;
+        flow.status = status(&self.status.needed("status")?)?;
+        flow.zone = Zone {
+            id: self.zone.needed("zone")?,
+            direction: direction(self.zone_direction.optional("zone_direction")?.as_deref())?,
+        };
+        flow.id = self.id.optional("id")?;
+        flow.timeout = self.timeout.optional("timeout")?;
+        flow.mark = self.mark.optional("mark")?;
+        flow.use_count = self.use_count.optional("use")?;
+        if let Some(text) = self.start.optional("start")? {
+            flow.start = Some(time(&text)?);
+        }
+        if let Some(text) = self.labels.optional("labels")? {
+            flow.rare_mut().labels = Some(labels(&text)?);
+        }
+        if let Some(helper) = self.helper.optional("helper")? {
+            flow.rare_mut().helper = Some(helper);
+        }
+        if let Some(secctx) = self.secctx.optional("secctx")? {
+            flow.rare_mut().secctx = Some(secctx);
+        }
+        Ok((flow, self.result.optional("result")?))
+    }
+}
+
+/// What one direction of an item says.
+struct Side {
+    tuple: Tuple,
+    vtag: Option<u32>,
+    counters: Option<Counters>,
+}
+
+impl TupleItem {
+    fn read(self, side: &'static str, protocol: u8) -> Result<Side, Wrong> {
+        let name = |field| Name { side, field };
+        let ports = pair(side, ("sport", self.sport), ("dport", self.dport))?;
+        let keys = pair(side, ("srckey", self.srckey), ("dstkey", self.dstkey))?;
+        let icmp = (
+            self.kind.optional(name("type"))?,
+            self.code.optional(name("code"))?,
+            self.icmp_id.optional(name("icmp_id"))?,
+        );
+        let icmp = match icmp {
+            (None, None, None) => None,
+            (Some(kind), Some(code), Some(id)) => Some(L4::Icmp { kind, code, id }),
+            (None, ..) => return Err(Wrong::new(name("type"), "is missing")),
+            (_, None, _) => return Err(Wrong::new(name("code"), "is missing")),
+            _ => return Err(Wrong::new(name("icmp_id"), "is missing")),
+        };
+        let said = Said { ports, icmp, keys };
+        let counted = pair(side, ("packets", self.packets), ("bytes", self.bytes))?;
+        Ok(Side {
+            tuple: Tuple {
+                src: self.src.needed(name("src"))?,
+                dst: self.dst.needed(name("dst"))?,
+                protocol,
+                l4: said.l4(side, protocol)?,
+            },
+            vtag: self.vtag.optional(name("vtag"))?,
+            counters: counted.map(|(packets, bytes)| Counters { packets, bytes }),
+        })
+    }
+}
+
+/// A field of one direction.
+#[derive(Clone, Copy)]
+struct Name {
+    side: &'static str,
+    field: &'static str,
+}
+
+impl Display for Name {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}", self.side, self.field)
+    }
+}
+
+/// Two fields that come together or not at all.
+fn pair<T>(
+    side: &'static str,
+    (first, a): (&'static str, Field<T>),
+    (second, b): (&'static str, Field<T>),
+) -> Result<Option<(T, T)>, Wrong> {
+    let (first, second) = (
+        Name { side, field: first },
+        Name {
+            side,
+            field: second,
+        },
+    );
+    match (a.optional(first)?, b.optional(second)?) {
+        (None, None) => Ok(None),
+        (Some(a), Some(b)) => Ok(Some((a, b))),
+        (None, _) => Err(Wrong::new(first, "is missing")),
+        (_, None) => Err(Wrong::new(second, "is missing")),
+    }
+}
+
+/// What a tuple says beside its addresses.
+struct Said {
+    ports: Option<(u16, u16)>,
+    icmp: Option<L4>,
+    keys: Option<(u16, u16)>,
+}
+
+impl Said {
+    /// Which of them a protocol has, as the kernel's trackers send them. Kernels without a tracker for SCTP, DCCP,
+    /// UDP-Lite or GRE tell these flows apart by address alone.
+    fn l4(self, side: &'static str, protocol: u8) -> Result<L4, Wrong> {
+        let missing = |field| Err(Wrong::new(Name { side, field }, "is missing"));
+        let foreign = |field| {
+            let message = format!("protocol {protocol} has none");
+            Err(Wrong::new(Name { side, field }, message))
+        };
+        match (protocol, self.ports, self.icmp, self.keys) {
+            (ICMP | ICMPV6, None, Some(icmp), None) => Ok(icmp),
+            (ICMP | ICMPV6, None, None, None) => missing("type"),
+            (TCP | UDP, None, None, None) => missing("sport"),
+            (GRE, None, None, Some((src, dst))) => Ok(L4::Gre { src, dst }),
+            (_, None, None, None) => Ok(L4::None),
+            (ICMP | ICMPV6 | GRE, Some(_), ..) => foreign("sport"),
+            (_, _, Some(_), _) => foreign("type"),
+            (_, _, _, Some(_)) => foreign("srckey"),
+            (_, Some((src, dst)), None, None) => Ok(L4::Ports { src, dst }),
+        }
+    }
+}
+
+/// The name is for people; one that is another protocol's shows that a line was changed by hand.
+fn same_protocol(number: u8, name: Option<&str>) -> Result<(), Wrong> {
+    match name.and_then(protocol_number) {
+        Some(other) if other != number => Err(Wrong::new(
+            "protocol",
+            format!("is {other} by name, but protocol_number says {number}"),
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn same_family(named: Option<&str>, original: &Tuple, reply: &Tuple) -> Result<(), Wrong> {
+    let family = original.family();
+    let places = [
+        ("original.dst", original.dst),
+        ("reply.src", reply.src),
+        ("reply.dst", reply.dst),
+    ];
+    for (field, address) in places {
+        if Family::of(address) != family {
+            return Err(Wrong::new(
+                field,
+                format!("{address} is not of the family of original.src"),
+            ));
+        }
+    }
+    match named {
+        Some(named) if named != family.name() => Err(Wrong::new(
+            "family",
+            format!("is {named:?}, but the addresses are {}", family.name()),
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn state(
+    protocol: u8,
+    word: Option<&str>,
+    flags: Option<TcpFlags>,
+    (vtag_original, vtag_reply): (Option<u32>, Option<u32>),
+) -> Result<Option<ProtocolState>, Wrong> {
+    let side = |flags| TcpDirection {
+        flags,
+        window_scale: None,
+    };
+    let (original, reply) = match flags {
+        None => (None, None),
+        Some(flags) => (
+            flags.original.optional("tcp_flags.original")?,
+            flags.reply.optional("tcp_flags.reply")?,
+        ),
+    };
+    // Neither is shown without the state that it belongs to.
+    if (original.is_some() || reply.is_some()) && (protocol, word.is_some()) != (TCP, true) {
+        return Err(Wrong::new("tcp_flags", "without a TCP state"));
+    }
+    if (vtag_original.is_some() || vtag_reply.is_some())
+        && (protocol, word.is_some()) != (SCTP, true)
+    {
+        return Err(Wrong::new("vtag", "without an SCTP state"));
+    }
+    let Some(word) = word else {
+        return Ok(None);
+    };
+    Ok(Some(match protocol {
+        TCP => ProtocolState::Tcp {
+            state: state_number(word, tcp_state_name)?,
+            original: side(original),
+            reply: side(reply),
+        },
+        SCTP => ProtocolState::Sctp {
+            state: state_number(word, sctp_state_name)?,
+            vtag_original,
+            vtag_reply,
+        },
+        DCCP => ProtocolState::Dccp {
+            state: state_number(word, dccp_state_name)?,
+            role: None,
+        },
+        _ => return Err(Wrong::new("state", format!("protocol {protocol} has none"))),
+    }))
+}
+
+/// `time-wait`, or `STATE(42)` for a number that had no word.
+fn state_number(word: &str, name: fn(u8) -> Option<&'static str>) -> Result<u8, Wrong> {
+    let nameless = word
+        .strip_prefix("STATE(")
+        .and_then(|rest| rest.strip_suffix(')'));
+    let number = match nameless {
+        Some(number) => number.parse().ok(),
+        None => (0..=u8::MAX).find(|number| name(*number).is_some_and(|name| spelled(name, word))),
+    };
+    number.ok_or_else(|| Wrong::new("state", format!("unknown word {word:?}")))
+}
+
+/// Whether `word` is the command line's spelling of the kernel's `name`.
+fn spelled(name: &str, word: &str) -> bool {
+    let letters = name.bytes().map(|byte| match byte {
+        b'_' => b'-',
+        other => other.to_ascii_lowercase(),
+    });
+    letters.eq(word.bytes())
+}
+
+fn status(words: &[String]) -> Result<Status, Wrong> {
+    words.iter().try_fold(Status::default(), |all, word| {
+        let known = Status::NAMES.into_iter().find(|(name, _)| name == word);
+        known
+            .map(|(_, bit)| all.with(bit))
+            .ok_or_else(|| Wrong::new("status", format!("unknown word {word:?}")))
+    })
+}
+
+fn direction(word: Option<&str>) -> Result<Option<Direction>, Wrong> {
+    match word {
+        None => Ok(None),
+        Some("original") => Ok(Some(Direction::Original)),
+        Some("reply") => Ok(Some(Direction::Reply)),
+        Some(other) => Err(Wrong::new(
+            "zone_direction",
+            format!("unknown word {other:?}"),
+        )),
+    }
+}
+
+/// `0x` and 32 hex digits, label N is bit N.
+fn labels(text: &str) -> Result<[u8; 16], Wrong> {
+    let digits = text
+        .strip_prefix("0x")
+        .filter(|digits| digits.len() == 32 && digits.bytes().all(|b| b.is_ascii_hexdigit()));
+    digits
+        .and_then(|digits| u128::from_str_radix(digits, 16).ok())
+        .map(u128::to_le_bytes)
+        .ok_or_else(|| Wrong::new("labels", format!("{text:?} is not 0x and 32 hex digits")))
+}
+
+/// RFC 3339 in UTC, as nanoseconds since the Unix epoch.
+fn time(text: &str) -> Result<u64, Wrong> {
+    let wrong = |error: &dyn Display| Wrong::new("start", format!("{text:?}: {error}"));
+    let time = humantime::parse_rfc3339(text).map_err(|error| wrong(&error))?;
+    time.duration_since(UNIX_EPOCH)
+        .ok()
+        .and_then(|since| u64::try_from(since.as_nanos()).ok())
+        .ok_or_else(|| wrong(&"is before 1970 or after 2554"))
+}
