@@ -23,6 +23,7 @@ const FETCH: &str =
 /// A warning or a count, on stderr.
 pub fn note(text: impl Display) {
     // Nobody is left to tell when stderr is closed.
+    let text = crate::output::harmless(&text.to_string());
     let _ = writeln!(std::io::stderr(), "ctk: {text}");
 }
 

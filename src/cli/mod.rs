@@ -9,7 +9,7 @@ mod pick;
 pub mod select;
 
 use std::ffi::OsString;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 
 use clap::Parser;
 
@@ -37,7 +37,11 @@ fn run_in(world: World, args: impl IntoIterator<Item = OsString>) -> Status {
     };
     result.unwrap_or_else(|error| {
         // Nobody is left to tell when stderr is closed, too.
-        let _ = writeln!(std::io::stderr(), "{error}");
+        let _ = writeln!(
+            std::io::stderr(),
+            "{}",
+            crate::output::harmless(&error.to_string())
+        );
         error.status
     })
 }
@@ -78,6 +82,7 @@ fn trace(verbose: u8) {
     let _ = tracing_subscriber::fmt()
         .with_max_level(level)
         .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
         .with_target(false)
         .without_time()
         .try_init();

@@ -16,6 +16,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use ctk::netns::Netns;
+
 use crate::tools::run;
 use cluster::{ClusterFile, node, pod, service, slice};
 pub use rules::Proxy;
@@ -96,6 +98,12 @@ impl Lab {
         }
         panic!("64 clients were all sent to the same endpoint")
     }
+}
+
+/// This namespace is the node's of the lab's cluster files.
+pub fn be_the_node() {
+    let netns = Netns::current();
+    netns.add_loopback_address(NODE.into()).unwrap();
 }
 
 /// A cluster file that goes with the lab, in which kube-dns has these endpoints, each a pod of its own.

@@ -322,3 +322,23 @@ pub fn helped() -> Flow {
     flow.rare_mut().helper = Some("ftp".into());
     flow
 }
+
+/// Puts entries into the table of the calling thread's namespace.
+pub fn insert(flows: &[Flow]) {
+    let results = Table::open(&Netns::current()).unwrap().insert_all(flows);
+    assert!(results.iter().all(Result::is_ok), "{results:?}");
+}
+
+/// An answered flow to a DNS server outside.
+pub fn udp(client: &str, sport: u16) -> Flow {
+    plain(tuple(17, client, "10.64.0.1", ports(sport, 53)), ASSURED)
+}
+
+/// A flow to kube-dns that goes to this endpoint.
+pub fn to_dns(protocol: u8, sport: u16, endpoint: &str) -> Flow {
+    translated(
+        tuple(protocol, "10.244.1.5", "10.96.0.10", ports(sport, 53)),
+        tuple(protocol, endpoint, "10.244.1.5", ports(53, sport)),
+        ASSURED.with(Status::DST_NAT),
+    )
+}

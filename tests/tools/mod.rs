@@ -143,3 +143,52 @@ pub fn by_key(items: Vec<Value>) -> BTreeMap<String, Value> {
     assert_eq!(map.len(), count, "an entry came twice");
     map
 }
+
+/// The error form: what happened, then what helps; and nothing else anywhere.
+#[track_caller]
+pub fn assert_error(said: &Said, status: i32, says: &[&str]) {
+    assert_eq!(said.status, Some(status), "{said:#?}");
+    assert_eq!(said.stdout, "", "{said:#?}");
+    let mut lines = said
+        .stderr
+        .lines()
+        .skip_while(|line| !line.starts_with("ctk: error: "));
+    let error = lines
+        .next()
+        .unwrap_or_else(|| panic!("no error: {said:#?}"));
+    for word in says {
+        assert!(
+            error.contains(word) || said.stderr.contains(word),
+            "{word}: {said:#?}"
+        );
+    }
+    assert!(
+        said.stderr.lines().any(|line| line.starts_with("hint: ")),
+        "{said:#?}"
+    );
+    assert!(!said.stderr.contains("panicked"), "{said:#?}");
+}
+
+/// A copy that everybody may run: the build folder need not be open to others.
+pub fn readable_binary() -> (tempfile::TempDir, String) {
+    use std::fs::{Permissions, set_permissions};
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let open = || Permissions::from_mode(0o755);
+    let binary = folder.path().join("ctk");
+    std::fs::copy(CTK, &binary).unwrap();
+    set_permissions(folder.path(), open()).unwrap();
+    set_permissions(&binary, open()).unwrap();
+    let binary = binary.to_str().unwrap().to_owned();
+    (folder, binary)
+}
+
+/// `binary` with arguments, as a user without any privilege. Only root can become one.
+pub fn as_nobody(binary: &str, args: &[&str]) -> Command {
+    let mut command = Command::new("setpriv");
+    if nix::unistd::geteuid().is_root() {
+        command.args(["--reuid=65534", "--regid=65534", "--clear-groups"]);
+    }
+    command.args(["--", binary]);
+    clean(command, args)
+}
