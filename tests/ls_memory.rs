@@ -60,9 +60,7 @@ fn listing_a_large_table_stays_below_32_mib() {
         for args in [
             &["ls"][..],
             &["ls", "-o", "json", "--cluster", "none"],
-            &["ls", "--cluster", cluster],
             &["ls", "--cluster", cluster, "--svc", "dns-7"],
-            &["ls", "--cluster", cluster, "--stale", "-o", "json"],
             &[
                 "ls",
                 "--cluster",
