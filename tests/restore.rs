@@ -372,7 +372,7 @@ fn changed(lines: &str, index: usize, change: impl FnOnce(&mut Value)) -> String
 
 #[test]
 fn every_kind_of_entry_comes_back_as_it_was() {
-    private_netns("every_kind_of_entry_comes_back_as_it_was", || {
+    private_netns(|| {
         for name in ["acct", "timestamp"] {
             let path = format!("/proc/sys/net/netfilter/nf_conntrack_{name}");
             std::fs::write(path, "1").unwrap();
@@ -437,9 +437,7 @@ fn socket(address: &str) -> UdpSocket {
 
 #[test]
 fn a_restored_translation_translates_packets_both_ways() {
-    private_netns(
-        "a_restored_translation_translates_packets_both_ways",
-        || {
+    private_netns(|| {
             local_world();
             let lines = purged(&[translated(
                 tuple(17, "10.244.0.2", "10.96.0.10", ports(40_123, 53)),
@@ -471,9 +469,7 @@ fn a_restored_translation_translates_packets_both_ways() {
 
 #[test]
 fn a_flow_of_real_packets_is_what_it_was_but_for_the_bits_that_say_nothing() {
-    private_netns(
-        "a_flow_of_real_packets_is_what_it_was_but_for_the_bits_that_say_nothing",
-        || {
+    private_netns(|| {
             local_world();
             nft("add rule ip t c ip daddr 10.96.0.10 udp dport 53 dnat to 10.244.1.7:5353");
             let server = socket("10.244.1.7:5353");
@@ -504,9 +500,7 @@ fn a_flow_of_real_packets_is_what_it_was_but_for_the_bits_that_say_nothing() {
 
 #[test]
 fn a_restored_connection_with_scaled_windows_goes_on_without_an_invalid_packet() {
-    private_netns(
-        "a_restored_connection_with_scaled_windows_goes_on_without_an_invalid_packet",
-        || {
+    private_netns(|| {
             local_world();
             nft(
                 "table ip f { counter bad { }; chain c { type filter hook input priority 0; \
@@ -550,7 +544,7 @@ fn transfer(from: &mut TcpStream, to: &mut TcpStream) {
 
 #[test]
 fn without_leave_nothing_is_touched() {
-    private_netns("without_leave_nothing_is_touched", || {
+    private_netns(|| {
         let lines = purged(&[udp(1), udp(2)]);
         let folder = Folder::new();
         let file = folder.file(&lines);
@@ -562,9 +556,7 @@ fn without_leave_nothing_is_touched() {
 
 #[test]
 fn an_input_with_anything_wrong_in_it_is_refused_as_a_whole() {
-    private_netns(
-        "an_input_with_anything_wrong_in_it_is_refused_as_a_whole",
-        || {
+    private_netns(|| {
             let flows: Vec<Flow> = (1..=300).map(udp).collect();
             let lines = purged(&flows);
             let without = changed(&lines, 280, |item| {
@@ -619,9 +611,7 @@ fn an_input_with_anything_wrong_in_it_is_refused_as_a_whole() {
 
 #[test]
 fn only_deleted_entries_are_put_back_and_the_rest_is_counted() {
-    private_netns(
-        "only_deleted_entries_are_put_back_and_the_rest_is_counted",
-        || {
+    private_netns(|| {
             let mut lines = purged(&[1, 2, 3, 4, 5, 6].map(udp));
             for (index, result) in ["already-gone", "replaced", "changed", "failed"]
                 .into_iter()
@@ -663,7 +653,7 @@ fn only_deleted_entries_are_put_back_and_the_rest_is_counted() {
 
 #[test]
 fn what_cannot_come_back_fails_for_itself() {
-    private_netns("what_cannot_come_back_fails_for_itself", || {
+    private_netns(|| {
         let mut sctp = plain(tuple(132, "10.0.0.1", "10.0.0.2", ports(1, 2)), REPLIED);
         sctp.state = Some(ProtocolState::Sctp {
             state: 4,
@@ -721,7 +711,7 @@ fn what_cannot_come_back_fails_for_itself() {
 
 #[test]
 fn a_dry_run_changes_nothing_and_needs_no_leave() {
-    private_netns("a_dry_run_changes_nothing_and_needs_no_leave", || {
+    private_netns(|| {
         let lines = purged(&every_kind());
         let folder = Folder::new();
         let ran = restore(&["--dry-run", "-o", "jsonl"], &folder.file(&lines));
@@ -735,7 +725,7 @@ fn a_dry_run_changes_nothing_and_needs_no_leave() {
 
 #[test]
 fn without_the_capability_it_says_which() {
-    private_netns("without_the_capability_it_says_which", || {
+    private_netns(|| {
         let flows: Vec<Flow> = (1..=200).map(udp).collect();
         let lines = purged(&flows);
         let folder = Folder::new();
@@ -766,9 +756,7 @@ fn without_the_capability_it_says_which() {
 
 #[test]
 fn entries_of_many_batches_come_back_and_are_answered_in_their_order() {
-    private_netns(
-        "entries_of_many_batches_come_back_and_are_answered_in_their_order",
-        || {
+    private_netns(|| {
             let flows: Vec<Flow> = (1..=1000).map(udp).collect();
             let before = Purged::filled_with(&flows);
             let lines = &before.lines;
@@ -801,7 +789,7 @@ fn entries_of_many_batches_come_back_and_are_answered_in_their_order() {
 
 #[test]
 fn when_nobody_reads_on_no_further_batch_is_sent() {
-    private_netns("when_nobody_reads_on_no_further_batch_is_sent", || {
+    private_netns(|| {
         let flows: Vec<Flow> = (1..=300).map(udp).collect();
         let lines = purged(&flows);
         let folder = Folder::new();
@@ -827,7 +815,7 @@ fn when_nobody_reads_on_no_further_batch_is_sent() {
 
 #[test]
 fn another_namespace_is_filled_and_the_own_one_left() {
-    private_netns("another_namespace_is_filled_and_the_own_one_left", || {
+    private_netns(|| {
         let before = Purged::filled_with(&[udp(1), udp(2)]);
         let lines = &before.lines;
         let there = std::fs::canonicalize("/proc/thread-self")
@@ -870,9 +858,7 @@ fn on_a_terminal(command: &str, typed: &str) -> (i32, String) {
 
 #[test]
 fn on_a_terminal_the_set_is_shown_and_the_answer_counts() {
-    private_netns(
-        "on_a_terminal_the_set_is_shown_and_the_answer_counts",
-        || {
+    private_netns(|| {
             let before = Purged::filled_with(&[udp(4711), udp(4712)]);
             let lines = &before.lines;
             let folder = Folder::new();
