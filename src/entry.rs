@@ -3,6 +3,7 @@
 //! Here flow, label and verdict meet; `output` prints it, `select` chooses by it. Names borrow from the cluster index.
 
 use crate::flow::Flow;
+use crate::label::Matched;
 use crate::verdict::{Judgement, Refreshing, Replies};
 
 /// What stands behind an address.
@@ -92,6 +93,8 @@ pub struct EndpointName<'c> {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Names<'c> {
     pub client: Option<Party<'c>>,
+    /// Every Service port that the destination is; `service` is the one to show.
+    pub matched: Matched<'c>,
     pub service: Option<ServiceName<'c>>,
     pub endpoint: Option<EndpointName<'c>>,
 }

@@ -89,6 +89,7 @@ pub fn names<'c>(flow: &Flow, matched: Matched<'c>, index: &'c Index) -> Names<'
     );
     Names {
         client: client(flow, index),
+        matched,
         service: service.map(|(id, kind)| service_name(index, id, kind, flow)),
         endpoint: match listed {
             Some((_, _, endpoint)) => Some(listed_endpoint(index, endpoint, party)),

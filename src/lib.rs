@@ -1,5 +1,42 @@
 //! ctk: conntrack inspection and surgery.
+//!
+//! The kernel remembers every connection it tracks as an entry with two tuples: the *original* one, what the client sent,
+//! and the *reply* one, whose source is where the packets really go. ctk lists these entries, names the Kubernetes client,
+//! Service and endpoint behind each, says which are *stale* (still translated to an endpoint that is gone), and deletes
+//! exactly those.
+//!
+//! # The rooms
+//!
+//! | question | room |
+//! |---|---|
+//! | What is an entry? | [`flow`] |
+//! | Where do kernel bytes become one, and the other way round? | [`netlink`] (`decode`, `encode`, `insert`) |
+//! | Whose table? | [`netns`], [`sysctl`] |
+//! | Which entries, by what the kernel says? | [`filter`], one predicate a file |
+//! | Which Services, Pods and Nodes are there? | [`cluster`] |
+//! | Which of them are behind an entry? | [`label`], the one place where flow and cluster meet |
+//! | Is it stale, and why? | [`verdict`] (`rule`, `case`) |
+//! | What is shown of an entry? | [`entry`] |
+//! | Which entries, by name and verdict? | [`select`] |
+//! | How is it printed? | [`output`] (a column: `output/column.rs`) |
+//! | What can destroy? | [`purge`], and [`netlink::Table`] below it |
+//! | What was typed, what is meant, how does it end? | [`cli`], [`error`] |
+//!
+//! # Who may know whom
+//!
+//! `flow` knows nothing else of ours, and `cluster` stands alone. `netlink`, `filter` and `output` know `flow`. `verdict`
+//! and `purge::plan` are pure: time and state are passed in. Only `purge::execute` and `netlink` change the kernel's table;
+//! only `cli` reads the command line (`output` and `filter` lend it types that parse themselves), and only `cli` touches
+//! stdout. `tests/rooms.rs` holds these walls.
+//!
+//! # The way of an entry
+//!
+//! [`netlink::Table::dump`] receives 32 KiB at a time and decodes one message after the other into a [`flow::Flow`], which
+//! is moved along: `filter` drops what was not asked for, `label` finds the frontend that its destination is, `verdict`
+//! judges it by that, `select` chooses, `output` prints it into one reused line. Nothing is kept, so memory does not grow
+//! with the table.
 #![forbid(unsafe_code)]
+
 pub mod cli;
 pub mod cluster;
 pub mod entry;
@@ -10,6 +47,7 @@ pub mod label;
 pub mod netlink;
 pub mod netns;
 pub mod output;
+pub mod purge;
 pub mod select;
 pub mod sysctl;
 pub mod verdict;

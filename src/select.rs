@@ -7,12 +7,13 @@
 pub mod name;
 mod resolve;
 
-use crate::cluster::index::Index;
+use crate::cluster::index::{Index, PortId};
 use crate::entry::{Entry, Party, PartyKind};
 use crate::filter::Picks;
 use crate::filter::cidr::Cidr;
 use crate::filter::protocol::UDP;
 use crate::flow::Place;
+use crate::label::Matched;
 use crate::verdict::{Reason, Refreshing, Verdict};
 
 use name::{Namespace, PartyName, PodName, ReasonWord, ServiceRef, VerdictWord};
@@ -70,13 +71,9 @@ impl Selectors {
     }
 }
 
-/// A Service that exists; `ports` limits its ports, by name (`None` is the unnamed one).
+/// The ports of a Service that exists.
 #[derive(Clone, Debug)]
-struct ServicePick {
-    namespace: Box<str>,
-    name: Box<str>,
-    ports: Option<Vec<Option<Box<str>>>>,
-}
+struct ServicePick(Vec<PortId>);
 
 /// A pod that exists.
 #[derive(Clone, Debug)]
@@ -123,6 +120,25 @@ impl Selection {
         resolve::resolve(selectors, index)
     }
 
+    /// The entry is selected by every selector but those on verdicts.
+    pub fn by_names(&self, entry: &Entry<'_>) -> bool {
+        let Entry { flow, names, .. } = entry;
+        let endpoint = names.endpoint.as_ref().map(|endpoint| &endpoint.party);
+        let client = names.client.as_ref();
+        (!self.refreshing || entry.refreshing == Refreshing::Yes)
+            && pass(&self.services, |pick| pick.is_matched(names.matched))
+            && pass(&self.pods, |pick| pick.is_either(client, endpoint))
+            && pass(&self.clients, |pick| {
+                pick.stands(client, flow.original.source())
+            })
+            && pass(&self.endpoints, |pick| {
+                pick.stands(endpoint, flow.reply.source())
+            })
+            && pass(&self.namespaces, |namespace| {
+                has_namespace(entry, namespace)
+            })
+    }
+
     /// The entry is selected.
     pub fn test(&self, entry: &Entry<'_>) -> bool {
         self.asked_stale(entry) == Stale::Wanted && self.others(entry)
@@ -152,21 +168,7 @@ impl Selection {
 
     /// Everything but `--stale`.
     fn others(&self, entry: &Entry<'_>) -> bool {
-        let Entry { flow, names, .. } = entry;
-        let endpoint = names.endpoint.as_ref().map(|endpoint| &endpoint.party);
-        let client = names.client.as_ref();
-        (!self.refreshing || entry.refreshing == Refreshing::Yes)
-            && pass(&self.services, |pick| pick.is_matched(entry))
-            && pass(&self.pods, |pick| pick.is_either(client, endpoint))
-            && pass(&self.clients, |pick| {
-                pick.stands(client, flow.original.source())
-            })
-            && pass(&self.endpoints, |pick| {
-                pick.stands(endpoint, flow.reply.source())
-            })
-            && pass(&self.namespaces, |namespace| {
-                has_namespace(entry, namespace)
-            })
+        self.by_names(entry)
             && self.judged(entry.judgement.as_ref().map(|j| (j.verdict(), j.reason)))
     }
 
@@ -189,16 +191,11 @@ fn pass<T>(picks: &Picks<T>, equals: impl Fn(&T) -> Option<bool>) -> bool {
 }
 
 impl ServicePick {
-    /// By the frontend that the original destination matched, and nothing else.
-    fn is_matched(&self, entry: &Entry<'_>) -> Option<bool> {
-        let service = entry.names.service.as_ref()?;
-        let (namespace, name) = (service.namespace?, service.name?);
-        let port = || {
-            self.ports
-                .as_ref()
-                .is_none_or(|ports| ports.iter().any(|port| port.as_deref() == service.port))
-        };
-        Some(*self.namespace == *namespace && *self.name == *name && port())
+    /// By the frontend that the original destination matched, and nothing else. Services can share one.
+    fn is_matched(&self, matched: Matched<'_>) -> Option<bool> {
+        let mut ports = matched.ports().map(|(id, _)| id).peekable();
+        ports.peek()?;
+        Some(ports.any(|id| self.0.contains(&id)))
     }
 }
 

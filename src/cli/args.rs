@@ -29,6 +29,8 @@ pub struct Cli {
 pub enum Command {
     /// List entries of the conntrack table, by name, with a verdict
     Ls(Box<super::ls::LsArgs>),
+    /// Delete exactly the entries that match, and say what happened to each
+    Purge(Box<super::purge::PurgeArgs>),
     /// Try everything in a private namespace, without a cluster and without root
     Demo(super::demo::DemoArgs),
 }
@@ -50,6 +52,13 @@ pub struct SourceArgs {
     /// Another network namespace: a NAME, a PATH or a PID (name:1234 for a name of digits)
     #[arg(long, value_name = "NAME|PATH|PID")]
     pub netns: Option<String>,
+}
+
+impl SourceArgs {
+    /// Standard input holds the cluster, so nobody can answer there.
+    pub fn cluster_is_stdin(&self) -> bool {
+        self.cluster == ClusterSource::Stdin
+    }
 }
 
 /// How entries are printed.

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 use std::io::Write;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
@@ -10,20 +10,20 @@ use crate::cluster::source::{self, ClusterError, ClusterSource, Loaded, Source, 
 use crate::error::{CommandError, Status};
 use crate::netlink::{ErrorKind, NetlinkError};
 use crate::netns::Netns;
-use crate::output::ClusterSummary;
+use crate::output::{ClusterSummary, safe_text};
 use crate::verdict::ThisNode;
 
 use super::World;
 use super::args::SourceArgs;
 
 /// How a cluster file is made.
-const FETCH: &str =
+pub const FETCH: &str =
     "fetch it with: kubectl get nodes,svc,endpointslices,pods -A -o json > cluster.json";
 
-/// A warning or a count, on stderr.
+/// A warning or a count, on stderr. It may hold names of others.
 pub fn note(text: impl Display) {
+    let text = safe_text(&text.to_string());
     // Nobody is left to tell when stderr is closed.
-    let text = crate::output::harmless(&text.to_string());
     let _ = writeln!(std::io::stderr(), "ctk: {text}");
 }
 
@@ -39,6 +39,16 @@ pub fn netns(args: &SourceArgs) -> Result<Netns, CommandError> {
             };
             CommandError::new(status, format!("--netns: {error}"))
         }),
+    }
+}
+
+/// An empty table is what a pod's own namespace usually has.
+pub fn note_empty(netns: &Netns) {
+    if netns.is_initial() == Some(false) {
+        note(format!(
+            "{} has no entries; the node's own are in the host network namespace (hostNetwork: true, or --netns 1)",
+            netns.label()
+        ));
     }
 }
 
@@ -88,6 +98,16 @@ impl Cluster {
         loaded.warnings.iter().for_each(note);
         let node = this_node(args, netns, &loaded);
         Ok(Some(Cluster { loaded, node }))
+    }
+
+    /// Age of what was read. `None` when it comes from the future.
+    pub fn age(&self) -> Option<Duration> {
+        self.loaded.source.time.elapsed().ok()
+    }
+
+    /// It can be read again; standard input cannot.
+    pub fn can_be_read_again(&self) -> bool {
+        self.loaded.source.kind == SourceKind::File
     }
 
     /// Services and slices are whole.

@@ -89,7 +89,12 @@ pub fn run(world: World, args: &LsArgs) -> Result<Status, CommandError> {
     let mut table = Table::open(&netns).map_err(context::netlink_error)?;
     let report = list(args, kind, &mut table, &mut picker, cluster.as_ref());
     match report {
-        Ok(report) => Ok(conclude(args, asked, cluster.as_ref(), &picker, &report)),
+        Ok(report) => {
+            if picker.counts.scanned == 0 && picker.filter().is_empty() {
+                context::note_empty(&netns);
+            }
+            Ok(conclude(args, asked, cluster.as_ref(), &picker, &report))
+        }
         Err(Ended::Closed) => Ok(Status::Done),
         Err(Ended::Failed(error)) => Err(error),
     }
@@ -119,7 +124,7 @@ fn check(args: &LsArgs) -> Result<(), CommandError> {
 }
 
 /// Why a listing ended early.
-enum Ended {
+pub(super) enum Ended {
     /// Nobody reads on.
     Closed,
     Failed(CommandError),
@@ -247,18 +252,22 @@ fn gather<'c>(
 }
 
 fn printer(args: &OutputArgs) -> Printer<'static> {
+    Printer::new(options(args), Box::new(io::stdout()))
+}
+
+/// How to print to stdout.
+pub(super) fn options(args: &OutputArgs) -> Options {
     let stdout = io::stdout();
     let terminal = stdout.is_terminal();
     let width = rustix::termios::tcgetwinsize(&stdout).map(|size| usize::from(size.ws_col));
-    let options = Options {
+    Options {
         format: args.output,
         columns: args.columns.clone(),
         palette: Palette::decide(args.color, |name| std::env::var_os(name), terminal),
         header: !args.no_header,
         terminal: width.ok().filter(|width| terminal && *width > 0),
         results: false,
-    };
-    Printer::new(options, Box::new(stdout))
+    }
 }
 
 /// Says on stderr what the listing leaves open, and how it ended.
@@ -291,20 +300,7 @@ fn conclude(
             counts.foreign_netns
         ));
     }
-    let mut partial = false;
-    if report.unreadable > 0 {
-        note(format!(
-            "{} entries could not be read and are missing",
-            report.unreadable
-        ));
-        partial = true;
-    }
-    if report.inconsistent {
-        note(
-            "the table was resized or interrupted while it was read: entries may be missing or doubled; run it again",
-        );
-        partial = true;
-    }
+    let mut partial = conclude_table(report.unreadable, report.inconsistent);
     partial |= context::incomplete(cluster, asked, counts.source_incomplete);
     if partial {
         Status::Partial
@@ -313,6 +309,21 @@ fn conclude(
     } else {
         Status::Done
     }
+}
+
+/// Says what of the table is missing; whether anything is.
+pub(super) fn conclude_table(unreadable: u64, inconsistent: bool) -> bool {
+    if unreadable > 0 {
+        note(format!(
+            "{unreadable} entries could not be read and are missing"
+        ));
+    }
+    if inconsistent {
+        note(
+            "the table was resized or interrupted while it was read: entries may be missing or doubled; run it again",
+        );
+    }
+    unreadable > 0 || inconsistent
 }
 
 fn count_line(shown: u64, passed: u64, scanned: u64) -> String {

@@ -1,11 +1,13 @@
 //! The command line: what was typed, what is meant, one command a file.
 
 mod args;
+mod confirm;
 mod context;
 mod demo;
 mod expect;
 mod ls;
 mod pick;
+mod purge;
 pub mod select;
 
 use std::ffi::OsString;
@@ -14,6 +16,7 @@ use std::io::{IsTerminal, Write};
 use clap::Parser;
 
 use crate::error::{CommandError, Status};
+use crate::output::safe_text;
 
 /// What every command is given beside its own flags.
 #[derive(Clone, Copy, Default)]
@@ -36,12 +39,10 @@ fn run_in(world: World, args: impl IntoIterator<Item = OsString>) -> Status {
         Err(error) => parse_failed(&error),
     };
     result.unwrap_or_else(|error| {
-        // Nobody is left to tell when stderr is closed, too.
-        let _ = writeln!(
-            std::io::stderr(),
-            "{}",
-            crate::output::harmless(&error.to_string())
-        );
+        for line in error.to_string().lines() {
+            // Nobody is left to tell when stderr is closed, too.
+            let _ = writeln!(std::io::stderr(), "{}", safe_text(line));
+        }
         error.status
     })
 }
@@ -49,6 +50,7 @@ fn run_in(world: World, args: impl IntoIterator<Item = OsString>) -> Status {
 fn dispatch(world: World, command: args::Command) -> Result<Status, CommandError> {
     match command {
         args::Command::Ls(args) => ls::run(world, &args),
+        args::Command::Purge(args) => purge::run(world, &args),
         args::Command::Demo(args) => demo::run(&args),
     }
 }

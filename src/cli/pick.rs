@@ -87,6 +87,18 @@ impl<'c> Picker<'c> {
 
     /// The entry that is shown for a flow, if it passes every selector.
     pub fn pick(&mut self, flow: Flow) -> Option<Entry<'c>> {
+        let entry = self.consider(flow)?;
+        if !self.selection.test(&entry) {
+            self.counts.held_back += u64::from(self.selection.stale_held_back(&entry));
+            return None;
+        }
+        self.counts.passed += 1;
+        self.count_reason(&entry);
+        Some(entry)
+    }
+
+    /// The entry behind a flow, if it passes every selector but those on verdicts.
+    pub fn consider(&mut self, flow: Flow) -> Option<Entry<'c>> {
         self.counts.scanned += 1;
         match self.filter.test(&flow, self.now) {
             Outcome::Pass => {}
@@ -96,14 +108,8 @@ impl<'c> Picker<'c> {
                 return None;
             }
         }
-        let mut entry = Entry::bare(flow);
-        if let (Some(index), Some(judge)) = (self.index, &self.judge) {
-            let matched = Matched::of(&entry.flow, index, judge.node);
-            entry.names = label::names(&entry.flow, matched, index);
-            entry.judgement = judge.judge(&entry.flow, matched);
-        }
-        if !self.selection.test(&entry) {
-            self.counts.held_back += u64::from(self.selection.stale_held_back(&entry));
+        let entry = self.entry(flow);
+        if !self.selection.by_names(&entry) {
             return None;
         }
         if self.filter.wants_text() {
@@ -113,13 +119,27 @@ impl<'c> Picker<'c> {
                 return None;
             }
         }
-        self.counts.passed += 1;
+        Some(entry)
+    }
+
+    /// The names and the verdict of a flow.
+    pub fn entry(&self, flow: Flow) -> Entry<'c> {
+        let mut entry = Entry::bare(flow);
+        if let (Some(index), Some(judge)) = (self.index, &self.judge) {
+            let matched = Matched::of(&entry.flow, index, judge.node);
+            entry.names = label::names(&entry.flow, matched, index);
+            entry.judgement = judge.judge(&entry.flow, matched);
+        }
+        entry
+    }
+
+    /// Counts an entry that could not be judged.
+    pub fn count_reason(&mut self, entry: &Entry<'_>) {
         match entry.judgement.map(|judgement| judgement.reason) {
             Some(Reason::SourceIncomplete) => self.counts.source_incomplete += 1,
             Some(Reason::ForeignNetns) => self.counts.foreign_netns += 1,
             _ => {}
         }
-        Some(entry)
     }
 }
 

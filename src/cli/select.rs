@@ -304,6 +304,23 @@ impl SelectArgs {
                 .any(|item| !item.negated && [TCP, SCTP].contains(&item.value.0))
     }
 
+    /// A selector uses what can change while an entry lives: status, state, timer, age, counters, mark, labels.
+    pub fn uses_what_changes(&self) -> bool {
+        self.assured
+            || self.unreplied
+            || self.refreshing
+            || !self.status.is_empty()
+            || !self.state.is_empty()
+            || [&self.ttl, &self.age].iter().any(|lists| !lists.is_empty())
+            || [&self.packets, &self.bytes]
+                .iter()
+                .any(|lists| !lists.is_empty())
+            || !self.mark.is_empty()
+            || !self.label.is_empty()
+            || !self.helper.is_empty()
+            || !self.matching.is_empty()
+    }
+
     /// Zones that are asked for by number, so that their entries are judged.
     pub fn named_zones(&self) -> Vec<u16> {
         let items = self.zone.iter().flat_map(List::items);

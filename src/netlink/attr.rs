@@ -18,18 +18,22 @@ pub struct Attribute<'a> {
 }
 
 impl<'a> Attribute<'a> {
+    #[inline]
     pub fn u8(&self) -> Option<u8> {
         self.value.first().copied()
     }
 
+    #[inline]
     pub fn be16(&self) -> Option<u16> {
         self.value.first_chunk().copied().map(u16::from_be_bytes)
     }
 
+    #[inline]
     pub fn be32(&self) -> Option<u32> {
         self.value.first_chunk().copied().map(u32::from_be_bytes)
     }
 
+    #[inline]
     pub fn be64(&self) -> Option<u64> {
         self.value.first_chunk().copied().map(u64::from_be_bytes)
     }
@@ -41,6 +45,7 @@ impl<'a> Attribute<'a> {
         String::from_utf8_lossy(bytes.unwrap_or_default()).into()
     }
 
+    #[inline]
     pub fn nested(&self) -> Attributes<'a> {
         Attributes::new(self.value)
     }
@@ -54,6 +59,7 @@ pub struct Attributes<'a> {
 }
 
 impl<'a> Attributes<'a> {
+    #[inline]
     pub fn new(bytes: &'a [u8]) -> Self {
         Attributes {
             rest: bytes,
@@ -62,12 +68,14 @@ impl<'a> Attributes<'a> {
     }
 
     /// Whether the walk came to the end of its bytes.
+    #[inline]
     pub fn finish(self) -> Result<(), Broken> {
         if self.broken { Err(Broken) } else { Ok(()) }
     }
 
-    fn stop(&mut self, broken: bool) -> Option<Attribute<'a>> {
-        self.broken |= broken;
+    #[cold]
+    fn stop(&mut self) -> Option<Attribute<'a>> {
+        self.broken = true;
         self.rest = &[];
         None
     }
@@ -79,12 +87,15 @@ impl<'a> Iterator for Attributes<'a> {
     #[inline]
     fn next(&mut self) -> Option<Attribute<'a>> {
         let [l0, l1, k0, k1, ..] = *self.rest else {
-            return self.stop(!self.rest.is_empty());
+            if self.rest.is_empty() {
+                return None;
+            }
+            return self.stop();
         };
         let length = usize::from(u16::from_ne_bytes([l0, l1]));
         // `get` refuses a length below the header's as well as one beyond the end.
         let Some(value) = self.rest.get(NLA_HEADER_SIZE..length) else {
-            return self.stop(true);
+            return self.stop();
         };
         // The last attribute may come without its padding.
         self.rest = self.rest.get(aligned(length)..).unwrap_or_default();
@@ -167,7 +178,9 @@ pub(crate) const fn aligned(length: usize) -> usize {
 mod tests {
     use super::*;
 
-    fn walk(bytes: &[u8]) -> (Vec<(u16, Vec<u8>)>, Result<(), Broken>) {
+    type Seen = Vec<(u16, Vec<u8>)>;
+
+    fn walk(bytes: &[u8]) -> (Seen, Result<(), Broken>) {
         let mut attributes = Attributes::new(bytes);
         let seen = (&mut attributes)
             .map(|a| (a.kind, a.value.to_vec()))

@@ -3,10 +3,11 @@
 //! Attributes that are unknown, missing or too short never fail an entry: kernels add and drop them. What fails is a
 //! message whose lengths do not add up, or one that does not say both tuples.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr};
 
 use super::abi::{self, counters, cta, protoinfo, seq_adj, timestamp};
 use super::attr::{Attribute, Attributes, Broken};
+use super::tuple::tuple;
 use crate::flow::{
     Counters, Direction, Flow, L4, ProtocolState, SeqAdj, Status, TcpDirection, Tuple, Zone,
 };
@@ -92,87 +93,6 @@ fn set_zone(flow: &mut Flow, id: Option<u16>, direction: Option<Direction>) {
     if let Some(id) = id {
         flow.zone = Zone { id, direction };
     }
-}
-
-/// A tuple, and the zone that holds for its direction only. `None` without both addresses of one family and a protocol.
-pub(super) fn tuple(attribute: Attribute<'_>) -> Result<(Option<Tuple>, Option<u16>), Broken> {
-    let (mut addresses, mut protocol, mut zone) = (None, None, None);
-    let mut parts = attribute.nested();
-    for part in &mut parts {
-        match part.kind {
-            abi::tuple::IP => addresses = self::addresses(part)?,
-            abi::tuple::PROTO => protocol = self::protocol(part)?,
-            abi::tuple::ZONE => zone = part.be16(),
-            _ => {}
-        }
-    }
-    parts.finish()?;
-    let tuple = match (addresses, protocol) {
-        (Some((src, dst)), Some((protocol, l4))) => Some(Tuple {
-            src,
-            dst,
-            protocol,
-            l4,
-        }),
-        _ => None,
-    };
-    Ok((tuple, zone))
-}
-
-fn addresses(attribute: Attribute<'_>) -> Result<Option<(IpAddr, IpAddr)>, Broken> {
-    let (mut src, mut dst) = (None, None);
-    let mut parts = attribute.nested();
-    for part in &mut parts {
-        let place = match part.kind {
-            abi::tuple::V4_SRC | abi::tuple::V6_SRC => &mut src,
-            abi::tuple::V4_DST | abi::tuple::V6_DST => &mut dst,
-            _ => continue,
-        };
-        *place = match part.kind {
-            abi::tuple::V4_SRC | abi::tuple::V4_DST => part.be32().map(|n| IpAddr::V4(n.into())),
-            _ => {
-                let octets: Option<&[u8; 16]> = part.value.first_chunk();
-                octets.map(|o| IpAddr::V6(Ipv6Addr::from(*o)))
-            }
-        };
-    }
-    parts.finish()?;
-    Ok(src.zip(dst))
-}
-
-/// What tells flows apart is decided by the attributes that are there: protocols that this kernel does not track come
-/// without ports, whatever other kernels send for them.
-fn protocol(attribute: Attribute<'_>) -> Result<Option<(u8, L4)>, Broken> {
-    let (mut number, mut src, mut dst) = (None, None, None);
-    let (mut kind, mut code, mut id) = (None, None, None);
-    let mut parts = attribute.nested();
-    for part in &mut parts {
-        match part.kind {
-            abi::tuple::PROTO_NUM => number = part.u8(),
-            abi::tuple::SRC_PORT => src = part.be16(),
-            abi::tuple::DST_PORT => dst = part.be16(),
-            abi::tuple::ICMP_ID | abi::tuple::ICMPV6_ID => id = part.be16(),
-            abi::tuple::ICMP_TYPE | abi::tuple::ICMPV6_TYPE => kind = part.u8(),
-            abi::tuple::ICMP_CODE | abi::tuple::ICMPV6_CODE => code = part.u8(),
-            _ => {}
-        }
-    }
-    parts.finish()?;
-    let Some(number) = number else {
-        return Ok(None);
-    };
-    let l4 = match (number, src, dst, kind) {
-        (abi::ICMP | abi::ICMPV6, _, _, Some(kind)) => L4::Icmp {
-            kind,
-            code: code.unwrap_or_default(),
-            id: id.unwrap_or_default(),
-        },
-        (abi::ICMP | abi::ICMPV6, ..) => L4::None,
-        (abi::GRE, Some(src), Some(dst), _) => L4::Gre { src, dst },
-        (_, Some(src), Some(dst), _) => L4::Ports { src, dst },
-        _ => L4::None,
-    };
-    Ok(Some((number, l4)))
 }
 
 fn state(attribute: Attribute<'_>) -> Result<Option<ProtocolState>, Broken> {

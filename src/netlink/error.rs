@@ -2,7 +2,7 @@
 
 use rustix::io::Errno;
 
-use super::encode::Incomplete;
+use super::insert::Incomplete;
 use crate::netns::NetnsError;
 
 /// What a caller can do about an error.

@@ -2,7 +2,8 @@
 
 use super::abi::expect;
 use super::attr::Attributes;
-use super::decode::{DecodeError, NFGENMSG, tuple};
+use super::decode::{DecodeError, NFGENMSG};
+use super::tuple::tuple;
 use crate::flow::Tuple;
 
 /// One expectation (`struct nf_conntrack_expect`). What the kernel did not say is `None`.

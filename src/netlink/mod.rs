@@ -1,25 +1,30 @@
 //! The kernel's table over ctnetlink.
 //!
-//! `attr` walks and writes attributes, `decode` and `expect` make entries of messages, `encode` makes requests; none of them
-//! does I/O. `socket` sends and receives, `table` is what the other rooms use.
+//! `attr` walks and writes attributes; `decode`, `tuple` and `expect` make entries of messages; `encode` and `insert` make
+//! requests. None of them does I/O. `socket` sends and receives, `batch` many requests at once, and `table` is what the other
+//! rooms use.
 
 mod abi;
 pub mod attr;
+mod batch;
 pub mod decode;
 pub mod encode;
 mod error;
 mod expect;
+mod insert;
 pub mod socket;
 mod table;
 #[cfg(test)]
 mod tests;
+mod tuple;
 
 use std::net::IpAddr;
 
 pub use decode::DecodeError;
-pub use encode::{DeleteTarget, Incomplete};
+pub use encode::DeleteTarget;
 pub use error::{ErrorKind, InsertError, NetlinkError};
 pub use expect::{Expectation, expectation};
+pub use insert::{Incomplete, insert};
 pub use table::{BATCH, Drained, DumpReport, Table};
 
 use crate::flow::Family;

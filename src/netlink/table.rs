@@ -5,14 +5,15 @@ use std::fs::File;
 use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt;
 
-use netlink_packet_core::{NLM_F_ACK, NLM_F_DUMP_FILTERED, NLM_F_DUMP_INTR, NetlinkBuffer};
+use netlink_packet_core::{NLM_F_DUMP_FILTERED, NLM_F_DUMP_INTR};
 use rustix::io::Errno;
 
+use super::batch::Batch;
 use super::encode::{self, DeleteTarget};
 use super::error::{InsertError, NetlinkError};
 use super::expect::{self, Expectation};
 use super::socket::{Message, Socket};
-use super::{DumpFilter, TableKind, abi, attr::Attributes, decode};
+use super::{DumpFilter, TableKind, abi, attr::Attributes, decode, insert};
 use crate::flow::{Direction, Family, Flow, Tuple, Zone};
 use crate::netns::Netns;
 
@@ -231,7 +232,7 @@ impl Table {
             .ok_or(NetlinkError::Malformed)
     }
 
-    /// Puts one entry into the table, see [`encode::insert`].
+    /// Puts one entry into the table, see [`insert()`](super::insert()).
     ///
     /// # Errors
     /// [`InsertError`].
@@ -254,7 +255,7 @@ impl Table {
             let mut places = Vec::with_capacity(BATCH);
             for flow in flows.by_ref().take(BATCH) {
                 let sequence = self.socket.next_sequence();
-                let added = batch.add(sequence, |out| encode::insert(out, sequence, flow.borrow()));
+                let added = batch.add(sequence, |out| insert::insert(out, sequence, flow.borrow()));
                 if added.is_ok() {
                     places.push(results.len());
                 }
@@ -294,14 +295,14 @@ impl Table {
     /// Sends a batch; one result for each of its requests.
     fn transact(&mut self, doing: &'static str, batch: &mut Batch) -> Vec<Result<(), Errno>> {
         let mut results = vec![Ok(()); batch.sequences.len()];
-        let (Some(&first), Some(&last)) = (batch.sequences.first(), batch.sequences.last()) else {
+        if results.is_empty() {
             return results;
-        };
+        }
         batch.acknowledge_last();
         let answered = self
             .fresh()
             .and_then(|()| self.socket.send(doing, &batch.bytes))
-            .and_then(|()| self.answers(doing, (first, last), &batch.sequences, &mut results));
+            .and_then(|()| batch.answers(doing, &mut self.socket, &mut results));
         if let Err(error) = answered {
             // What was answered stays; of the others nothing is known.
             self.unfinished = true;
@@ -318,35 +319,6 @@ impl Table {
             }
         }
         results
-    }
-
-    fn answers(
-        &mut self,
-        doing: &'static str,
-        (first, last): (u32, u32),
-        sequences: &[u32],
-        results: &mut [Result<(), Errno>],
-    ) -> Result<(), NetlinkError> {
-        loop {
-            for message in self.socket.receive(doing)? {
-                let Message::Answer { sequence, error } = message? else {
-                    continue;
-                };
-                // Without CAP_NET_ADMIN nfnetlink answers the first request of a datagram and drops all the others.
-                if sequence == first && error == Some(Errno::PERM) {
-                    return Err(NetlinkError::NotPermitted(doing));
-                }
-                let Some(index) = sequences.iter().position(|s| *s == sequence) else {
-                    continue;
-                };
-                if let (Some(result), Some(e)) = (results.get_mut(index), error) {
-                    *result = Err(e);
-                }
-                if sequence == last {
-                    return Ok(());
-                }
-            }
-        }
     }
 
     fn bucket_count(&self) -> Option<u64> {
@@ -438,41 +410,4 @@ enum End {
     Done { interrupted: bool },
     Stopped,
     Refused(Errno),
-}
-
-/// Requests that go out in one send. The kernel works through them in order before the send returns. It answers every
-/// failure, and success only where asked to: the last request asks.
-#[derive(Default)]
-struct Batch {
-    bytes: Vec<u8>,
-    sequences: Vec<u32>,
-    /// Where the last request starts.
-    last: usize,
-}
-
-impl Batch {
-    fn clear(&mut self) {
-        self.bytes.clear();
-        self.sequences.clear();
-    }
-
-    /// `write` must write nothing when it fails.
-    fn add<E>(
-        &mut self,
-        sequence: u32,
-        write: impl FnOnce(&mut Vec<u8>) -> Result<(), E>,
-    ) -> Result<(), E> {
-        let start = self.bytes.len();
-        write(&mut self.bytes)?;
-        self.last = start;
-        self.sequences.push(sequence);
-        Ok(())
-    }
-
-    fn acknowledge_last(&mut self) {
-        if let Some(last) = self.bytes.get_mut(self.last..) {
-            let mut header = NetlinkBuffer::new(last);
-            header.set_flags(header.flags() | NLM_F_ACK);
-        }
-    }
 }

@@ -83,7 +83,7 @@ fn usual(results: bool) -> Vec<&'static Column> {
 }
 
 /// Quotes what needs it. Line ends never get here: foreign text is escaped before.
-fn field(text: &[u8], out: &mut Vec<u8>) {
+pub(super) fn field(text: &[u8], out: &mut Vec<u8>) {
     if !text.iter().any(|byte| matches!(byte, b',' | b'"')) {
         out.extend_from_slice(text);
         return;

@@ -122,6 +122,7 @@ pub fn dns() -> Sample {
     });
     let mut sample = Sample::bare(flow);
     sample.names = Names {
+        matched: Default::default(),
         client: Some(pod("shop", "web-7d")),
         service: Some(cluster_ip("kube-system", "kube-dns", Some("dns"))),
         endpoint: Some(serving(pod("kube-system", "coredns-b"))),
@@ -321,6 +322,7 @@ pub fn any_sample() -> impl Strategy<Value = Sample> {
                 Sample {
                     flow,
                     names: Names {
+                        matched: Default::default(),
                         client: client.then(|| pod(namespace, name)),
                         service: service.then(|| cluster_ip(namespace, name, Some(name))),
                         endpoint: endpoint.then(|| serving(pod(name, namespace))),

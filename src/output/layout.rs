@@ -192,7 +192,7 @@ impl Layout {
             let Some(width) = *width else {
                 continue;
             };
-            out.resize(out.len() + owed, b' ');
+            blanks(owed, out);
             let used = self.print_cell(cell_text, *cell, width, column.flexible, out);
             owed = width.saturating_sub(used) + GAP;
         }
@@ -219,6 +219,18 @@ impl Layout {
         }
         self.palette.paint(out, cell.style, text);
         cell.width
+    }
+}
+
+fn blanks(count: usize, out: &mut Vec<u8>) {
+    const SOME: [u8; 32] = [b' '; 32];
+    let end = out.len() + count;
+    if count <= SOME.len() {
+        // A copy of fixed length is cheaper than filling any.
+        out.extend_from_slice(&SOME);
+        out.truncate(end);
+    } else {
+        out.resize(end, b' ');
     }
 }
 

@@ -9,6 +9,7 @@ mod color;
 mod column;
 mod conntrack;
 mod csv;
+mod expect;
 #[cfg(test)]
 mod fixture;
 mod json;
@@ -29,14 +30,15 @@ use crate::entry::Entry;
 
 pub use color::{ColorChoice, Palette, Style};
 pub use column::{COLUMNS, Column, Columns, UnknownColumn, find};
+pub use expect::ExpectationPrinter;
 pub use row::ItemResult;
-pub use safe::lines as harmless;
 pub use sink::{Sink, is_closed};
 pub use sort::{SortOrder, Sorter};
 pub use summary::{ClusterSummary, Summary};
 
 use csv::Csv;
 use row::Row;
+use summary::Document;
 use table::{Kind, Table};
 
 /// Entries between two looks at the clock: ages are whole seconds.
@@ -90,10 +92,7 @@ pub struct Printer<'w> {
 
 enum Form {
     Table(Table),
-    /// Whether the next item is the first.
-    Json {
-        first: bool,
-    },
+    Json(Document),
     Lines(fn(&Row<'_>, &mut Vec<u8>)),
     /// The header, while it is not out yet.
     Csv {
@@ -117,7 +116,7 @@ impl<'w> Printer<'w> {
         let form = match options.format {
             Format::Table => table(kind(Kind::Usual)),
             Format::Wide => table(kind(Kind::Wide)),
-            Format::Json => Form::Json { first: true },
+            Format::Json => Form::Json(Document::default()),
             Format::Jsonl => Form::Lines(json::item),
             Format::Conntrack => Form::Lines(conntrack::line),
             Format::Csv => Form::Csv {
@@ -146,9 +145,8 @@ impl<'w> Printer<'w> {
         let out = self.sink.buffer();
         match &mut self.form {
             Form::Table(table) => table.row(row, out),
-            Form::Json { first } => {
-                out.extend_from_slice(if *first { JSON_HEAD } else { b",\n" });
-                *first = false;
+            Form::Json(document) => {
+                document.before_item(out);
                 json::item(row, out);
             }
             Form::Lines(line) => {
@@ -179,12 +177,7 @@ impl<'w> Printer<'w> {
         let out = self.sink.buffer();
         match &mut self.form {
             Form::Table(_) | Form::Lines(_) => {}
-            Form::Json { first } => {
-                out.extend_from_slice(if *first { JSON_HEAD } else { b"" });
-                out.extend_from_slice(b"\n],\"summary\":");
-                serde_json::to_writer(&mut *out, summary)?;
-                out.extend_from_slice(b"}\n");
-            }
+            Form::Json(document) => document.end(summary, out)?,
             Form::Csv { csv, header } => {
                 if std::mem::take(header) {
                     csv.header(out);
@@ -194,8 +187,6 @@ impl<'w> Printer<'w> {
         self.flush()
     }
 }
-
-const JSON_HEAD: &[u8] = b"{\"schema\":\"ctk/v1\",\"items\":[\n";
 
 /// The time, asked for now and then.
 #[derive(Default)]
@@ -238,6 +229,13 @@ pub fn wide_line(entry: &Entry<'_>, line: &mut String) {
 /// Appends the JSON item of an entry, without a line end: records of `watch` wrap it.
 pub fn json_item(entry: &Entry<'_>, line: &mut String) {
     append(line, |out| json::item(&Row::of(entry, None, 0), out));
+}
+
+/// Text of others, safe to show on a terminal: what could steer it becomes an escape.
+pub fn safe_text(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    append(&mut safe, |out| safe::text(out, text));
+    safe
 }
 
 /// Lends the bytes of a string to a writer that only appends whole characters.

@@ -1,4 +1,6 @@
-//! The `summary` of a JSON document.
+//! What stands around the items of a JSON document.
+
+use std::io;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -37,5 +39,30 @@ impl Default for ClusterSummary {
             complete: false,
             extra: Map::new(),
         }
+    }
+}
+
+const HEAD: &[u8] = b"{\"schema\":\"ctk/v1\",\"items\":[\n";
+
+/// `-o json`: one document, written as its items come.
+#[derive(Default)]
+pub(super) struct Document {
+    begun: bool,
+}
+
+impl Document {
+    /// What stands before the next item.
+    pub fn before_item(&mut self, out: &mut Vec<u8>) {
+        out.extend_from_slice(if self.begun { b",\n" } else { HEAD });
+        self.begun = true;
+    }
+
+    /// What follows the last one.
+    pub fn end(&mut self, summary: &Summary, out: &mut Vec<u8>) -> io::Result<()> {
+        out.extend_from_slice(if self.begun { b"" } else { HEAD });
+        out.extend_from_slice(b"\n],\"summary\":");
+        serde_json::to_writer(&mut *out, summary)?;
+        out.extend_from_slice(b"}\n");
+        Ok(())
     }
 }

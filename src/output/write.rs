@@ -51,14 +51,17 @@ fn hex_group(out: &mut Vec<u8>, n: u16) {
 }
 
 pub fn ipv4(out: &mut Vec<u8>, address: Ipv4Addr) {
-    let mut text = [0; 17];
+    let mut text = [0; 16];
     let mut end = 0;
     for octet in address.octets() {
         let (digits, len) = OCTETS[usize::from(octet)];
         text[end..end + 4].copy_from_slice(&digits);
         end += usize::from(len);
     }
-    out.extend_from_slice(&text[..end - 1]);
+    // A copy of fixed length is one instruction, one of any length a call. The last dot goes, too.
+    let start = out.len();
+    out.extend_from_slice(&text);
+    out.truncate(start + end - 1);
 }
 
 /// Canonical text (RFC 5952), as the standard library prints it.

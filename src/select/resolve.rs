@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::name::{ObjectName, PartyName, PortRef, ServiceRef};
 use super::{PartyPick, PodPick, SelectError, SelectErrorKind, Selection, Selectors, ServicePick};
-use crate::cluster::index::{Index, ServiceId};
+use crate::cluster::index::{Index, PortId, ServiceId};
 use crate::filter::Picks;
 use crate::filter::suggest::near;
 use crate::flow::Place;
@@ -62,33 +62,25 @@ fn service(typed: &ServiceRef, index: &Index) -> Result<ServicePick, SelectError
             return Err(ambiguous("--svc", "Service", &wanted.name, owners));
         }
     };
-    let found = index.service(id);
-    Ok(ServicePick {
-        namespace: found.namespace.as_ref().into(),
-        name: found.name.as_ref().into(),
-        ports: match &typed.port {
-            Some(port) => Some(ports(id, port, index)?),
-            None => None,
-        },
-    })
+    let ports = match &typed.port {
+        Some(port) => ports(id, port, index)?,
+        None => index.ports_of(id).map(|(id, _)| id).collect(),
+    };
+    Ok(ServicePick(ports))
 }
 
-/// Names of the Service's ports that `wanted` means. A number is a Service port, or a node port as tables show it; one
+/// The Service's ports that `wanted` means. A number is a Service port, or a node port as tables show it; one
 /// number of two protocols is two ports.
-fn ports(
-    id: ServiceId,
-    wanted: &PortRef,
-    index: &Index,
-) -> Result<Vec<Option<Box<str>>>, SelectError> {
+fn ports(id: ServiceId, wanted: &PortRef, index: &Index) -> Result<Vec<PortId>, SelectError> {
     let mut found = Vec::new();
     let mut all = Vec::new();
-    for (_, port) in index.ports_of(id) {
+    for (port_id, port) in index.ports_of(id) {
         let is_meant = match wanted {
             PortRef::Name(name) => port.name.as_deref() == Some(name),
             PortRef::Number(number) => port.port == *number || port.node_port == Some(*number),
         };
         if is_meant {
-            found.push(port.name.as_deref().map(Box::from));
+            found.push(port_id);
         }
         all.push(match &port.name {
             Some(name) => format!("{name} ({})", port.port),

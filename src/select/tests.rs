@@ -1,12 +1,14 @@
 //! Names against a cluster, and entries against the resolved names.
 
+use std::sync::LazyLock;
+
 use super::*;
 use crate::cluster::testing::world;
 use crate::entry::{EndpointName, FrontendKind, ServiceName};
 use crate::filter::BadValue;
 use crate::flow::{Flow, L4, Tuple};
 
-fn cluster() -> Index {
+static CLUSTER: LazyLock<Index> = LazyLock::new(|| {
     world(&[
         "svc kube-system/kube-dns 10.96.0.10 dns:53/UDP@32053 dns-tcp:53/TCP metrics:9153/TCP",
         "slice kube-system/kube-dns dns:53/UDP 10.244.0.11->coredns-a",
@@ -15,7 +17,13 @@ fn cluster() -> Index {
         "pod shop/web-1 10.244.1.1 @node1",
         "pod shop/db-0 10.244.1.2 @node1",
         "pod blog/db-0 10.244.1.3 @node1",
+        "svc shop/a 10.96.0.30 x:53/UDP external=203.0.113.5",
+        "svc shop/b 10.96.0.31 y:53/UDP external=203.0.113.5",
     ])
+});
+
+fn matched(address: &str, protocol: u8, port: u16) -> Matched<'static> {
+    Matched::Addresses(CLUSTER.frontends(address.parse().unwrap(), protocol, port))
 }
 
 fn picks<T: std::str::FromStr<Err = BadValue> + Clone>(text: &str) -> Picks<T> {
@@ -26,7 +34,7 @@ fn picks<T: std::str::FromStr<Err = BadValue> + Clone>(text: &str) -> Picks<T> {
 fn resolved(set: impl FnOnce(&mut Selectors)) -> Result<Selection, SelectError> {
     let mut selectors = Selectors::default();
     set(&mut selectors);
-    Selection::resolve(&selectors, &cluster())
+    Selection::resolve(&selectors, &CLUSTER)
 }
 
 fn selection(set: impl FnOnce(&mut Selectors)) -> Selection {
@@ -75,6 +83,7 @@ fn flow(protocol: u8) -> Flow {
 fn dns() -> Entry<'static> {
     let mut entry = Entry::bare(flow(17));
     entry.names.client = Some(pod("shop", "web-1"));
+    entry.names.matched = matched("10.96.0.10", 17, 53);
     entry.names.service = Some(ServiceName {
         namespace: Some("kube-system"),
         name: Some("kube-dns"),
@@ -154,6 +163,7 @@ fn what_an_entry_lacks_satisfies_no_test() {
     untold.names.client = Some(nameless(PartyKind::Unknown));
     untold.names.endpoint = None;
     let mut rule = dns();
+    rule.names.matched = Matched::Nothing;
     rule.names.service = Some(ServiceName {
         namespace: None,
         name: None,
@@ -360,13 +370,24 @@ fn a_name_in_two_namespaces_lists_both() {
 #[test]
 fn a_port_without_a_name_is_selected_by_its_number() {
     let mut entry = dns();
-    entry.names.service = Some(ServiceName {
-        namespace: Some("shop"),
-        name: Some("web"),
-        port: None,
-        frontend: FrontendKind::ClusterIp,
-        port_number: 80,
-    });
+    entry.names.matched = matched("10.96.0.20", 6, 80);
     assert!(selection(|s| s.services = picks("shop/web:80")).test(&entry));
     assert!(!selection(|s| s.services = picks("blog/web:80")).test(&entry));
+}
+
+#[test]
+fn services_that_share_an_address_are_both_selected_by_it() {
+    let mut entry = dns();
+    entry.names.matched = matched("203.0.113.5", 17, 53);
+    for (text, expected) in [
+        ("shop/a", true),
+        ("shop/b", true),
+        ("b:y", true),
+        ("kube-dns", false),
+        ("!shop/b", false),
+        ("!kube-dns", true),
+    ] {
+        let selection = selection(|s| s.services = picks(text));
+        assert_eq!(selection.test(&entry), expected, "{text}");
+    }
 }

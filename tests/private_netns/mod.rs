@@ -7,9 +7,11 @@ use nix::sched::{CloneFlags, unshare};
 /// Set for the process that `unshare` started.
 const INSIDE: &str = "CTK_TEST_INSIDE_UNSHARE";
 
-/// Runs `body` on a thread in a new network namespace. `test` is the name of the calling test, by which it is started again
-/// where that needs a user namespace. Where neither is possible it is skipped, loudly; with CI=true that is a failure.
-pub fn private_netns(test: &str, body: impl FnOnce() + Send) {
+/// Runs `body`, a closure written in the test function itself, on a thread in a new network namespace. Where that needs a user
+/// namespace, the test is started again inside one. Where neither is possible it is skipped, loudly; with CI=true that is a
+/// failure.
+pub fn private_netns<F: FnOnce() + Send>(body: F) {
+    let test = name_of::<F>();
     if nix::unistd::geteuid().is_root() {
         let ran = std::thread::scope(|scope| {
             scope
@@ -28,14 +30,20 @@ pub fn private_netns(test: &str, body: impl FnOnce() + Send) {
         .status()
         .is_ok_and(|status| status.success())
     {
-        let status = Command::new("unshare")
+        let output = Command::new("unshare")
             .arg("-Urn")
             .arg(std::env::current_exe().expect("this test's own path"))
             .args(["--exact", test, "--nocapture"])
             .env(INSIDE, "1")
-            .status()
+            .output()
             .expect("unshare ran a moment ago");
-        assert!(status.success(), "{test} failed in its user namespace");
+        let said = String::from_utf8_lossy(&output.stdout);
+        // A name that matches no test would succeed as well.
+        assert!(
+            output.status.success() && said.contains("1 passed"),
+            "{test} in its user namespace: {said}{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
     } else {
         skip(test, "not root, and user namespaces are forbidden");
     }
@@ -47,4 +55,12 @@ fn skip(test: &str, why: &str) {
         "{test} must run where CI=true: {why}"
     );
     eprintln!("skipped: {test}: {why}");
+}
+
+/// The test that a closure is written in, as libtest names it: `crate::module::test::{{closure}}` less both ends.
+fn name_of<F>() -> &'static str {
+    let path = std::any::type_name::<F>();
+    let path = path.split_once("::").map_or(path, |(_, rest)| rest);
+    path.split_once("::{{closure}}")
+        .map_or(path, |(test, _)| test)
 }

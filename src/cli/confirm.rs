@@ -1,0 +1,99 @@
+//! Leave to change the table: `--yes`, or an answer on a terminal.
+
+use std::io::{self, BufRead, IsTerminal, Write};
+
+use crate::error::{CommandError, Status};
+
+/// How a command that changes something may go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Leave {
+    /// `--yes`.
+    Given,
+    /// There is a terminal: show the set there, then [`ask`].
+    ToAsk,
+}
+
+/// Whether there is leave, or somebody to ask for it. A terminal is one where both stdin and stderr are;
+/// `data_on_stdin` says that stdin is read for something else.
+///
+/// # Errors
+/// Usage: neither `--yes` nor a terminal. Nothing must be touched then.
+pub fn leave(yes: bool, data_on_stdin: bool) -> Result<Leave, CommandError> {
+    if yes {
+        return Ok(Leave::Given);
+    }
+    if data_on_stdin {
+        return Err(refused("standard input holds the data"));
+    }
+    if io::stdin().is_terminal() && io::stderr().is_terminal() {
+        Ok(Leave::ToAsk)
+    } else {
+        Err(refused("standard input and standard error are no terminal"))
+    }
+}
+
+fn refused(why: &str) -> CommandError {
+    CommandError::usage(format!("nobody to ask: {why}"))
+        .hint("--yes goes ahead without asking, --dry-run shows what would be done")
+}
+
+/// Asks on the terminal that [`leave`] found.
+///
+/// # Errors
+/// Failed, for every answer but `y` or `yes`, and for none. Nothing must be touched then.
+pub fn ask(question: &str) -> Result<(), CommandError> {
+    let mut stderr = io::stderr();
+    // Who cannot read the question gives no answer that means anything.
+    let asked = write!(stderr, "{question} [y/N] ").and_then(|()| stderr.flush());
+    let mut answer = Vec::new();
+    let answered = asked.and_then(|()| io::stdin().lock().read_until(b'\n', &mut answer));
+    if answered.is_ok() && is_yes(&answer) {
+        return Ok(());
+    }
+    if !answer.ends_with(b"\n") {
+        // The cursor is still behind the question.
+        let _ = writeln!(stderr);
+    }
+    Err(CommandError::new(
+        Status::Failed,
+        "not confirmed, nothing was changed",
+    ))
+}
+
+fn is_yes(answer: &[u8]) -> bool {
+    let answer = answer.trim_ascii();
+    [&b"y"[..], b"yes"]
+        .iter()
+        .any(|yes| answer.eq_ignore_ascii_case(yes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_plain_yes_is_one() {
+        for yes in ["y\n", "Y", "yes\r\n", " YES \n"] {
+            assert!(is_yes(yes.as_bytes()), "{yes:?}");
+        }
+        for no in [
+            "",
+            "\n",
+            "n\n",
+            "no\n",
+            "ye\n",
+            "yy\n",
+            "yes please\n",
+            "\u{ff}y\n",
+        ] {
+            assert!(!is_yes(no.as_bytes()), "{no:?}");
+        }
+    }
+
+    #[test]
+    fn data_on_stdin_leaves_nobody_to_ask() {
+        let refused = leave(false, true).unwrap_err();
+        assert_eq!(refused.status, Status::Usage);
+        assert_eq!(leave(true, true).unwrap(), Leave::Given);
+    }
+}

@@ -1,0 +1,211 @@
+//! What a purge says on stderr: the set, what was held back, what became of it, and what came back.
+
+use std::io::{self, IsTerminal};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::entry::Entry;
+use crate::error::{CommandError, Status};
+use crate::output::{self, Format, ItemResult, Palette, Printer, Summary};
+use crate::purge::execute::Report;
+use crate::purge::plan::Plan;
+use crate::purge::verify::verify;
+use crate::verdict::Verdict;
+
+use super::super::args::OutputArgs;
+use super::super::context::{self, note};
+use super::super::ls::conclude_table;
+use super::super::pick::{Counts, Picker};
+
+/// Rows of the set that are shown before the question.
+const SHOWN: usize = 40;
+/// Flows that came back which are named.
+const NAMED: usize = 20;
+/// Below this many entries the deletes are over before a bar is drawn.
+const LONG: usize = 2_000;
+
+/// The set, as a table, for somebody who has to say yes or no.
+pub fn set(plan: &Plan, picker: &Picker<'_>, args: &OutputArgs) -> io::Result<()> {
+    let stderr = io::stderr();
+    let width = rustix::termios::tcgetwinsize(&stderr).map(|size| usize::from(size.ws_col));
+    let options = output::Options {
+        format: Format::Table,
+        columns: None,
+        palette: Palette::decide(args.color, |name| std::env::var_os(name), true),
+        header: true,
+        terminal: width.ok().filter(|width| *width > 0),
+        results: false,
+    };
+    let mut printer = Printer::new(options, Box::new(stderr));
+    for planned in plan.planned().iter().take(SHOWN) {
+        printer.entry(&picker.entry(planned.flow.clone()), None)?;
+    }
+    printer.finish(&Summary::default())?;
+    if plan.len() > SHOWN {
+        note(format!(
+            "and {} more; --dry-run shows them all",
+            plan.len() - SHOWN
+        ));
+    }
+    Ok(())
+}
+
+pub fn question(count: usize) -> String {
+    match count {
+        1 => "Delete this entry?".to_owned(),
+        count => format!("Delete these {count} entries?"),
+    }
+}
+
+pub fn about_to(count: usize) -> String {
+    match count {
+        1 => "deleting 1 entry".to_owned(),
+        count => format!("deleting {count} entries"),
+    }
+}
+
+pub fn held_back(plan: &Plan) {
+    for (why, count) in plan.held() {
+        note(format!(
+            "{count} entries held back ({}): {}",
+            why.name(),
+            why.advice()
+        ));
+    }
+    if plan.nameless() > 0 {
+        note(format!(
+            "{} entries left: the kernel gave them no id, so they cannot be named exactly",
+            plan.nameless()
+        ));
+    }
+}
+
+pub fn undecided(counts: &Counts) {
+    if counts.undecided > 0 {
+        note(format!(
+            "{} entries lack a value that a selector needs and are left",
+            counts.undecided
+        ));
+    }
+    if counts.foreign_netns > 0 {
+        note(format!(
+            "{} entries are not judged and left: this network namespace is not known to be the node's",
+            counts.foreign_netns
+        ));
+    }
+    if counts.source_incomplete > 0 {
+        note(format!(
+            "{} entries are not judged and left: the cluster source does not tell enough about them",
+            counts.source_incomplete
+        ));
+    }
+}
+
+pub fn partial_scan(unreadable: u64, inconsistent: bool) -> Status {
+    match conclude_table(unreadable, inconsistent) {
+        true => Status::Partial,
+        false => Status::Done,
+    }
+}
+
+/// A bar on a terminal, for sets that take a while.
+pub fn progress(entries: usize) -> ProgressBar {
+    if entries < LONG || !io::stderr().is_terminal() {
+        return ProgressBar::hidden();
+    }
+    let bar = ProgressBar::new(entries as u64);
+    if let Ok(style) = ProgressStyle::with_template("{bar:40} {pos}/{len} {eta}") {
+        bar.set_style(style);
+    }
+    bar.enable_steady_tick(Duration::from_millis(200));
+    bar
+}
+
+/// A failed delete, by name, at once: the output may go to a file.
+pub fn failure(entry: &Entry<'_>, result: &ItemResult) {
+    if let Some(error) = &result.error {
+        let flow = &entry.flow;
+        note(format!(
+            "failed: {} -> {} (reply from {}), id {}: {error}",
+            flow.original.source(),
+            flow.original.destination(),
+            flow.reply.source(),
+            flow.id.unwrap_or_default()
+        ));
+    }
+}
+
+/// Names the flows that have an entry again; gives how many of them go to a dead endpoint.
+pub fn came_back(
+    table: &mut crate::netlink::Table,
+    plan: &Plan,
+    report: &Report,
+    picker: &Picker<'_>,
+) -> Result<u64, CommandError> {
+    let (mut dead, mut named) = (0u64, 0usize);
+    verify(table, plan, report, &mut |back| {
+        let entry = picker.entry(back.now);
+        let verdict = entry.judgement.map(|judgement| judgement.verdict());
+        let is_dead = verdict.is_some_and(super::is_dead);
+        dead += u64::from(is_dead);
+        if verdict.is_none() || named >= NAMED {
+            return;
+        }
+        named += 1;
+        let same = back.before.reply.source() == entry.flow.reply.source();
+        let end = match (verdict, is_dead, same) {
+            (_, true, true) => "the same dead endpoint",
+            (_, true, false) => "another dead endpoint",
+            (Some(Verdict::Ok), ..) => "a live endpoint",
+            _ => "not decided",
+        };
+        note(format!(
+            "came back: {} -> {}: {} -> {}, {end}",
+            entry.flow.original.source(),
+            entry.flow.original.destination(),
+            back.before.reply.source(),
+            endpoint(&entry)
+        ));
+    })
+    .map_err(context::netlink_error)?;
+    if dead > 0 {
+        note(format!(
+            "{dead} of the deleted entries came back to a dead endpoint: this node's rules still point at it. \
+             Look at kube-proxy on this node before you purge again"
+        ));
+    }
+    Ok(dead)
+}
+
+/// Pod or node with its port where it is known, else the address.
+fn endpoint(entry: &Entry<'_>) -> String {
+    let source = entry.flow.reply.source();
+    let party = entry.names.endpoint.map(|endpoint| endpoint.party);
+    match party.and_then(|party| Some((party.namespace?, party.name?))) {
+        Some((namespace, name)) => format!("{namespace}/{name} ({source})"),
+        None => source.to_string(),
+    }
+}
+
+/// One line of counts.
+pub fn outcome(report: &Report, planned: usize) {
+    let mut line = format!("{} of {planned} entries deleted", report.deleted);
+    for (count, what) in [
+        (report.already_gone, "already gone"),
+        (report.replaced, "replaced by a new entry, left"),
+        (report.changed, "do not match any more, left"),
+        (report.failed, "failed"),
+    ] {
+        if count > 0 {
+            line.push_str(&format!(", {count} {what}"));
+        }
+    }
+    if report.stopped {
+        line.push_str("; stopped before the rest");
+    }
+    note(line);
+    if report.tried > 0 && report.refused == report.tried {
+        note("error: every delete was refused: it needs CAP_NET_ADMIN in the network namespace");
+    }
+}

@@ -1,0 +1,273 @@
+use proptest::prelude::*;
+
+use super::super::fixture::{self, Sample, ports};
+use super::super::layout::SAMPLE;
+use super::*;
+use crate::entry::{FrontendKind, Party, PartyKind};
+use crate::flow::{Flow, Status, Zone};
+use crate::verdict::{Reason, Refreshing};
+
+fn printed(kind: Kind, terminal: Option<usize>, samples: &[Sample]) -> String {
+    let results = samples.iter().any(|sample| sample.result.is_some());
+    let mut table = Table::new(kind, results, Palette::PLAIN, true, terminal);
+    let mut out = Vec::new();
+    for sample in samples {
+        table.row(&sample.row(), &mut out);
+    }
+    table.release(&mut out);
+    String::from_utf8(out).unwrap()
+}
+
+#[test]
+fn the_default_table_reads_as_the_contract_shows_it() {
+    assert_eq!(
+        printed(Kind::Usual, None, &fixture::table_of_the_contract()),
+        "\
+PROTO  STATE        CLIENT              SERVICE                   ENDPOINT                  TTL    VERDICT
+udp    assured      shop/web-1:40123    kube-system/kube-dns:dns  10.244.1.7:53 (gone)      1m58s  stale  endpoint-gone, refreshing
+udp    assured      shop/web-2:40124    kube-system/kube-dns:dns  kube-system/coredns-b:53  1m12s  ok
+udp    unreplied    198.51.100.7:50001  net/sflow:p               not translated            28s    stale  no-dnat
+tcp    established  shop/web-1:51544    203.0.113.9:443           203.0.113.9:443           4d23h  -
+"
+    );
+}
+
+#[test]
+fn a_narrow_terminal_shortens_names_and_keeps_their_ports() {
+    let text = printed(Kind::Usual, Some(120), &fixture::table_of_the_contract());
+    let longest = text.lines().map(|line| line.chars().count()).max();
+    assert_eq!(longest, Some(120), "{text}");
+    assert!(
+        text.contains("…") && text.contains("shop/web-1:40123"),
+        "{text}"
+    );
+    for line in text.lines().skip(1) {
+        assert!(
+            !line.contains("kube-dns…") || line.contains("ns:dns"),
+            "{line}"
+        );
+    }
+}
+
+#[test]
+fn the_zone_column_appears_with_the_first_zone() {
+    let plain = fixture::dns();
+    let mut zoned = fixture::dns();
+    zoned.flow.zone = Zone {
+        id: 5,
+        direction: None,
+    };
+    assert!(!printed(Kind::Usual, None, std::slice::from_ref(&plain)).contains("ZONE"));
+    let text = printed(Kind::Usual, None, &[plain, zoned]);
+    let lines: Vec<_> = text.lines().collect();
+    assert!(lines[0].starts_with("PROTO  ZONE  STATE"), "{text}");
+    assert!(lines[1].starts_with("udp    -     assured"), "{text}");
+    assert!(lines[2].starts_with("udp    5     assured"), "{text}");
+}
+
+#[test]
+fn rows_past_the_sample_stream_and_wider_ones_only_push() {
+    let sample = fixture::dns();
+    let mut wider = fixture::dns();
+    wider.names.client = Some(fixture::pod("shop", "a-much-longer-name-than-all-before"));
+    let mut table = Table::new(Kind::Usual, false, Palette::PLAIN, false, None);
+    let mut out = Vec::new();
+    for _ in 0..SAMPLE - 1 {
+        table.row(&sample.row(), &mut out);
+    }
+    assert!(out.is_empty(), "widths need the whole sample");
+    table.row(&sample.row(), &mut out);
+    let text = String::from_utf8(std::mem::take(&mut out)).unwrap();
+    assert_eq!(text.lines().count(), SAMPLE);
+    table.row(&wider.row(), &mut out);
+    let line = String::from_utf8(out).unwrap();
+    assert!(
+        line.contains("than-all-before:40123  kube-system"),
+        "{line}"
+    );
+    let aligned = text.lines().next().unwrap();
+    assert_eq!(
+        line.len(),
+        aligned.len() + 1 + "a-much-longer-name-than-all-before".len() - "web-7d".len()
+    );
+}
+
+fn cells(kind: Kind, sample: &Sample) -> Vec<String> {
+    let text = printed(kind, None, std::slice::from_ref(sample));
+    let line = text.lines().nth(1).unwrap();
+    line.split("  ")
+        .map(str::trim)
+        .filter(|cell| !cell.is_empty())
+        .map(str::to_owned)
+        .collect()
+}
+
+fn endpoint(sample: &Sample) -> String {
+    let mut out = Vec::new();
+    cell::endpoint(&sample.row(), &mut out);
+    String::from_utf8(out).unwrap()
+}
+
+#[test]
+fn the_endpoint_says_what_stands_at_the_reply_source() {
+    let named = fixture::dns();
+    let mut nobody = fixture::dns();
+    nobody.names.endpoint = None;
+    let with = |reason, sample: &Sample| Sample {
+        reason: Some(reason),
+        ..sample.clone()
+    };
+    let mut node = fixture::dns();
+    node.names.endpoint = Some(fixture::serving(Party {
+        kind: PartyKind::Node,
+        namespace: None,
+        name: Some("cp1"),
+        node: Some("cp1"),
+    }));
+    let mut manual = fixture::dns();
+    let mut nameless = fixture::serving(Party {
+        kind: PartyKind::External,
+        namespace: None,
+        name: None,
+        node: None,
+    });
+    nameless.manual = true;
+    manual.names.endpoint = Some(nameless);
+    let mut untranslated = nobody.clone();
+    untranslated.flow.reply = ports(17, ("10.96.0.10", 53), ("10.244.2.9", 40123));
+    let mut own = untranslated.clone();
+    own.names.endpoint = node.names.endpoint;
+    for (sample, expected) in [
+        (with(Reason::Endpoint, &named), "kube-system/coredns-b:53"),
+        (
+            with(Reason::Misdelivery, &named),
+            "kube-system/coredns-b:53",
+        ),
+        (with(Reason::EndpointGone, &nobody), "10.244.1.7:53 (gone)"),
+        (with(Reason::ServiceEmpty, &nobody), "10.244.1.7:53 (gone)"),
+        (with(Reason::SourceIncomplete, &nobody), "10.244.1.7:53"),
+        (with(Reason::Endpoint, &node), "cp1:53"),
+        (with(Reason::Endpoint, &manual), "10.244.1.7:53 (manual)"),
+        (with(Reason::NoDnat, &untranslated), "not translated"),
+        (
+            with(Reason::NoDnatNoEndpoint, &untranslated),
+            "not translated",
+        ),
+        (with(Reason::ForeignNetns, &untranslated), "not translated"),
+        (with(Reason::Endpoint, &own), "cp1:53"),
+    ] {
+        assert_eq!(endpoint(&sample), expected, "{:?}", sample.reason);
+    }
+}
+
+#[test]
+fn services_show_names_numbers_or_the_destination() {
+    let mut sample = fixture::dns();
+    let shown = |sample: &Sample| cells(Kind::Usual, sample)[3].clone();
+    sample.names.service = Some(fixture::cluster_ip("net", "syslog", None));
+    assert_eq!(shown(&sample), "net/syslog:53");
+    if let Some(service) = &mut sample.names.service {
+        service.frontend = FrontendKind::Rule;
+        (service.namespace, service.name) = (None, None);
+    }
+    assert_eq!(shown(&sample), "10.96.0.10:53");
+}
+
+#[test]
+fn states_and_verdicts_are_told_in_the_words_of_the_contract() {
+    let mut flow = Flow::new(
+        ports(6, ("10.0.0.1", 1), ("10.0.0.2", 2)),
+        ports(6, ("10.0.0.2", 2), ("10.0.0.1", 1)),
+    );
+    let mut check = |status: Status, state, expected: &str| {
+        flow.status = status;
+        flow.state = state;
+        assert_eq!(cells(Kind::Usual, &Sample::bare(flow.clone()))[1], expected);
+    };
+    check(fixture::ANSWERED, Some(fixture::tcp(7)), "time-wait");
+    check(fixture::ANSWERED, None, "assured");
+    check(Status::CONFIRMED, None, "unreplied");
+    check(Status::SEEN_REPLY, None, "replied");
+    check(fixture::ANSWERED.with(Status::OFFLOAD), None, "offload");
+    let both = Status::OFFLOAD.with(Status::HW_OFFLOAD);
+    check(both, Some(fixture::tcp(3)), "established,hw-offload");
+    check(Status::SEEN_REPLY, Some(fixture::tcp(42)), "STATE(42)");
+
+    let verdict = |reason, refreshing| {
+        let mut sample = fixture::dns();
+        (sample.reason, sample.refreshing) = (reason, refreshing);
+        let mut out = Vec::new();
+        cell::verdict(&sample.row(), &mut out);
+        String::from_utf8(out).unwrap()
+    };
+    use Refreshing::{No, Unknown, Yes};
+    for (reason, refreshing, expected) in [
+        (Some(Reason::Endpoint), No, "ok"),
+        (Some(Reason::Endpoint), Yes, "ok  refreshing"),
+        (
+            Some(Reason::EndpointTerminating),
+            Unknown,
+            "draining  endpoint-terminating",
+        ),
+        (
+            Some(Reason::EndpointGone),
+            Yes,
+            "stale  endpoint-gone, refreshing",
+        ),
+        (Some(Reason::OtherPort), No, "unrelated  other-port"),
+        (Some(Reason::NoFrontend), No, "-"),
+        (None, Unknown, "-"),
+        (None, Yes, "-  refreshing"),
+    ] {
+        assert_eq!(verdict(reason, refreshing), expected, "{reason:?}");
+    }
+}
+
+#[test]
+fn chosen_columns_and_results_are_shown() {
+    let mut sample = fixture::dns();
+    sample.result = Some(super::super::ItemResult {
+        result: "failed",
+        error: Some("Operation not permitted\u{7}".to_owned()),
+    });
+    let text = printed(Kind::Usual, None, &[sample.clone()]);
+    assert!(text.contains("RESULT\n"), "{text}");
+    assert!(
+        text.ends_with("  failed: Operation not permitted\\x07\n"),
+        "{text}"
+    );
+    let columns = "original.src,timeout,client,start,result".parse().unwrap();
+    assert_eq!(
+        printed(Kind::Chosen(columns), None, &[sample]),
+        "ORIGINAL.SRC  TIMEOUT  CLIENT             START  RESULT\n\
+         10.244.2.9    1m58s    shop/web-7d:40123  -      failed\n"
+    );
+}
+
+#[test]
+fn the_wide_line_holds_every_column_once() {
+    let mut out = Vec::new();
+    wide_line(&fixture::dns().row(), &mut out);
+    assert_eq!(
+        String::from_utf8(out).unwrap(),
+        "udp assured 10.244.2.9:40123 10.96.0.10:53 10.244.1.7:53 10.244.2.9:40123 - 1m58s - 15 900 5 700 0 - - - - \
+         3912345678 shop/web-7d:40123 kube-system/kube-dns:dns kube-system/coredns-b:53 ok"
+    );
+}
+
+proptest! {
+    #[test]
+    fn no_line_carries_control_characters(samples in prop::collection::vec(fixture::any_sample(), 1..8)) {
+        for (kind, terminal) in [(Kind::Usual, None), (Kind::Usual, Some(100)), (Kind::Wide, None)] {
+            let text = printed(kind, terminal, &samples);
+            prop_assert_eq!(text.lines().count(), samples.len() + 1);
+            prop_assert!(!text.chars().any(|c| c.is_control() && c != '\n'));
+        }
+        for sample in &samples {
+            let mut out = Vec::new();
+            wide_line(&sample.row(), &mut out);
+            let line = String::from_utf8(out).unwrap();
+            prop_assert!(!line.chars().any(char::is_control));
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! Deletes a plan, batch by batch, and says what happened to each entry.
+//!
+//! Each delete names its entry by reply tuple, id and zone ([`DeleteTarget`]): the id alone is a hash that a new entry in
+//! the same place has, too, while the reply tuple pins the endpoint. What the kernel does not find under that name is
+//! looked up once more, to tell an entry that ended from one that was made anew.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::io::Errno;
+
+use crate::flow::{Direction, Flow};
+use crate::netlink::{BATCH, DeleteTarget, NetlinkError, Table};
+
+use super::plan::{Plan, Planned};
+
+/// What became of one entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Deleted,
+    /// It ended by itself, or somebody else deleted it.
+    AlreadyGone,
+    /// Its original tuple is alive with another reply tuple: a new entry, which is left alone.
+    Replaced,
+    /// It does not match any more, and is left alone.
+    Changed,
+    /// The kernel's answer, with its name.
+    Failed(String),
+}
+
+impl Outcome {
+    /// The word of JSON's `result`.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Outcome::Deleted => "deleted",
+            Outcome::AlreadyGone => "already-gone",
+            Outcome::Replaced => "replaced",
+            Outcome::Changed => "changed",
+            Outcome::Failed(_) => "failed",
+        }
+    }
+}
+
+/// How an execution went.
+#[derive(Debug, Default)]
+pub struct Report {
+    pub deleted: u64,
+    pub already_gone: u64,
+    pub replaced: u64,
+    pub changed: u64,
+    pub failed: u64,
+    /// Deletes that were sent to the kernel.
+    pub tried: u64,
+    /// Of those, the ones that it refused with EPERM.
+    pub refused: u64,
+    /// Stopped between two batches before the end of the plan.
+    pub stopped: bool,
+    /// Positions in the plan of what was deleted, in order.
+    pub deleted_at: Vec<u32>,
+}
+
+/// What executing needs to know and to tell.
+pub struct Steps<'a> {
+    /// Whether the entry still passes every selector. Called with the flow as it is now when `look_again`, else with the
+    /// planned one.
+    pub still_wanted: &'a mut dyn FnMut(&Flow) -> bool,
+    /// Look each entry up right before it is deleted, because a selector uses what can change in it.
+    pub look_again: bool,
+    /// Told of every entry after its batch was answered.
+    pub on_outcome: &'a mut dyn FnMut(&Planned, &Outcome) -> io::Result<()>,
+    /// Told after each batch, with the number of entries done.
+    pub after_batch: &'a mut dyn FnMut(usize) -> io::Result<()>,
+    /// Set by a signal: no further batch is sent.
+    pub stop: &'a AtomicBool,
+}
+
+/// Works through `plan`. One failure does not keep the rest from being deleted.
+///
+/// # Errors
+/// What `on_outcome` or `after_batch` says: no further batch is sent then. The report is lost, but what was deleted has
+/// been told.
+pub fn execute(table: &mut Table, plan: &Plan, steps: Steps<'_>) -> io::Result<Report> {
+    let mut report = Report::default();
+    let mut done = 0;
+    for batch in plan.planned().chunks(BATCH) {
+        if steps.stop.load(Ordering::Relaxed) {
+            report.stopped = true;
+            break;
+        }
+        let outcomes = delete_batch(
+            table,
+            batch,
+            &mut report,
+            steps.look_again,
+            steps.still_wanted,
+        );
+        for (position, (planned, outcome)) in batch.iter().zip(&outcomes).enumerate() {
+            report.count(outcome);
+            if *outcome == Outcome::Deleted {
+                // A plan of more entries than a u32 counts does not fit into memory.
+                report.deleted_at.push((done + position) as u32);
+            }
+            (steps.on_outcome)(planned, outcome)?;
+        }
+        done += batch.len();
+        (steps.after_batch)(done)?;
+    }
+    Ok(report)
+}
+
+impl Report {
+    fn count(&mut self, outcome: &Outcome) {
+        let count = match outcome {
+            Outcome::Deleted => &mut self.deleted,
+            Outcome::AlreadyGone => &mut self.already_gone,
+            Outcome::Replaced => &mut self.replaced,
+            Outcome::Changed => &mut self.changed,
+            Outcome::Failed(_) => &mut self.failed,
+        };
+        *count += 1;
+    }
+}
+
+/// One outcome for each entry of the batch.
+fn delete_batch(
+    table: &mut Table,
+    batch: &[Planned],
+    report: &mut Report,
+    look_again: bool,
+    still_wanted: &mut dyn FnMut(&Flow) -> bool,
+) -> Vec<Outcome> {
+    let mut outcomes = Vec::with_capacity(batch.len());
+    let mut targets = Vec::with_capacity(batch.len());
+    let mut places = Vec::with_capacity(batch.len());
+    for (place, planned) in batch.iter().enumerate() {
+        let before = if look_again {
+            look(table, &planned.flow, still_wanted)
+        } else {
+            (!still_wanted(&planned.flow)).then_some(Outcome::Changed)
+        };
+        // The outcome of what is sent is known with the answer.
+        let outcome = match (before, DeleteTarget::of(&planned.flow)) {
+            (Some(outcome), _) => outcome,
+            (None, Some(target)) => {
+                targets.push(target);
+                places.push(place);
+                Outcome::Deleted
+            }
+            (None, None) => Outcome::Failed("the kernel gave it no id".to_owned()),
+        };
+        outcomes.push(outcome);
+    }
+    let answers = table.delete(&targets);
+    for (place, answer) in places.into_iter().zip(answers) {
+        report.tried += 1;
+        let outcome = match answer {
+            Ok(()) => continue,
+            Err(Errno::NOENT) => gone(table, &batch[place].flow),
+            Err(errno) => {
+                report.refused += u64::from(errno == Errno::PERM);
+                Outcome::Failed(name(errno))
+            }
+        };
+        outcomes[place] = outcome;
+    }
+    outcomes
+}
+
+/// Why the entry must be left, by a look at it; `None` when it is as it was planned.
+fn look(
+    table: &mut Table,
+    planned: &Flow,
+    still_wanted: &mut dyn FnMut(&Flow) -> bool,
+) -> Option<Outcome> {
+    match current(table, planned) {
+        Err(error) => Some(Outcome::Failed(error.to_string())),
+        Ok(None) => Some(Outcome::AlreadyGone),
+        Ok(Some(flow)) if flow.reply != planned.reply => Some(Outcome::Replaced),
+        Ok(Some(flow)) if flow.id != planned.id => Some(Outcome::AlreadyGone),
+        Ok(Some(flow)) => (!still_wanted(&flow)).then_some(Outcome::Changed),
+    }
+}
+
+/// What stands in the place of an entry that the kernel did not find.
+fn gone(table: &mut Table, planned: &Flow) -> Outcome {
+    match current(table, planned) {
+        Ok(Some(flow)) if flow.reply != planned.reply => Outcome::Replaced,
+        Ok(_) => Outcome::AlreadyGone,
+        Err(error) => Outcome::Failed(error.to_string()),
+    }
+}
+
+/// The entry that has the planned one's original tuple and zone now.
+pub(super) fn current(table: &mut Table, planned: &Flow) -> Result<Option<Flow>, NetlinkError> {
+    table.get(&planned.original, Direction::Original, planned.zone)
+}
+
+/// `EPERM: Operation not permitted`.
+fn name(errno: Errno) -> String {
+    nix::errno::Errno::from_raw(errno.raw_os_error()).to_string()
+}

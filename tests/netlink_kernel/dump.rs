@@ -1,0 +1,134 @@
+//! Dumps that are left early, single entries, the other tables.
+
+use std::io::{Read, Write};
+use std::ops::ControlFlow;
+use std::process::Command;
+
+use ctk::flow::{Direction, Family, Zone};
+use ctk::netlink::{DumpFilter, DumpReport, InsertError, Table, TableKind};
+use rustix::io::Errno;
+
+use crate::flows::{REPLIED, plain, ports, tuple};
+use crate::private_netns::private_netns;
+use crate::{dump, nft, open, run};
+
+#[test]
+fn a_dump_that_was_left_does_not_spoil_what_comes_next() {
+    private_netns(|| {
+        let mut table = open();
+        let flows: Vec<_> = (1..3000)
+            .map(|port| plain(tuple(17, "10.0.0.1", "10.0.0.2", ports(port, 53)), REPLIED))
+            .collect();
+        assert!(table.insert_all(&flows).iter().all(Result::is_ok));
+        let leave = |table: &mut Table| {
+            let mut seen = 0;
+            let report = table
+                .dump(TableKind::Conntrack, &DumpFilter::default(), &mut |_| {
+                    seen += 1;
+                    if seen == 5 {
+                        ControlFlow::Break(())
+                    } else {
+                        ControlFlow::Continue(())
+                    }
+                })
+                .unwrap();
+            assert_eq!((seen, report.received, report.stopped), (5, 5, true));
+        };
+        leave(&mut table);
+        assert_eq!(dump(&mut table).len(), flows.len());
+        leave(&mut table);
+        assert!(
+            table
+                .get(&flows[0].reply, Direction::Reply, Zone::default())
+                .unwrap()
+                .is_some()
+        );
+        leave(&mut table);
+        assert_eq!(
+            table.insert(&flows[0]),
+            Err(InsertError::Kernel(Errno::EXIST))
+        );
+        leave(&mut table);
+        assert_eq!(table.count().unwrap() as usize, flows.len());
+    });
+}
+
+#[test]
+fn an_absent_entry_is_none_and_the_other_direction_is_no_match() {
+    private_netns(|| {
+        let mut table = open();
+        let flow = plain(tuple(17, "10.0.0.1", "10.0.0.2", ports(4000, 53)), REPLIED);
+        let mut get = |tuple, direction| table.get(tuple, direction, Zone::default()).unwrap();
+        assert_eq!(get(&flow.original, Direction::Original), None);
+        open().insert(&flow).unwrap();
+        assert!(get(&flow.original, Direction::Original).is_some());
+        assert_eq!(get(&flow.reply, Direction::Original), None);
+    });
+}
+
+#[test]
+fn an_expectation_is_read_with_its_master() {
+    private_netns(|| {
+        run(Command::new("ip").args(["link", "set", "lo", "up"]));
+        nft(
+            "table ip t { ct helper ftp { type \"ftp\" protocol tcp; }; \
+            chain c { type filter hook output priority 0; tcp dport 21 ct helper set \"ftp\"; }; }",
+        );
+        let server = std::net::TcpListener::bind("127.0.0.1:21").unwrap();
+        let mut client = std::net::TcpStream::connect("127.0.0.1:21").unwrap();
+        let (mut served, _) = server.accept().unwrap();
+        // The helper reads a command only where it saw the line before end.
+        for line in [&b"USER x\r\n"[..], b"PORT 127,0,0,1,160,40\r\n"] {
+            client.write_all(line).unwrap();
+            // When the server has it, the helper has seen it.
+            served.read_exact(&mut vec![0; line.len()]).unwrap();
+        }
+
+        let mut found = Vec::new();
+        let report = open()
+            .dump_expectations(None, &mut |expectation| {
+                found.push(expectation);
+                ControlFlow::Continue(())
+            })
+            .unwrap();
+        let [expectation] = &found[..] else {
+            panic!("{found:?}")
+        };
+        assert_eq!((report.received, report.unreadable), (1, 0));
+        let port = client.local_addr().unwrap().port();
+        let master = tuple(6, "127.0.0.1", "127.0.0.1", ports(port, 21));
+        assert_eq!(expectation.master, master);
+        let destination = expectation.tuple.destination().to_string();
+        assert_eq!(
+            (expectation.tuple.protocol, destination.as_str()),
+            (6, "127.0.0.1:41000")
+        );
+        assert_eq!(expectation.mask.map(|mask| mask.l4), Some(ports(0, 65535)));
+        assert_eq!(expectation.helper.as_deref(), Some("ftp"));
+        assert!(expectation.timeout.is_some() && expectation.id.is_some());
+        assert_eq!(
+            open()
+                .dump_expectations(Some(Family::Ipv6), &mut |_| ControlFlow::Break(()))
+                .unwrap()
+                .received,
+            0
+        );
+    });
+}
+
+#[test]
+fn the_tables_of_dying_and_unconfirmed_entries_can_be_asked_for() {
+    private_netns(|| {
+        let mut table = open();
+        let filter = DumpFilter {
+            zone: Some(3),
+            ..DumpFilter::default()
+        };
+        for kind in [TableKind::Dying, TableKind::Unconfirmed] {
+            let report = table
+                .dump(kind, &filter, &mut |_| ControlFlow::Continue(()))
+                .unwrap();
+            assert_eq!(report, DumpReport::default(), "{kind:?}");
+        }
+    });
+}
