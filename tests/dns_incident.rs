@@ -14,18 +14,12 @@ use tools::{Said, ctk, run};
 
 #[test]
 fn a_client_of_a_gone_backend_is_stale_behind_iptables_rules() {
-    private_netns(
-        "a_client_of_a_gone_backend_is_stale_behind_iptables_rules",
-        || incident(Proxy::Iptables),
-    );
+    private_netns(|| incident(Proxy::Iptables));
 }
 
 #[test]
 fn a_client_of_a_gone_backend_is_stale_behind_nftables_rules() {
-    private_netns(
-        "a_client_of_a_gone_backend_is_stale_behind_nftables_rules",
-        || incident(Proxy::Nftables),
-    );
+    private_netns(|| incident(Proxy::Nftables));
 }
 
 fn incident(proxy: Proxy) {
@@ -93,65 +87,59 @@ fn incident(proxy: Proxy) {
 
 #[test]
 fn an_entry_older_than_the_rules_is_stale_although_it_was_never_translated() {
-    private_netns(
-        "an_entry_older_than_the_rules_is_stale_although_it_was_never_translated",
-        || {
-            for proxy in [Proxy::Iptables, Proxy::Nftables] {
-                // Each proxy has a node of its own.
-                nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
-                let lab = Lab::new(proxy);
-                let early = Client::bind(CLIENTS[1], 5353);
-                assert_eq!(early.ask(), None, "no rule leads anywhere yet");
-                lab.set_endpoints(&BACKENDS);
-                assert_eq!(
-                    early.ask(),
-                    None,
-                    "{proxy:?}: the entry is older than the rules"
-                );
-                let late = Client::bind(CLIENTS[1], 5354);
-                assert!(late.ask().is_some());
-                let items = kube_dns(&BACKENDS);
-                let item = of(&items, &early);
-                assert_eq!(judged(item), "stale no-dnat", "{proxy:?} {item}");
-                assert_eq!(item["replies"], "one-way");
-                assert_eq!(judged(of(&items, &late)), "ok endpoint");
-            }
-        },
-    );
+    private_netns(|| {
+        for proxy in [Proxy::Iptables, Proxy::Nftables] {
+            // Each proxy has a node of its own.
+            nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+            let lab = Lab::new(proxy);
+            let early = Client::bind(CLIENTS[1], 5353);
+            assert_eq!(early.ask(), None, "no rule leads anywhere yet");
+            lab.set_endpoints(&BACKENDS);
+            assert_eq!(
+                early.ask(),
+                None,
+                "{proxy:?}: the entry is older than the rules"
+            );
+            let late = Client::bind(CLIENTS[1], 5354);
+            assert!(late.ask().is_some());
+            let items = kube_dns(&BACKENDS);
+            let item = of(&items, &early);
+            assert_eq!(judged(item), "stale no-dnat", "{proxy:?} {item}");
+            assert_eq!(item["replies"], "one-way");
+            assert_eq!(judged(of(&items, &late)), "ok endpoint");
+        }
+    });
 }
 
 #[test]
 fn nothing_is_judged_in_a_namespace_that_is_not_the_nodes() {
-    private_netns(
-        "nothing_is_judged_in_a_namespace_that_is_not_the_nodes",
-        || {
-            let lab = Lab::elsewhere(Proxy::Nftables);
-            lab.set_endpoints(&BACKENDS);
-            let client = Client::bind(CLIENTS[0], 40_000);
-            assert!(client.ask().is_some());
-            let file = cluster(&[]);
-            let args = [
-                "ls",
-                "--cluster",
-                file.path(),
-                "--svc",
-                "kube-dns",
-                "-o",
-                "json",
-            ];
-            let said = ctk(args).ended(0);
-            let items = said.items();
-            let item = of(&items, &client);
-            assert_eq!(judged(item), "unknown foreign-netns", "{item}");
-            assert_eq!(
-                item["service"]["name"], "kube-dns",
-                "the name is known all the same"
-            );
-            assert!(said.stderr.contains("1 entries are not judged"), "{said:?}");
-            let stale = ctk(["ls", "--cluster", file.path(), "--stale", "-o", "jsonl"]);
-            assert_eq!(stale.ended(0).stdout, "");
-        },
-    );
+    private_netns(|| {
+        let lab = Lab::elsewhere(Proxy::Nftables);
+        lab.set_endpoints(&BACKENDS);
+        let client = Client::bind(CLIENTS[0], 40_000);
+        assert!(client.ask().is_some());
+        let file = cluster(&[]);
+        let args = [
+            "ls",
+            "--cluster",
+            file.path(),
+            "--svc",
+            "kube-dns",
+            "-o",
+            "json",
+        ];
+        let said = ctk(args).ended(0);
+        let items = said.items();
+        let item = of(&items, &client);
+        assert_eq!(judged(item), "unknown foreign-netns", "{item}");
+        assert_eq!(
+            item["service"]["name"], "kube-dns",
+            "the name is known all the same"
+        );
+        assert!(said.stderr.contains("1 entries are not judged"), "{said:?}");
+        let stale = ctk(["ls", "--cluster", file.path(), "--stale", "-o", "jsonl"]);
+        assert_eq!(stale.ended(0).stdout, "");
+    });
 }
 
 /// Items of `ls --svc kube-dns` where kube-dns has these endpoints.

@@ -89,7 +89,7 @@ fn steady(tool: &Value) -> Value {
 
 #[test]
 fn json_equals_what_conntrack_prints_field_by_field() {
-    private_netns("json_equals_what_conntrack_prints_field_by_field", || {
+    private_netns(|| {
         fill();
         let tool = |text: String| ids(text.lines().map(conntrack_tool::text));
         let before = tool(conntrack(&["-L", "-o", "extended,id"]));
@@ -206,7 +206,7 @@ fn assert_covers(items: &BTreeMap<String, Value>) {
 
 #[test]
 fn json_equals_the_xml_that_conntrack_prints() {
-    private_netns("json_equals_the_xml_that_conntrack_prints", || {
+    private_netns(|| {
         fill();
         let before = conntrack_with_labels("xml,id,labels");
         let items = ctk_line("ls --cluster none -o jsonl").ended(0).jsonl();
@@ -239,7 +239,7 @@ fn json_equals_the_xml_that_conntrack_prints() {
 
 #[test]
 fn lines_equal_those_of_conntrack() {
-    private_netns("lines_equal_those_of_conntrack", || {
+    private_netns(|| {
         fill();
         let tool = || conntrack(&["-L", "-o", "extended,id"]);
         let before = tool();

@@ -20,7 +20,7 @@ use tools::{Said, assert_error, ctk, ctk_command, ctk_line, run};
 
 #[test]
 fn found_is_told_by_the_exit_status_only_when_asked() {
-    private_netns("found_is_told_by_the_exit_status_only_when_asked", || {
+    private_netns(|| {
         insert(&[udp("10.0.0.1", 1)]);
         for (args, status) in [
             ("--udp", 0),
@@ -65,7 +65,7 @@ fn found_is_told_by_the_exit_status_only_when_asked() {
 
 #[test]
 fn a_cluster_comes_on_standard_input_too() {
-    private_netns("a_cluster_comes_on_standard_input_too", || {
+    private_netns(|| {
         be_the_node();
         insert(&[to_dns(17, 40_000, "10.244.9.9")]);
         let piped = |text: &str| {
@@ -90,7 +90,7 @@ fn a_cluster_comes_on_standard_input_too() {
 
 #[test]
 fn stale_leaves_tcp_out_and_says_how_many() {
-    private_netns("stale_leaves_tcp_out_and_says_how_many", || {
+    private_netns(|| {
         be_the_node();
         let gone = "10.244.9.9";
         let mut flows = vec![to_dns(17, 40_000, gone), to_dns(17, 40_001, "10.244.1.7")];
@@ -131,63 +131,60 @@ fn stale_leaves_tcp_out_and_says_how_many() {
 
 #[test]
 fn rows_are_limited_and_sorted_with_what_is_not_known_last() {
-    private_netns(
-        "rows_are_limited_and_sorted_with_what_is_not_known_last",
-        || {
-            let mut flows: Vec<Flow> = (1..=9).map(|n| udp("10.0.0.1", n)).collect();
-            for (n, flow) in flows.iter_mut().enumerate() {
-                flow.timeout = Some(3600 + 1000 * (n as u32 * 7 % 9));
-            }
-            flows.push(plain(tuple(89, "10.0.0.1", "10.64.0.1", L4::None), ASSURED));
-            insert(&flows);
-            let column = |args: &str, pointer: &str| -> Vec<Value> {
-                let line = format!("ls --cluster none -o jsonl {args}");
-                let items = ctk_line(&line).ended(0).jsonl();
-                items
-                    .iter()
-                    .map(|item| item.pointer(pointer).unwrap().clone())
-                    .collect()
-            };
-            let ports = |ports: &[u16], null| {
-                let mut all: Vec<Value> = ports.iter().map(|port| json!(port)).collect();
-                all.extend(null);
-                all
-            };
-            let up: Vec<u16> = (1..=9).collect();
-            let down: Vec<u16> = (1..=9).rev().collect();
-            let sport = "/original/sport";
-            assert_eq!(
-                column("--sort original.sport", sport),
-                ports(&up, Some(Value::Null))
-            );
-            assert_eq!(
-                column("--sort -original.sport", sport),
-                ports(&down, Some(Value::Null))
-            );
-            assert_eq!(
-                column("--sort -original.sport --limit 2", sport),
-                ports(&down[..2], None)
-            );
-            assert_eq!(column("--udp --limit 4", sport).len(), 4);
-            assert_eq!(column("--limit 0", sport).len(), 0);
-            let timers = column("--udp --sort -timeout", "/timeout");
-            assert!(
-                timers.is_sorted_by_key(|t| std::cmp::Reverse(t.as_u64())),
-                "{timers:?}"
-            );
-            assert_eq!(timers.len(), 9);
-            let document = ctk_line("ls --cluster none -o json --limit 2 --udp")
-                .ended(0)
-                .json();
-            assert_eq!(document["summary"]["shown"], 2);
-            assert_eq!(document["items"].as_array().unwrap().len(), 2);
-        },
-    );
+    private_netns(|| {
+        let mut flows: Vec<Flow> = (1..=9).map(|n| udp("10.0.0.1", n)).collect();
+        for (n, flow) in flows.iter_mut().enumerate() {
+            flow.timeout = Some(3600 + 1000 * (n as u32 * 7 % 9));
+        }
+        flows.push(plain(tuple(89, "10.0.0.1", "10.64.0.1", L4::None), ASSURED));
+        insert(&flows);
+        let column = |args: &str, pointer: &str| -> Vec<Value> {
+            let line = format!("ls --cluster none -o jsonl {args}");
+            let items = ctk_line(&line).ended(0).jsonl();
+            items
+                .iter()
+                .map(|item| item.pointer(pointer).unwrap().clone())
+                .collect()
+        };
+        let ports = |ports: &[u16], null| {
+            let mut all: Vec<Value> = ports.iter().map(|port| json!(port)).collect();
+            all.extend(null);
+            all
+        };
+        let up: Vec<u16> = (1..=9).collect();
+        let down: Vec<u16> = (1..=9).rev().collect();
+        let sport = "/original/sport";
+        assert_eq!(
+            column("--sort original.sport", sport),
+            ports(&up, Some(Value::Null))
+        );
+        assert_eq!(
+            column("--sort -original.sport", sport),
+            ports(&down, Some(Value::Null))
+        );
+        assert_eq!(
+            column("--sort -original.sport --limit 2", sport),
+            ports(&down[..2], None)
+        );
+        assert_eq!(column("--udp --limit 4", sport).len(), 4);
+        assert_eq!(column("--limit 0", sport).len(), 0);
+        let timers = column("--udp --sort -timeout", "/timeout");
+        assert!(
+            timers.is_sorted_by_key(|t| std::cmp::Reverse(t.as_u64())),
+            "{timers:?}"
+        );
+        assert_eq!(timers.len(), 9);
+        let document = ctk_line("ls --cluster none -o json --limit 2 --udp")
+            .ended(0)
+            .json();
+        assert_eq!(document["summary"]["shown"], 2);
+        assert_eq!(document["items"].as_array().unwrap().len(), 2);
+    });
 }
 
 #[test]
 fn columns_and_headers_are_as_asked() {
-    private_netns("columns_and_headers_are_as_asked", || {
+    private_netns(|| {
         insert(&[udp("10.0.0.1", 4000)]);
         let out = |args: &str| {
             ctk_line(&format!("ls --cluster none {args}"))
@@ -223,7 +220,7 @@ fn columns_and_headers_are_as_asked() {
 
 #[test]
 fn an_empty_table_is_a_valid_answer_in_every_format() {
-    private_netns("an_empty_table_is_a_valid_answer_in_every_format", || {
+    private_netns(|| {
         for table in ["conntrack", "dying", "unconfirmed"] {
             let line = format!("ls --cluster none --table {table} -o json");
             let document = ctk_line(&line).ended(0).json();
@@ -233,7 +230,9 @@ fn an_empty_table_is_a_valid_answer_in_every_format() {
         }
         for format in ["jsonl", "conntrack"] {
             let said = ctk_line(&format!("ls --cluster none -o {format}")).ended(0);
-            assert_eq!((&*said.stdout, &*said.stderr), ("", ""), "{format}");
+            assert_eq!(said.stdout, "", "{format}");
+            // It may be the wrong namespace: that is said, and not on stdout.
+            assert!(said.stderr.contains("has no entries"), "{said:?}");
         }
         let csv = ctk_line("ls --cluster none -o csv").ended(0).stdout;
         assert_eq!(csv.lines().count(), 1);
@@ -242,7 +241,7 @@ fn an_empty_table_is_a_valid_answer_in_every_format() {
 
 #[test]
 fn without_a_cluster_it_says_so_once_and_goes_on() {
-    private_netns("without_a_cluster_it_says_so_once_and_goes_on", || {
+    private_netns(|| {
         insert(&[udp("10.0.0.1", 1)]);
         let said = ctk_line("ls -o jsonl").ended(0);
         assert_eq!(said.jsonl()[0]["verdict"], Value::Null);
@@ -253,7 +252,7 @@ fn without_a_cluster_it_says_so_once_and_goes_on() {
 
 #[test]
 fn a_reader_who_goes_away_ends_it_quietly() {
-    private_netns("a_reader_who_goes_away_ends_it_quietly", || {
+    private_netns(|| {
         let mut table = Table::open(&Netns::current()).unwrap();
         let flows = (0..5000).map(|n| udp(&format!("10.1.{}.{}", n / 250, n % 250), 1));
         assert!(table.insert_all(flows).iter().all(Result::is_ok));
@@ -303,7 +302,7 @@ fn a_reader_who_goes_away_ends_it_quietly() {
 
 #[test]
 fn explain_says_what_ran_where() {
-    private_netns("explain_says_what_ran_where", || {
+    private_netns(|| {
         insert(&[udp("10.0.0.1", 1)]);
         let said = ctk_line(
             "ls --cluster none -4 --udp 53 --src 10.0.0.1 --sport 1-9 --match udp --explain -o jsonl",
@@ -329,7 +328,7 @@ fn explain_says_what_ran_where() {
 
 #[test]
 fn names_of_the_cluster_cannot_steer_a_terminal() {
-    private_netns("names_of_the_cluster_cannot_steer_a_terminal", || {
+    private_netns(|| {
         be_the_node();
         insert(&[
             to_dns(17, 40_000, "10.244.1.7"),
@@ -383,10 +382,42 @@ fn names_of_the_cluster_cannot_steer_a_terminal() {
 
 #[test]
 fn expectations_are_listed_from_their_own_table() {
-    private_netns("expectations_are_listed_from_their_own_table", || {
+    private_netns(|| {
         insert(&[udp("10.0.0.1", 1)]);
-        let document = ctk_line("ls --table expect -o json").ended(0).json();
-        assert_eq!(document["items"], json!([]));
-        assert_eq!(run("conntrack", &["-L", "expect"]).stdout, "");
+        let listed = || ctk_line("ls --table expect -o json").ended(0).items();
+        assert_eq!(listed(), Vec::<Value>::new());
+        if Table::open(&Netns::current())
+            .unwrap()
+            .insert(&mixed::helped())
+            .is_err()
+        {
+            eprintln!("skipped in part: this kernel has no FTP helper, so nothing is expected");
+            return;
+        }
+        let expectation = "-I expect -p tcp -t 100 --orig-src 10.133.0.1 --orig-dst 10.64.0.1 --sport 4000 --dport 21 \
+            --tuple-src 10.64.0.1 --tuple-dst 10.133.0.1 --tuple-port-src 20 --tuple-port-dst 5000 \
+            --mask-src 255.255.255.255 --mask-dst 255.255.255.255 --mask-port-src 0 --mask-port-dst 65535";
+        let args: Vec<&str> = expectation.split_whitespace().collect();
+        run("conntrack", &args);
+        let items = listed();
+        assert_eq!(items.len(), 1, "{items:?}");
+        // The tool gives it an odd protocol without ports; everything else is as it was asked for.
+        assert_eq!(items[0]["expected"]["src"], "10.64.0.1", "{items:?}");
+        assert_eq!(items[0]["mask"]["dst"], "255.255.255.255", "{items:?}");
+        assert_eq!(items[0]["master"]["dport"], 21, "{items:?}");
+        assert_eq!(items[0]["helper"], "ftp", "{items:?}");
+        let tool = run("conntrack", &["-L", "expect"]).stdout;
+        let ours = ctk_line("ls --table expect -o conntrack").ended(0).stdout;
+        assert_eq!(timeless(&ours), timeless(&tool));
     });
+}
+
+/// Lines without their first word, the timer.
+fn timeless(lines: &str) -> Vec<String> {
+    let words = |line: &str| {
+        let words = line.split_whitespace().enumerate();
+        let kept = words.filter(|(place, _)| *place != 0).map(|(_, w)| w);
+        kept.collect::<Vec<_>>().join(" ")
+    };
+    lines.lines().map(words).collect()
 }

@@ -272,38 +272,35 @@ const PUSHED: [&str; 9] = [
 
 #[test]
 fn every_selector_gives_what_its_predicate_gives_on_the_whole_list() {
-    private_netns(
-        "every_selector_gives_what_its_predicate_gives_on_the_whole_list",
-        || {
-            mixed::fill();
-            let all = ctk_line("ls --cluster none -o json").ended(0).items();
-            for case in CASES {
-                check(case, &all);
+    private_netns(|| {
+        mixed::fill();
+        let all = ctk_line("ls --cluster none -o json").ended(0).items();
+        for case in CASES {
+            check(case, &all);
+        }
+        for family in ["ipv4", "ipv6"] {
+            let flag = if family == "ipv4" { "-4" } else { "-6" };
+            let of_family = all.iter().filter(|item| item["family"] == family);
+            let of_family: Vec<Value> = of_family.cloned().collect();
+            let count = conntrack_count(&format!("-f {family}"));
+            assert_eq!(count, of_family.len(), "{family}");
+            for typed in [
+                &["--udp", "53"][..],
+                &["--unreplied"],
+                &["--port", "53"],
+                &[],
+            ] {
+                let passes = CASES.iter().find(|case| case.typed == typed);
+                let passes = passes.map_or((|_| true) as fn(&Value) -> bool, |c| c.passes);
+                let typed: Vec<&str> = [flag].iter().chain(typed).copied().collect();
+                assert_selects(&typed, passes, &of_family);
             }
-            for family in ["ipv4", "ipv6"] {
-                let flag = if family == "ipv4" { "-4" } else { "-6" };
-                let of_family = all.iter().filter(|item| item["family"] == family);
-                let of_family: Vec<Value> = of_family.cloned().collect();
-                let count = conntrack_count(&format!("-f {family}"));
-                assert_eq!(count, of_family.len(), "{family}");
-                for typed in [
-                    &["--udp", "53"][..],
-                    &["--unreplied"],
-                    &["--port", "53"],
-                    &[],
-                ] {
-                    let passes = CASES.iter().find(|case| case.typed == typed);
-                    let passes = passes.map_or((|_| true) as fn(&Value) -> bool, |c| c.passes);
-                    let typed: Vec<&str> = [flag].iter().chain(typed).copied().collect();
-                    assert_selects(&typed, passes, &of_family);
-                }
-            }
-            for typed in PUSHED {
-                let said = ctk_line(&format!("ls --cluster none {typed} --explain")).ended(0);
-                assert!(said.stderr.contains("kernel"), "{typed}: {said:#?}");
-            }
-        },
-    );
+        }
+        for typed in PUSHED {
+            let said = ctk_line(&format!("ls --cluster none {typed} --explain")).ended(0);
+            assert!(said.stderr.contains("kernel"), "{typed}: {said:#?}");
+        }
+    });
 }
 
 fn check(case: &Case, all: &[Value]) {
@@ -349,38 +346,35 @@ fn conntrack_count(options: &str) -> usize {
 
 #[test]
 fn entries_that_cannot_be_decided_are_counted_and_left_out() {
-    private_netns(
-        "entries_that_cannot_be_decided_are_counted_and_left_out",
-        || {
-            mixed::fill();
-            let all = ctk_line("ls --cluster none -o json").ended(0).items();
-            let lack = |lacks: &dyn Fn(&Value) -> bool| all.iter().filter(|i| lacks(i)).count();
-            for (typed, lacking) in [
-                (
-                    "--bytes >0",
-                    lack(&|i| i["original"]["bytes"].is_null() && i["reply"]["bytes"].is_null()),
-                ),
-                ("--age >1h", lack(&|i| i["start"].is_null())),
-                ("--dport !53", lack(&|i| i["original"]["dport"].is_null())),
-                ("--label !1", lack(&|i| i["labels"].is_null())),
-                (
-                    "--icmp --sport 1",
-                    lack(&|i| protocol(i, 1) || protocol(i, 58)),
-                ),
-                ("--mark 7", 0),
-            ] {
-                let said = ctk_line(&format!("ls --cluster none -o json {typed}")).ended(0);
-                let counted = said
-                    .stderr
-                    .lines()
-                    .find(|line| line.contains("lack a value"));
-                let expected = format!("ctk: {lacking} entries lack a value");
-                let right = match counted {
-                    Some(line) => line.starts_with(&expected),
-                    None => lacking == 0,
-                };
-                assert!(right, "{typed}: {lacking} lack it: {}", said.stderr);
-            }
-        },
-    );
+    private_netns(|| {
+        mixed::fill();
+        let all = ctk_line("ls --cluster none -o json").ended(0).items();
+        let lack = |lacks: &dyn Fn(&Value) -> bool| all.iter().filter(|i| lacks(i)).count();
+        for (typed, lacking) in [
+            (
+                "--bytes >0",
+                lack(&|i| i["original"]["bytes"].is_null() && i["reply"]["bytes"].is_null()),
+            ),
+            ("--age >1h", lack(&|i| i["start"].is_null())),
+            ("--dport !53", lack(&|i| i["original"]["dport"].is_null())),
+            ("--label !1", lack(&|i| i["labels"].is_null())),
+            (
+                "--icmp --sport 1",
+                lack(&|i| protocol(i, 1) || protocol(i, 58)),
+            ),
+            ("--mark 7", 0),
+        ] {
+            let said = ctk_line(&format!("ls --cluster none -o json {typed}")).ended(0);
+            let counted = said
+                .stderr
+                .lines()
+                .find(|line| line.contains("lack a value"));
+            let expected = format!("ctk: {lacking} entries lack a value");
+            let right = match counted {
+                Some(line) => line.starts_with(&expected),
+                None => lacking == 0,
+            };
+            assert!(right, "{typed}: {lacking} lack it: {}", said.stderr);
+        }
+    });
 }

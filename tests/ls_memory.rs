@@ -46,7 +46,7 @@ fn hundred_services() -> ClusterFile {
 
 #[test]
 fn listing_a_large_table_stays_below_32_mib() {
-    private_netns("listing_a_large_table_stays_below_32_mib", || {
+    private_netns(|| {
         be_the_node();
         let mut table = Table::open(&Netns::current()).unwrap();
         // In portions: a child's peak begins with that of the process that starts it.

@@ -17,23 +17,20 @@ use tools::{CTK, Said, as_nobody, assert_error, clean, ctk, ctk_line, readable_b
 
 #[test]
 fn without_the_capability_it_says_which_one_is_missing() {
-    private_netns(
-        "without_the_capability_it_says_which_one_is_missing",
-        || {
-            insert(&[udp("10.0.0.1", 1)]);
-            for format in ["table", "json", "jsonl", "conntrack", "csv"] {
-                let mut command = Command::new("setpriv");
-                command.args(["--bounding-set=-net_admin", "--inh-caps=-net_admin", CTK]);
-                let args = ["ls", "--cluster", "none", "-o", format, "--sort", "id"];
-                let said = Said::of(clean(command, args).output().unwrap());
-                assert_error(&said, 4, &["CAP_NET_ADMIN"]);
-            }
-            let mut streamed = Command::new("setpriv");
-            streamed.args(["--bounding-set=-net_admin", "--inh-caps=-net_admin", CTK]);
-            let said = Said::of(clean(streamed, ["ls", "-o", "json"]).output().unwrap());
+    private_netns(|| {
+        insert(&[udp("10.0.0.1", 1)]);
+        for format in ["table", "json", "jsonl", "conntrack", "csv"] {
+            let mut command = Command::new("setpriv");
+            command.args(["--bounding-set=-net_admin", "--inh-caps=-net_admin", CTK]);
+            let args = ["ls", "--cluster", "none", "-o", format, "--sort", "id"];
+            let said = Said::of(clean(command, args).output().unwrap());
             assert_error(&said, 4, &["CAP_NET_ADMIN"]);
-        },
-    );
+        }
+        let mut streamed = Command::new("setpriv");
+        streamed.args(["--bounding-set=-net_admin", "--inh-caps=-net_admin", CTK]);
+        let said = Said::of(clean(streamed, ["ls", "-o", "json"]).output().unwrap());
+        assert_error(&said, 4, &["CAP_NET_ADMIN"]);
+    });
 }
 
 #[test]
@@ -43,7 +40,7 @@ fn an_ordinary_user_is_told_what_is_missing() {
         assert_error(&said, 4, &["CAP_NET_ADMIN"]);
         return;
     }
-    private_netns("an_ordinary_user_is_told_what_is_missing", || {
+    private_netns(|| {
         let (_folder, binary) = readable_binary();
         let said = Said::of(
             as_nobody(&binary, &["ls", "--cluster", "none"])
@@ -56,64 +53,61 @@ fn an_ordinary_user_is_told_what_is_missing() {
 
 #[test]
 fn another_namespace_is_read_by_name_by_path_and_by_pid() {
-    private_netns(
-        "another_namespace_is_read_by_name_by_path_and_by_pid",
-        || {
-            insert(&[udp("10.0.0.1", 1)]);
-            // A process in a namespace of its own, which ends when its stdin does.
-            let mut other = Command::new("unshare")
-                .args(["-n", "sh", "-c", "echo ready; cat"])
-                .stdin(Stdio::piped())
-                .stdout(Stdio::piped())
-                .spawn()
-                .unwrap();
-            let mut ready = String::new();
-            let mut stdout = BufReader::new(other.stdout.take().unwrap());
-            stdout.read_line(&mut ready).unwrap();
-            let pid = other.id().to_string();
-            let netns = Netns::named(&pid).unwrap();
-            let results = Table::open(&netns)
-                .unwrap()
-                .insert_all([udp("10.0.0.2", 2)]);
-            assert_eq!(results, [Ok(())]);
-            let source = |args: &[&str]| {
-                let all = ["ls", "--cluster", "none", "-o", "jsonl"]
-                    .iter()
-                    .chain(args);
-                let items = ctk(all).ended(0).jsonl();
-                let sources = items
-                    .iter()
-                    .map(|i| i["original"]["src"].as_str().unwrap().to_owned());
-                sources.collect::<Vec<_>>()
-            };
-            assert_eq!(source(&[]), ["10.0.0.1"]);
-            assert_eq!(source(&["--netns", &pid]), ["10.0.0.2"]);
-            assert_eq!(
-                source(&["--netns", &format!("/proc/{pid}/ns/net")]),
-                ["10.0.0.2"]
-            );
-            // Names live in /run/netns, here of a mount namespace of its own.
-            let script = "mount -t tmpfs none /run && ip netns attach blue \"$1\" && ip netns attach 1234 \"$1\" &&
+    private_netns(|| {
+        insert(&[udp("10.0.0.1", 1)]);
+        // A process in a namespace of its own, which ends when its stdin does.
+        let mut other = Command::new("unshare")
+            .args(["-n", "sh", "-c", "echo ready; cat"])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut ready = String::new();
+        let mut stdout = BufReader::new(other.stdout.take().unwrap());
+        stdout.read_line(&mut ready).unwrap();
+        let pid = other.id().to_string();
+        let netns = Netns::named(&pid).unwrap();
+        let results = Table::open(&netns)
+            .unwrap()
+            .insert_all([udp("10.0.0.2", 2)]);
+        assert_eq!(results, [Ok(())]);
+        let source = |args: &[&str]| {
+            let all = ["ls", "--cluster", "none", "-o", "jsonl"]
+                .iter()
+                .chain(args);
+            let items = ctk(all).ended(0).jsonl();
+            let sources = items
+                .iter()
+                .map(|i| i["original"]["src"].as_str().unwrap().to_owned());
+            sources.collect::<Vec<_>>()
+        };
+        assert_eq!(source(&[]), ["10.0.0.1"]);
+        assert_eq!(source(&["--netns", &pid]), ["10.0.0.2"]);
+        assert_eq!(
+            source(&["--netns", &format!("/proc/{pid}/ns/net")]),
+            ["10.0.0.2"]
+        );
+        // Names live in /run/netns, here of a mount namespace of its own.
+        let script = "mount -t tmpfs none /run && ip netns attach blue \"$1\" && ip netns attach 1234 \"$1\" &&
             \"$0\" ls --cluster none -o jsonl --netns blue && \"$0\" ls --cluster none -o jsonl --netns name:1234 &&
             ! \"$0\" ls --cluster none --netns green";
-            let output = Command::new("unshare")
-                .args(["-m", "sh", "-c", script, CTK, &pid])
-                .output();
-            let said = Said::of(output.unwrap()).ended(0);
-            let named = said.jsonl();
-            assert_eq!(named.len(), 2);
-            assert!(
-                named
-                    .iter()
-                    .all(|item| item["original"]["src"] == "10.0.0.2"),
-                "{named:?}"
-            );
-            let known = "no network namespace is named \"green\"; known: 1234, blue";
-            assert!(said.stderr.contains(known), "{said:?}");
-            drop(other.stdin.take());
-            other.wait().unwrap();
-        },
-    );
+        let output = Command::new("unshare")
+            .args(["-m", "sh", "-c", script, CTK, &pid])
+            .output();
+        let said = Said::of(output.unwrap()).ended(0);
+        let named = said.jsonl();
+        assert_eq!(named.len(), 2);
+        assert!(
+            named
+                .iter()
+                .all(|item| item["original"]["src"] == "10.0.0.2"),
+            "{named:?}"
+        );
+        let known = "no network namespace is named \"green\"; known: 1234, blue";
+        assert!(said.stderr.contains(known), "{said:?}");
+        drop(other.stdin.take());
+        other.wait().unwrap();
+    });
 }
 
 #[test]
@@ -213,7 +207,7 @@ fn an_impossible_value_is_a_usage_error_that_names_its_flag() {
 
 #[test]
 fn a_service_that_is_not_known_or_not_one_is_an_error() {
-    private_netns("a_service_that_is_not_known_or_not_one_is_an_error", || {
+    private_netns(|| {
         insert(&[udp("10.0.0.1", 1)]);
         let mut objects = lab::cluster_objects(&lab::BACKENDS);
         objects.push(service("shop", "api", "10.96.0.20", &[("http", 80, "TCP")]));
@@ -273,32 +267,29 @@ fn a_service_that_is_not_known_or_not_one_is_an_error() {
 
 #[test]
 fn a_cluster_file_that_cannot_be_read_is_an_error_with_the_place() {
-    private_netns(
-        "a_cluster_file_that_cannot_be_read_is_an_error_with_the_place",
-        || {
-            insert(&[udp("10.0.0.1", 1)]);
-            let whole = list(&lab::cluster_objects(&lab::BACKENDS));
-            let cut = ClusterFile::of_text(&whole[..whole.len() * 2 / 3]);
-            let broken = ClusterFile::of_text(&format!("{whole}\n]"));
-            let text = ClusterFile::of_text("error: You must be logged in to the server\n");
-            let empty = ClusterFile::of_text("");
-            for format in ["table", "json", "jsonl", "csv"] {
-                let read = |file: &ClusterFile| ctk(["ls", "--cluster", file.path(), "-o", format]);
-                assert_error(&read(&cut), 3, &["--cluster", cut.path(), "line 1, column"]);
-                assert_error(
-                    &read(&broken),
-                    3,
-                    &["--cluster", broken.path(), "line 2, column"],
-                );
-                assert_error(
-                    &read(&text),
-                    3,
-                    &["--cluster", text.path(), "line 1, column"],
-                );
-                assert_error(&read(&empty), 3, &["--cluster", empty.path()]);
-            }
-            let missing = ctk_line("ls --cluster /no/such/file");
-            assert_error(&missing, 1, &["--cluster", "/no/such/file"]);
-        },
-    );
+    private_netns(|| {
+        insert(&[udp("10.0.0.1", 1)]);
+        let whole = list(&lab::cluster_objects(&lab::BACKENDS));
+        let cut = ClusterFile::of_text(&whole[..whole.len() * 2 / 3]);
+        let broken = ClusterFile::of_text(&format!("{whole}\n]"));
+        let text = ClusterFile::of_text("error: You must be logged in to the server\n");
+        let empty = ClusterFile::of_text("");
+        for format in ["table", "json", "jsonl", "csv"] {
+            let read = |file: &ClusterFile| ctk(["ls", "--cluster", file.path(), "-o", format]);
+            assert_error(&read(&cut), 3, &["--cluster", cut.path(), "line 1, column"]);
+            assert_error(
+                &read(&broken),
+                3,
+                &["--cluster", broken.path(), "line 2, column"],
+            );
+            assert_error(
+                &read(&text),
+                3,
+                &["--cluster", text.path(), "line 1, column"],
+            );
+            assert_error(&read(&empty), 3, &["--cluster", empty.path()]);
+        }
+        let missing = ctk_line("ls --cluster /no/such/file");
+        assert_error(&missing, 1, &["--cluster", "/no/such/file"]);
+    });
 }

@@ -28,7 +28,6 @@ pub const RUN_AS_ROOT: &str =
 pub fn note(text: impl Display) {
     let text = safe_text(&text.to_string());
     // Nobody is left to tell when stderr is closed.
-    let text = crate::output::harmless(&text.to_string());
     let _ = writeln!(std::io::stderr(), "ctk: {text}");
 }
 

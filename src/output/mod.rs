@@ -32,7 +32,6 @@ pub use color::{ColorChoice, Palette, Style};
 pub use column::{COLUMNS, Column, Columns, UnknownColumn, find};
 pub use expect::ExpectationPrinter;
 pub use row::ItemResult;
-pub use safe::lines as harmless;
 pub use sink::{Sink, is_closed};
 pub use sort::{SortOrder, Sorter};
 pub use summary::{ClusterSummary, Summary};

@@ -32,18 +32,6 @@ pub fn text(out: &mut Vec<u8>, text: &str) {
     }
 }
 
-/// Text that holds names of others, for stderr: harmful characters as escapes, line ends kept.
-pub fn lines(message: &str) -> String {
-    let mut out = Vec::with_capacity(message.len());
-    for (i, line) in message.split('\n').enumerate() {
-        if i > 0 {
-            out.push(b'\n');
-        }
-        text(&mut out, line);
-    }
-    String::from_utf8_lossy(&out).into_owned()
-}
-
 /// Appends the inside of a JSON string (RFC 8259, section 7), harmful characters as `\u001b`.
 pub fn json(out: &mut Vec<u8>, text: &str) {
     if text

@@ -239,7 +239,10 @@ impl<'t> Element<'t> {
             text: "",
             children: Vec::new(),
         };
-        while !empty {
+        if empty {
+            return (element, rest);
+        }
+        loop {
             let start = rest.find('<').expect("the end tag is missing");
             if let Some(after) = rest[start..].strip_prefix("</") {
                 if element.children.is_empty() {
@@ -253,7 +256,6 @@ impl<'t> Element<'t> {
             element.children.push(child);
             rest = after;
         }
-        (element, rest)
     }
 
     fn attribute(&self, name: &str) -> Option<&'t str> {
