@@ -438,97 +438,94 @@ fn socket(address: &str) -> UdpSocket {
 #[test]
 fn a_restored_translation_translates_packets_both_ways() {
     private_netns(|| {
-            local_world();
-            let lines = purged(&[translated(
-                tuple(17, "10.244.0.2", "10.96.0.10", ports(40_123, 53)),
-                tuple(17, "10.244.1.7", "10.244.0.2", ports(5353, 40_123)),
-                Status::DST_NAT,
-            )]);
-            let ran = restore_stdin(&["--yes", "-"], &lines);
-            assert_eq!(ran.code, 0, "{}", ran.err);
+        local_world();
+        let lines = purged(&[translated(
+            tuple(17, "10.244.0.2", "10.96.0.10", ports(40_123, 53)),
+            tuple(17, "10.244.1.7", "10.244.0.2", ports(5353, 40_123)),
+            Status::DST_NAT,
+        )]);
+        let ran = restore_stdin(&["--yes", "-"], &lines);
+        assert_eq!(ran.code, 0, "{}", ran.err);
 
-            let server = socket("10.244.1.7:5353");
-            let client = socket("10.244.0.2:40123");
-            client.send_to(b"question", "10.96.0.10:53").unwrap();
-            let mut buffer = [0; 64];
-            let (length, from) = server.recv_from(&mut buffer).unwrap();
-            assert_eq!(
-                (&buffer[..length], from.to_string().as_str()),
-                (&b"question"[..], "10.244.0.2:40123")
-            );
-            server.send_to(b"answer", from).unwrap();
-            let (length, from) = client.recv_from(&mut buffer).unwrap();
-            assert_eq!(
-                (&buffer[..length], from.to_string().as_str()),
-                (&b"answer"[..], "10.96.0.10:53")
-            );
-            assert_eq!(dump().len(), 1);
-        },
-    );
+        let server = socket("10.244.1.7:5353");
+        let client = socket("10.244.0.2:40123");
+        client.send_to(b"question", "10.96.0.10:53").unwrap();
+        let mut buffer = [0; 64];
+        let (length, from) = server.recv_from(&mut buffer).unwrap();
+        assert_eq!(
+            (&buffer[..length], from.to_string().as_str()),
+            (&b"question"[..], "10.244.0.2:40123")
+        );
+        server.send_to(b"answer", from).unwrap();
+        let (length, from) = client.recv_from(&mut buffer).unwrap();
+        assert_eq!(
+            (&buffer[..length], from.to_string().as_str()),
+            (&b"answer"[..], "10.96.0.10:53")
+        );
+        assert_eq!(dump().len(), 1);
+    });
 }
 
 #[test]
 fn a_flow_of_real_packets_is_what_it_was_but_for_the_bits_that_say_nothing() {
     private_netns(|| {
-            local_world();
-            nft("add rule ip t c ip daddr 10.96.0.10 udp dport 53 dnat to 10.244.1.7:5353");
-            let server = socket("10.244.1.7:5353");
-            let mut buffer = [0; 64];
-            for (source, destination) in [
-                ("10.244.0.2:40123", "10.96.0.10:53"),
-                ("10.244.0.2:40124", "10.244.1.7:5353"),
-            ] {
-                let client = socket(source);
-                client.send_to(b"question", destination).unwrap();
-                let (_, from) = server.recv_from(&mut buffer).unwrap();
-                server.send_to(b"answer", from).unwrap();
-                client.recv_from(&mut buffer).unwrap();
-            }
-            let mut before = Purged::all();
-            assert_eq!(before.flows.len(), 2);
-            assert_eq!(restore_stdin(&["--yes", "-"], &before.lines).code, 0);
-            let done = Status::SRC_NAT_DONE.with(Status::DST_NAT_DONE);
-            let flows = before.flows.iter_mut();
-            for flow in flows.filter(|flow| !flow.status.intersects(BOTH)) {
-                assert!(flow.status.contains(done), "{flow:?}");
-                flow.status = flow.status.without(done);
-            }
-            assert_same(&before, &dump());
-        },
-    );
+        local_world();
+        nft("add rule ip t c ip daddr 10.96.0.10 udp dport 53 dnat to 10.244.1.7:5353");
+        let server = socket("10.244.1.7:5353");
+        let mut buffer = [0; 64];
+        for (source, destination) in [
+            ("10.244.0.2:40123", "10.96.0.10:53"),
+            ("10.244.0.2:40124", "10.244.1.7:5353"),
+        ] {
+            let client = socket(source);
+            client.send_to(b"question", destination).unwrap();
+            let (_, from) = server.recv_from(&mut buffer).unwrap();
+            server.send_to(b"answer", from).unwrap();
+            client.recv_from(&mut buffer).unwrap();
+        }
+        let mut before = Purged::all();
+        assert_eq!(before.flows.len(), 2);
+        assert_eq!(restore_stdin(&["--yes", "-"], &before.lines).code, 0);
+        let done = Status::SRC_NAT_DONE.with(Status::DST_NAT_DONE);
+        let flows = before.flows.iter_mut();
+        for flow in flows.filter(|flow| !flow.status.intersects(BOTH)) {
+            assert!(flow.status.contains(done), "{flow:?}");
+            flow.status = flow.status.without(done);
+        }
+        assert_same(&before, &dump());
+    });
 }
 
 #[test]
 fn a_restored_connection_with_scaled_windows_goes_on_without_an_invalid_packet() {
     private_netns(|| {
-            local_world();
-            nft(
-                "table ip f { counter bad { }; chain c { type filter hook input priority 0; \
+        local_world();
+        nft(
+            "table ip f { counter bad { }; chain c { type filter hook input priority 0; \
                  ct state invalid counter name bad drop; }; }",
-            );
-            let listener = TcpListener::bind("10.244.1.7:80").unwrap();
-            let mut client = TcpStream::connect("10.244.1.7:80").unwrap();
-            let (mut server, _) = listener.accept().unwrap();
-            transfer(&mut client, &mut server);
-            let lines = saved();
-            let item: Value = serde_json::from_str(lines.trim()).unwrap();
-            let flags = item["tcp_flags"]["original"].as_u64().unwrap();
-            assert_eq!(flags & 0x09, 1, "scaled and strict: {item}");
-            delete_all();
-            assert_eq!(restore_stdin(&["--yes", "-"], &lines).code, 0);
-            transfer(&mut client, &mut server);
-            transfer(&mut server, &mut client);
-            let counter = run(Command::new("nft").args(["list", "counter", "ip", "f", "bad"]));
-            let counter = String::from_utf8(counter.stdout).unwrap();
-            assert!(counter.contains("packets 0 bytes 0"), "{counter}");
-            let flows = dump();
-            assert_eq!(flows.len(), 1);
-            assert_eq!(
-                flows[0].state.and_then(ProtocolState::name),
-                Some("ESTABLISHED")
-            );
-        },
-    );
+        );
+        let listener = TcpListener::bind("10.244.1.7:80").unwrap();
+        let mut client = TcpStream::connect("10.244.1.7:80").unwrap();
+        let (mut server, _) = listener.accept().unwrap();
+        transfer(&mut client, &mut server);
+        let lines = saved();
+        let item: Value = serde_json::from_str(lines.trim()).unwrap();
+        let flags = item["tcp_flags"]["original"].as_u64().unwrap();
+        assert_eq!(flags & 0x09, 1, "scaled and strict: {item}");
+        delete_all();
+        assert_eq!(restore_stdin(&["--yes", "-"], &lines).code, 0);
+        transfer(&mut client, &mut server);
+        transfer(&mut server, &mut client);
+        let counter = run(Command::new("nft").args(["list", "counter", "ip", "f", "bad"]));
+        let counter = String::from_utf8(counter.stdout).unwrap();
+        assert!(counter.contains("packets 0 bytes 0"), "{counter}");
+        let flows = dump();
+        assert_eq!(flows.len(), 1);
+        assert_eq!(
+            flows[0].state.and_then(ProtocolState::name),
+            Some("ESTABLISHED")
+        );
+    });
 }
 
 /// More than any unscaled window, all of which arrives.
@@ -557,98 +554,96 @@ fn without_leave_nothing_is_touched() {
 #[test]
 fn an_input_with_anything_wrong_in_it_is_refused_as_a_whole() {
     private_netns(|| {
-            let flows: Vec<Flow> = (1..=300).map(udp).collect();
-            let lines = purged(&flows);
-            let without = changed(&lines, 280, |item| {
-                item.as_object_mut().unwrap().remove("result");
-            });
-            let null = changed(&lines, 1, |item| item["result"] = Value::Null);
-            let port = changed(&lines, 280, |item| {
-                item["original"]["sport"] = json!(99_999)
-            });
-            // What is skipped must be readable, too.
-            let skipped = changed(&lines, 1, |item| {
-                item["result"] = json!("failed");
-                item["reply"]["src"] = json!("nowhere");
-            });
-            let cut = &lines[..lines.len() - 100];
-            let listing = run(&mut ctk(&["ls", "--cluster", "none", "-o", "json"])).stdout;
-            let listing = String::from_utf8(listing).unwrap();
-            let foreign = listing.replace("ctk/v1", "ctk/v9");
-            let listed = format!(
-                "{{\"schema\":\"ctk/v1\",\"items\":[{}]}}",
-                without.lines().nth(280).unwrap()
-            );
-            let folder = Folder::new();
-            for (text, code, words) in [
-                (without.as_str(), 2, &["line 281", "no result", "hint:"][..]),
-                (&null, 2, &["line 2:", "no result"]),
-                (&port, 1, &["line 281: original.sport", "99999"]),
-                (&skipped, 1, &["line 2: reply.src"]),
-                (cut, 1, &["line 300", "cut short", "hint:"]),
-                (&format!("{lines}oops\n"), 1, &["line 301"]),
-                (&listed, 2, &["no result"]),
-                (&foreign, 2, &["ctk/v9", "ctk/v1", "hint:"]),
-                ("udp 17 29 src=10.0.0.1\n", 2, &["line 1", "ctk purge"]),
-            ] {
-                let file = folder.file(text);
-                restore(&["--yes"], &file).refused(code, words);
-                restore(&["--dry-run"], &file).refused(code, words);
-                restore_stdin(&["--yes", "-"], text).refused(code, words);
-                assert_eq!(dump(), []);
-            }
-            let missing = folder.0.path().join("missing");
-            restore(&["--yes"], &missing).refused(1, &["missing", "No such file"]);
-            restore(&["--yes"], folder.0.path()).refused(1, &["directory"]);
-            let file = folder.file(&lines);
-            restore(&["--yes", "--sort", "id"], &file).refused(2, &["--sort"]);
-            restore(&["--yes", "--limit", "1"], &file).refused(2, &["--limit"]);
-            restore(&["--yes", "-o", "json", "--columns", "id"], &file).refused(2, &["--columns"]);
+        let flows: Vec<Flow> = (1..=300).map(udp).collect();
+        let lines = purged(&flows);
+        let without = changed(&lines, 280, |item| {
+            item.as_object_mut().unwrap().remove("result");
+        });
+        let null = changed(&lines, 1, |item| item["result"] = Value::Null);
+        let port = changed(&lines, 280, |item| {
+            item["original"]["sport"] = json!(99_999)
+        });
+        // What is skipped must be readable, too.
+        let skipped = changed(&lines, 1, |item| {
+            item["result"] = json!("failed");
+            item["reply"]["src"] = json!("nowhere");
+        });
+        let cut = &lines[..lines.len() - 100];
+        let listing = run(&mut ctk(&["ls", "--cluster", "none", "-o", "json"])).stdout;
+        let listing = String::from_utf8(listing).unwrap();
+        let foreign = listing.replace("ctk/v1", "ctk/v9");
+        let listed = format!(
+            "{{\"schema\":\"ctk/v1\",\"items\":[{}]}}",
+            without.lines().nth(280).unwrap()
+        );
+        let folder = Folder::new();
+        for (text, code, words) in [
+            (without.as_str(), 2, &["line 281", "no result", "hint:"][..]),
+            (&null, 2, &["line 2:", "no result"]),
+            (&port, 1, &["line 281: original.sport", "99999"]),
+            (&skipped, 1, &["line 2: reply.src"]),
+            (cut, 1, &["line 300", "cut short", "hint:"]),
+            (&format!("{lines}oops\n"), 1, &["line 301"]),
+            (&listed, 2, &["no result"]),
+            (&foreign, 2, &["ctk/v9", "ctk/v1", "hint:"]),
+            ("udp 17 29 src=10.0.0.1\n", 2, &["line 1", "ctk purge"]),
+        ] {
+            let file = folder.file(text);
+            restore(&["--yes"], &file).refused(code, words);
+            restore(&["--dry-run"], &file).refused(code, words);
+            restore_stdin(&["--yes", "-"], text).refused(code, words);
             assert_eq!(dump(), []);
-        },
-    );
+        }
+        let missing = folder.0.path().join("missing");
+        restore(&["--yes"], &missing).refused(1, &["missing", "No such file"]);
+        restore(&["--yes"], folder.0.path()).refused(1, &["directory"]);
+        let file = folder.file(&lines);
+        restore(&["--yes", "--sort", "id"], &file).refused(2, &["--sort"]);
+        restore(&["--yes", "--limit", "1"], &file).refused(2, &["--limit"]);
+        restore(&["--yes", "-o", "json", "--columns", "id"], &file).refused(2, &["--columns"]);
+        assert_eq!(dump(), []);
+    });
 }
 
 #[test]
 fn only_deleted_entries_are_put_back_and_the_rest_is_counted() {
     private_netns(|| {
-            let mut lines = purged(&[1, 2, 3, 4, 5, 6].map(udp));
-            for (index, result) in ["already-gone", "replaced", "changed", "failed"]
-                .into_iter()
-                .enumerate()
-            {
-                lines = changed(&lines, index, |item| item["result"] = json!(result));
-            }
-            let ran = restore_stdin(&["--yes", "-o", "json", "-"], &lines);
-            assert_eq!(ran.code, 0, "{}", ran.err);
-            let document: Value = serde_json::from_str(&ran.out).unwrap();
-            assert_eq!(document["schema"], "ctk/v1");
-            assert_eq!(document["items"].as_array().unwrap().len(), 2);
-            assert_eq!(document["items"][0]["result"], "restored");
-            assert_eq!(document["items"][0]["error"], Value::Null);
-            for (name, count) in [
-                ("matched", 2),
-                ("restored", 2),
-                ("exists", 0),
-                ("failed", 0),
-                ("skipped", 4),
-                ("shown", 2),
-                ("scanned", 6),
-            ] {
-                assert_eq!(document["summary"][name], count, "{name}");
-            }
-            assert_eq!(ran.err.lines().count(), 1, "{}", ran.err);
-            for part in ["2 restored", "0 failed", "4 skipped"] {
-                assert!(ran.err.contains(part), "{}", ran.err);
-            }
-            assert_eq!(dump().len(), 2);
-            // Nothing to do is done.
-            let nothing = restore_stdin(&["--yes", "-o", "json", "-"], "");
-            assert_eq!(nothing.code, 0, "{}", nothing.err);
-            let document: Value = serde_json::from_str(&nothing.out).unwrap();
-            assert_eq!(document["summary"]["matched"], 0);
-        },
-    );
+        let mut lines = purged(&[1, 2, 3, 4, 5, 6].map(udp));
+        for (index, result) in ["already-gone", "replaced", "changed", "failed"]
+            .into_iter()
+            .enumerate()
+        {
+            lines = changed(&lines, index, |item| item["result"] = json!(result));
+        }
+        let ran = restore_stdin(&["--yes", "-o", "json", "-"], &lines);
+        assert_eq!(ran.code, 0, "{}", ran.err);
+        let document: Value = serde_json::from_str(&ran.out).unwrap();
+        assert_eq!(document["schema"], "ctk/v1");
+        assert_eq!(document["items"].as_array().unwrap().len(), 2);
+        assert_eq!(document["items"][0]["result"], "restored");
+        assert_eq!(document["items"][0]["error"], Value::Null);
+        for (name, count) in [
+            ("matched", 2),
+            ("restored", 2),
+            ("exists", 0),
+            ("failed", 0),
+            ("skipped", 4),
+            ("shown", 2),
+            ("scanned", 6),
+        ] {
+            assert_eq!(document["summary"][name], count, "{name}");
+        }
+        assert_eq!(ran.err.lines().count(), 1, "{}", ran.err);
+        for part in ["2 restored", "0 failed", "4 skipped"] {
+            assert!(ran.err.contains(part), "{}", ran.err);
+        }
+        assert_eq!(dump().len(), 2);
+        // Nothing to do is done.
+        let nothing = restore_stdin(&["--yes", "-o", "json", "-"], "");
+        assert_eq!(nothing.code, 0, "{}", nothing.err);
+        let document: Value = serde_json::from_str(&nothing.out).unwrap();
+        assert_eq!(document["summary"]["matched"], 0);
+    });
 }
 
 #[test]
@@ -757,34 +752,33 @@ fn without_the_capability_it_says_which() {
 #[test]
 fn entries_of_many_batches_come_back_and_are_answered_in_their_order() {
     private_netns(|| {
-            let flows: Vec<Flow> = (1..=1000).map(udp).collect();
-            let before = Purged::filled_with(&flows);
-            let lines = &before.lines;
-            let folder = Folder::new();
-            let ran = restore(
-                &[
-                    "--yes",
-                    "-o",
-                    "csv",
-                    "--columns",
-                    "id,result",
-                    "--no-header",
-                ],
-                &folder.file(lines),
-            );
-            assert_eq!(ran.code, 0, "{}", ran.err);
-            let expected: String = lines
-                .lines()
-                .map(|line| serde_json::from_str::<Value>(line).unwrap())
-                .map(|item| format!("{},restored\r\n", item["id"]))
-                .collect();
-            assert_eq!(
-                ran.out.replace("\r\n", "\n"),
-                expected.replace("\r\n", "\n")
-            );
-            assert_same(&before, &dump());
-        },
-    );
+        let flows: Vec<Flow> = (1..=1000).map(udp).collect();
+        let before = Purged::filled_with(&flows);
+        let lines = &before.lines;
+        let folder = Folder::new();
+        let ran = restore(
+            &[
+                "--yes",
+                "-o",
+                "csv",
+                "--columns",
+                "id,result",
+                "--no-header",
+            ],
+            &folder.file(lines),
+        );
+        assert_eq!(ran.code, 0, "{}", ran.err);
+        let expected: String = lines
+            .lines()
+            .map(|line| serde_json::from_str::<Value>(line).unwrap())
+            .map(|item| format!("{},restored\r\n", item["id"]))
+            .collect();
+        assert_eq!(
+            ran.out.replace("\r\n", "\n"),
+            expected.replace("\r\n", "\n")
+        );
+        assert_same(&before, &dump());
+    });
 }
 
 #[test]
@@ -859,37 +853,36 @@ fn on_a_terminal(command: &str, typed: &str) -> (i32, String) {
 #[test]
 fn on_a_terminal_the_set_is_shown_and_the_answer_counts() {
     private_netns(|| {
-            let before = Purged::filled_with(&[udp(4711), udp(4712)]);
-            let lines = &before.lines;
-            let folder = Folder::new();
-            let file = folder.file(lines);
-            let command = format!("{CTK} restore {}", file.display());
-            for no in ["n\n", "\n", "x\n"] {
-                let (code, shown) = on_a_terminal(&command, no);
-                assert_eq!(code, 1, "{shown}");
-                for part in [
-                    "10.0.0.1:4711",
-                    "10.0.0.1:4712",
-                    "Put 2 entries back into",
-                    "[y/N]",
-                    "nothing was changed",
-                ] {
-                    assert!(shown.contains(part), "{part}: {shown}");
-                }
-                assert_eq!(dump(), []);
+        let before = Purged::filled_with(&[udp(4711), udp(4712)]);
+        let lines = &before.lines;
+        let folder = Folder::new();
+        let file = folder.file(lines);
+        let command = format!("{CTK} restore {}", file.display());
+        for no in ["n\n", "\n", "x\n"] {
+            let (code, shown) = on_a_terminal(&command, no);
+            assert_eq!(code, 1, "{shown}");
+            for part in [
+                "10.0.0.1:4711",
+                "10.0.0.1:4712",
+                "Put 2 entries back into",
+                "[y/N]",
+                "nothing was changed",
+            ] {
+                assert!(shown.contains(part), "{part}: {shown}");
             }
-            // Data on standard input leaves nobody to ask.
-            let (code, shown) = on_a_terminal(&format!("{CTK} restore -"), "y\n");
-            assert_eq!(code, 2, "{shown}");
-            // Nothing is asked where nothing is to be done, nor in a dry run.
-            let (code, shown) = on_a_terminal(&format!("{command} --dry-run"), "");
-            assert_eq!((code, shown.contains("[y/N]")), (0, false), "{shown}");
             assert_eq!(dump(), []);
+        }
+        // Data on standard input leaves nobody to ask.
+        let (code, shown) = on_a_terminal(&format!("{CTK} restore -"), "y\n");
+        assert_eq!(code, 2, "{shown}");
+        // Nothing is asked where nothing is to be done, nor in a dry run.
+        let (code, shown) = on_a_terminal(&format!("{command} --dry-run"), "");
+        assert_eq!((code, shown.contains("[y/N]")), (0, false), "{shown}");
+        assert_eq!(dump(), []);
 
-            let (code, shown) = on_a_terminal(&command, "y\n");
-            assert_eq!(code, 0, "{shown}");
-            assert!(shown.contains("2 restored"), "{shown}");
-            assert_same(&before, &dump());
-        },
-    );
+        let (code, shown) = on_a_terminal(&command, "y\n");
+        assert_eq!(code, 0, "{shown}");
+        assert!(shown.contains("2 restored"), "{shown}");
+        assert_same(&before, &dump());
+    });
 }
