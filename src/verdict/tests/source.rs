@@ -1,0 +1,174 @@
+//! No verdict from less than the whole.
+
+use std::time::Duration;
+
+use super::*;
+use crate::cluster::testing::bare_world;
+
+#[test]
+fn a_source_that_is_not_whole_never_makes_an_entry_stale() {
+    let node = this_node();
+    let e2 = "slice a/dns dns:53/UDP 10.244.0.12";
+    let np = "10.244.0.2:4000 192.168.7.1:32053 10.244.0.11:53";
+    let tcp = "tcp 10.244.0.2:4000 10.96.0.10:80 10.244.0.11:80";
+    let hop = "10.244.0.2:4000 10.96.0.10:53 192.168.7.2:32053";
+    let no_pods = world(&[
+        NODES[0],
+        NODES[1],
+        VIP,
+        e2,
+        "slice a/dns http:80/TCP 10.244.0.12",
+    ]);
+    let no_nodes = world(&["pod a/p 10.244.0.50", VIP, e2]);
+    for (name, index, entry, expected) in [
+        (
+            "nothing of default/kubernetes",
+            bare_world(&[VIP, e2]),
+            C_VIP_E1,
+            "unknown/source-incomplete",
+        ),
+        (
+            "its slice is missing",
+            bare_world(&["svc default/kubernetes 10.96.0.1 443/TCP", VIP, e2]),
+            C_VIP_E1,
+            "unknown/source-incomplete",
+        ),
+        (
+            "no slices, unrelated entry",
+            bare_world(&[VIP]),
+            "1.2.3.4:1 5.6.7.8:9 5.6.7.8:9",
+            "unknown/source-incomplete",
+        ),
+    ] {
+        let setting = Setting {
+            index: Some(&index),
+            rules: None,
+            node: &node,
+            zones: &[],
+            time: None,
+        };
+        assert_eq!(setting.judge(entry).unwrap().0, expected, "{name}");
+    }
+    for (name, index, entry, expected) in [
+        (
+            "no Nodes: node port",
+            &no_nodes,
+            np,
+            "unknown/source-incomplete",
+        ),
+        (
+            "no Nodes: a node port elsewhere",
+            &no_nodes,
+            "10.244.0.2:1 198.51.100.9:32053 198.51.100.9:32053",
+            "unknown/source-incomplete",
+        ),
+        (
+            "no Nodes: reply from a node port",
+            &no_nodes,
+            hop,
+            "unknown/source-incomplete",
+        ),
+        (
+            "no Nodes: clusterIP",
+            &no_nodes,
+            C_VIP_E1,
+            "stale/endpoint-gone",
+        ),
+        ("no Pods: UDP", &no_pods, C_VIP_E1, "stale/endpoint-gone"),
+        ("no Pods: TCP", &no_pods, tcp, "unknown/source-incomplete"),
+        (
+            "no range: nobody owns it",
+            &no_pods,
+            "10.244.0.2:1 10.96.0.77:53 10.244.0.11:53",
+            "unknown/service-range-unknown",
+        ),
+        (
+            "no range: not translated",
+            &no_pods,
+            "10.244.0.2:1 10.96.0.77:53 10.96.0.77:53",
+            "unrelated/no-frontend",
+        ),
+        (
+            "no range: a Node's address",
+            &no_pods,
+            "10.244.0.2:1 192.168.7.2:8080 10.244.0.11:53",
+            "unrelated/no-frontend",
+        ),
+    ] {
+        let setting = Setting {
+            index: Some(index),
+            rules: None,
+            node: &node,
+            zones: &[],
+            time: None,
+        };
+        assert_eq!(setting.judge(entry).unwrap().0, expected, "{name}");
+    }
+}
+
+#[test]
+fn an_entry_younger_than_the_source_is_not_stale_by_it() {
+    let (index, node) = (
+        cluster(&[VIP, "slice a/dns dns:53/UDP 10.244.0.12"]),
+        this_node(),
+    );
+    let time = Some(SystemTime::UNIX_EPOCH + Duration::from_secs(1000));
+    let setting = Setting {
+        index: Some(&index),
+        rules: None,
+        node: &node,
+        zones: &[],
+        time,
+    };
+    for (start, expected) in [
+        ("start=1001", "unknown/source-incomplete"),
+        ("start=999", "stale/endpoint-gone"),
+    ] {
+        let entry = format!("{C_VIP_E1} {start}");
+        assert_eq!(setting.judge(&entry).unwrap().0, expected, "{start}");
+    }
+    let healthy = "10.244.0.2:4000 10.96.0.10:53 10.244.0.12:53 start=1001";
+    assert_eq!(setting.judge(healthy).unwrap().0, "ok/endpoint");
+}
+
+#[test]
+fn a_namespace_that_is_not_the_nodes_gets_no_verdict_from_the_cluster() {
+    let index = cluster(&[VIP, "slice a/dns dns:53/UDP 10.244.0.11"]);
+    let node = ThisNode {
+        namespace: Namespace::Foreign,
+        ..this_node()
+    };
+    let setting = Setting {
+        index: Some(&index),
+        rules: None,
+        node: &node,
+        zones: &[],
+        time: None,
+    };
+    assert_eq!(setting.judge(C_VIP_VIP).unwrap().0, "unknown/foreign-netns");
+}
+
+#[test]
+fn policy_local_is_not_decided_on_a_node_that_is_not_known() {
+    let local = "svc a/s 10.96.1.1 x:99/UDP internalTrafficPolicy=Local";
+    let remote = "slice a/s x:99/UDP 10.244.1.9(ready)@m";
+    let index = cluster(&[local, remote]);
+    let nowhere = ThisNode {
+        name: None,
+        ..this_node()
+    };
+    let setting = Setting {
+        index: Some(&index),
+        rules: None,
+        node: &nowhere,
+        zones: &[],
+        time: None,
+    };
+    let (verdict, _) = setting
+        .judge("10.244.0.2:1 10.96.1.1:99 10.96.1.1:99")
+        .unwrap();
+    assert_eq!(
+        verdict, "unknown/source-incomplete",
+        "policy Local on a node that is not known"
+    );
+}
