@@ -79,6 +79,7 @@ fn listing_a_large_table_stays_below_32_mib() {
 }
 
 /// Peak bytes of a `ctk` that runs to its end and succeeds.
+#[expect(clippy::zombie_processes, reason = "wait4 waits for it")]
 fn peak(args: &[&str]) -> i64 {
     let child = ctk_command(args)
         .stdout(Stdio::null())
