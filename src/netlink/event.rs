@@ -9,7 +9,7 @@
 //! |---|---|---|
 //! | both tuples, zone, id, status | always | always, with DYING |
 //! | timeout | always, unless offloaded | what was left when deleted; none when it ran out |
-//! | mark | **only when it is not 0**, or was just changed | the same |
+//! | mark | **when it is not 0**, or was just set; else it is 0 | when it is not 0; else it is 0 |
 //! | protocol state | when it changed, as it does in NEW | state alone, without flags and window scales |
 //! | counters | never | with `nf_conntrack_acct` |
 //! | start | never | with `nf_conntrack_timestamp`, and stop |
