@@ -76,7 +76,7 @@ pub struct Flow {
     pub reply: Tuple,
     pub status: Status,
     /// Seconds until the entry ends unless a packet refills the timer, rounded down by the kernel. `None` for offloaded
-    /// entries and DESTROY events.
+    /// entries and DESTROY events of entries that ran out; one that was deleted may still say what was left.
     pub timeout: Option<u32>,
     pub mark: Option<u32>,
     pub zone: Zone,

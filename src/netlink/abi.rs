@@ -55,6 +55,7 @@ pub(crate) mod cta {
     pub const LABELS: u16 = 22;
     pub const FILTER: u16 = 25;
     pub const STATUS_MASK: u16 = 26;
+    pub const TIMESTAMP_EVENT: u16 = 27;
 }
 
 /// Inside a tuple.

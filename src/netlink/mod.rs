@@ -2,7 +2,7 @@
 //!
 //! `attr` walks and writes attributes; `decode`, `tuple` and `expect` make entries of messages; `encode` and `insert` make
 //! requests. None of them does I/O. `socket` sends and receives, `batch` many requests at once, and `table` is what the other
-//! rooms use.
+//! rooms use. `event` hears what changes, and `feed` keeps up with it while somebody prints.
 
 mod abi;
 pub mod attr;
@@ -10,7 +10,9 @@ mod batch;
 pub mod decode;
 pub mod encode;
 mod error;
+mod event;
 mod expect;
+mod feed;
 mod insert;
 pub mod socket;
 mod table;
@@ -23,8 +25,10 @@ use std::net::IpAddr;
 pub use decode::DecodeError;
 pub use encode::DeleteTarget;
 pub use error::{ErrorKind, InsertError, NetlinkError};
+pub use event::{Event, EventKind, EventOptions, Events, Received};
 pub use expect::{Expectation, expectation};
 pub use insert::{Incomplete, check, insert};
+pub use feed::{Batch, Feed, FeedItem, Gap};
 pub use table::{BATCH, Drained, DumpReport, Table};
 
 use crate::flow::Family;

@@ -8,6 +8,7 @@ use netlink_packet_core::{
 };
 use netlink_sys::{Socket as RawSocket, SocketAddr, protocols::NETLINK_NETFILTER};
 use rustix::io::Errno;
+use rustix::net::RecvFlags;
 use rustix::net::sockopt::{self, Timeout};
 
 use super::attr::aligned;
@@ -97,6 +98,23 @@ impl Socket {
             .map_err(|e| NetlinkError::answered("setting the receive buffer", e))
     }
 
+    /// Bytes of receive buffer that this socket really has, in the kernel's account: twice what was asked for at most, and
+    /// each message costs its packet buffer (1280 bytes for an event), not its length.
+    pub fn receive_buffer(&self) -> Result<usize, NetlinkError> {
+        sockopt::socket_recv_buffer_size(&self.inner)
+            .map_err(|e| NetlinkError::answered("reading the receive buffer", e))
+    }
+
+    /// Joins a multicast group (`NFNLGRP_*`).
+    ///
+    /// # Errors
+    /// [`NetlinkError::NotPermitted`] without CAP_NET_ADMIN.
+    pub fn subscribe(&self, doing: &'static str, group: u32) -> Result<(), NetlinkError> {
+        self.inner
+            .add_membership(group)
+            .map_err(|e| NetlinkError::answered(doing, errno(&e)))
+    }
+
     /// A number that no request of this socket has yet.
     pub fn next_sequence(&mut self) -> u32 {
         // 0 is what event messages carry.
@@ -120,28 +138,51 @@ impl Socket {
     /// # Errors
     /// [`NetlinkError::Overrun`] when messages were lost, [`NetlinkError::NoAnswer`] after 10 s of silence.
     pub fn receive(&mut self, doing: &'static str) -> Result<Messages<'_>, NetlinkError> {
+        self.read(doing, RecvFlags::empty())?
+            .ok_or(NetlinkError::NoAnswer(doing))
+    }
+
+    /// The messages of the datagram that is here already, if one is. Never waits.
+    ///
+    /// # Errors
+    /// [`NetlinkError::Overrun`] when messages were lost: the kernel tells that before it gives out what it still has from
+    /// before the loss.
+    pub fn receive_now(
+        &mut self,
+        doing: &'static str,
+    ) -> Result<Option<Messages<'_>>, NetlinkError> {
+        self.read(doing, RecvFlags::DONTWAIT)
+    }
+
+    /// `None`: nothing came for as long as the socket waits.
+    fn read(
+        &mut self,
+        doing: &'static str,
+        flags: RecvFlags,
+    ) -> Result<Option<Messages<'_>>, NetlinkError> {
+        // With TRUNC the kernel tells the length of a message that does not fit.
+        let flags = flags.union(RecvFlags::TRUNC).bits().cast_signed();
         // Cleared, not zeroed: the kernel writes into the spare capacity.
         self.buffer.clear();
-        const TRUNC: i32 = rustix::net::RecvFlags::TRUNC.bits() as i32;
         let length = loop {
             match self
                 .inner
-                .recv(&mut self.buffer, TRUNC)
+                .recv(&mut self.buffer, flags)
                 .map_err(|e| errno(&e))
             {
                 Ok(length) => break length,
                 Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return Err(NetlinkError::NoAnswer(doing)),
+                Err(Errno::AGAIN) => return Ok(None),
                 Err(e) => return Err(NetlinkError::answered(doing, e)),
             }
         };
         if length > self.buffer.len() {
             return Err(NetlinkError::Truncated(length));
         }
-        Ok(Messages {
+        Ok(Some(Messages {
             rest: &self.buffer,
             port: self.port,
-        })
+        }))
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod delete;
 mod dump;
+mod events;
 mod filters;
 mod flows;
 mod insert;

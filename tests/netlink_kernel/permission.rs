@@ -40,7 +40,7 @@ fn without_the_capability_every_request_says_so() {
     });
 }
 
-fn drop_capabilities() {
+pub fn drop_capabilities() {
     use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
     let none = CapabilitySet::empty();
     let sets = CapabilitySets {
