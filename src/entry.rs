@@ -4,7 +4,7 @@
 
 use crate::flow::Flow;
 use crate::label::Matched;
-use crate::verdict::{Judgement, Refreshing, Replies};
+use crate::verdict::{Judgement, Refreshing, Replies, Seen};
 
 /// What stands behind an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -121,5 +121,14 @@ impl<'c> Entry<'c> {
             refreshing: Refreshing::Unknown,
             replies,
         }
+    }
+
+    /// The same entry with what several looks at it showed.
+    #[must_use]
+    pub fn with_seen(mut self, seen: Seen) -> Self {
+        self.refreshing = seen.refreshing;
+        self.replies = seen.replies;
+        self.judgement = self.judgement.map(|judgement| judgement.with_seen(seen));
+        self
     }
 }

@@ -122,11 +122,33 @@ impl Selection {
 
     /// The entry is selected by every selector but those on verdicts.
     pub fn by_names(&self, entry: &Entry<'_>) -> bool {
+        (!self.refreshing || entry.refreshing == Refreshing::Yes) && self.by_parties(entry)
+    }
+
+    /// `--refreshing` leaves this entry out only because it is not known whether it is: worth a count.
+    pub fn refreshing_unknown(&self, entry: &Entry<'_>) -> bool {
+        self.refreshing
+            && entry.refreshing == Refreshing::Unknown
+            && self.by_parties(entry)
+            && self.asked_stale(entry) == Stale::Wanted
+            && self.by_judgement(entry)
+    }
+
+    /// Some selector is about client, Service, endpoint or namespace.
+    pub fn has_parties(&self) -> bool {
+        !self.services.is_empty()
+            || !self.pods.is_empty()
+            || !self.clients.is_empty()
+            || !self.endpoints.is_empty()
+            || !self.namespaces.is_empty()
+    }
+
+    /// The entry is selected by client, Service, endpoint and namespace: what stays the same while it lives.
+    pub fn by_parties(&self, entry: &Entry<'_>) -> bool {
         let Entry { flow, names, .. } = entry;
         let endpoint = names.endpoint.as_ref().map(|endpoint| &endpoint.party);
         let client = names.client.as_ref();
-        (!self.refreshing || entry.refreshing == Refreshing::Yes)
-            && pass(&self.services, |pick| pick.is_matched(names.matched))
+        pass(&self.services, |pick| pick.is_matched(names.matched))
             && pass(&self.pods, |pick| pick.is_either(client, endpoint))
             && pass(&self.clients, |pick| {
                 pick.stands(client, flow.original.source())
@@ -168,8 +190,11 @@ impl Selection {
 
     /// Everything but `--stale`.
     fn others(&self, entry: &Entry<'_>) -> bool {
-        self.by_names(entry)
-            && self.judged(entry.judgement.as_ref().map(|j| (j.verdict(), j.reason)))
+        self.by_names(entry) && self.by_judgement(entry)
+    }
+
+    fn by_judgement(&self, entry: &Entry<'_>) -> bool {
+        self.judged(entry.judgement.as_ref().map(|j| (j.verdict(), j.reason)))
     }
 
     fn judged(&self, judgement: Option<(Verdict, Reason)>) -> bool {

@@ -92,6 +92,18 @@ fn cluster_source() -> impl TypedValueParser<Value = ClusterSource> {
     OsStringValueParser::new().try_map(|value| ClusterSource::parse(&value))
 }
 
+/// Less does not tell a client that asks every 3 s from one that fell silent (see [`crate::verdict::compare`]).
+pub const LEAST_SAMPLE: Duration = Duration::from_secs(6);
+
+/// A duration in which three looks tell something.
+pub fn sample(text: &str) -> Result<Duration, String> {
+    let sample = duration(text)?;
+    if sample < LEAST_SAMPLE {
+        return Err("it takes at least 6s: timers count whole seconds".to_owned());
+    }
+    Ok(sample)
+}
+
 /// A duration like `6s`, `2m`, `1h30m`; a bare number is seconds.
 pub fn duration(text: &str) -> Result<Duration, String> {
     if let Ok(seconds) = text.parse::<u64>() {

@@ -11,9 +11,10 @@ use crate::netlink::{DumpReport, Table, TableKind};
 use crate::output::{self, Format, Options, Palette, Printer, SortOrder, Sorter, Summary};
 
 use super::World;
-use super::args::{OutputArgs, SourceArgs, duration};
+use super::args::{self, OutputArgs, SourceArgs};
 use super::context::{self, Cluster, note};
 use super::pick::Picker;
+use super::sample::{self, Sample};
 use super::select::SelectArgs;
 
 /// How often a dump is repeated that was interrupted, or during which the hash was resized.
@@ -53,8 +54,8 @@ pub struct LsArgs {
         help_heading = "Where things come from"
     )]
     pub table: TableChoice,
-    /// Look three times during this time (at least 6s), to tell which entries are being refreshed
-    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    /// Look three times during this time (at least 6s), to tell which entries are being refreshed, and answered
+    #[arg(long, value_name = "DURATION", value_parser = args::sample)]
     pub sample: Option<Duration>,
     /// Say on stderr which selectors ran in the kernel and which here
     #[arg(long)]
@@ -87,7 +88,14 @@ pub fn run(world: World, args: &LsArgs) -> Result<Status, CommandError> {
     let zones = args.select.named_zones();
     let mut picker = Picker::new(filter, &args.select, &zones, cluster.as_ref())?;
     let mut table = Table::open(&netns).map_err(context::netlink_error)?;
-    let report = list(args, kind, &mut table, &mut picker, cluster.as_ref());
+    let sample = sample::wanted(args.sample, args.select.refreshing)
+        .map(|duration| Sample::take(&mut table, &mut picker, duration))
+        .transpose()?;
+    let looks = Looks {
+        kind,
+        sample: sample.as_ref(),
+    };
+    let report = list(args, looks, &mut table, &mut picker, cluster.as_ref());
     match report {
         Ok(report) => {
             if picker.counts.scanned == 0 && picker.filter().is_empty() {
@@ -102,16 +110,16 @@ pub fn run(world: World, args: &LsArgs) -> Result<Status, CommandError> {
 
 /// Flags that make no sense, alone or together.
 fn check(args: &LsArgs) -> Result<(), CommandError> {
-    if args.sample.is_some() || args.select.refreshing {
+    let sample = sample::wanted(args.sample, args.select.refreshing);
+    if sample.is_some() && args.table != TableChoice::Conntrack {
         let flag = match args.sample {
             Some(_) => "--sample",
             None => "--refreshing",
         };
-        return Err(
-            CommandError::usage(format!("{flag} is not available in this version")).hint(
-                "look twice, some seconds apart, and compare TTL: a timer that does not fall is refilled",
-            ),
-        );
+        return Err(CommandError::usage(format!(
+            "{flag} goes with --table conntrack: no other list has timers that packets refill"
+        ))
+        .hint("drop one of the two"));
     }
     check_columns(&args.output)
 }
@@ -125,6 +133,13 @@ pub(super) fn check_columns(args: &OutputArgs) -> Result<(), CommandError> {
         );
     }
     Ok(())
+}
+
+/// What a listing looks at, and what was seen of it before.
+#[derive(Clone, Copy)]
+struct Looks<'s> {
+    kind: TableKind,
+    sample: Option<&'s Sample>,
 }
 
 /// Why a listing ended early.
@@ -162,7 +177,7 @@ impl Report {
 
 fn list<'c>(
     args: &LsArgs,
-    kind: TableKind,
+    looks: Looks<'_>,
     table: &mut Table,
     picker: &mut Picker<'c>,
     cluster: Option<&'c Cluster>,
@@ -171,15 +186,16 @@ fn list<'c>(
     let OutputArgs { sort, limit, .. } = &args.output;
     let mut report = if sort.is_some() || limit.is_some() {
         let order = sort.clone().unwrap_or_else(SortOrder::as_found);
-        let (report, sorter) = gather(kind, table, picker, &order, *limit)?;
+        let (report, sorter) = gather(looks, table, picker, &order, *limit)?;
         for entry in sorter.into_sorted() {
             printer.entry(&entry, None)?;
         }
         report
     } else {
-        stream(kind, table, picker, &mut printer)?
+        stream(looks, table, picker, &mut printer)?
     };
     let limit = limit.map_or(u64::MAX, |limit| limit as u64);
+    report.inconsistent |= looks.sample.is_some_and(|sample| sample.inconsistent);
     report.shown = picker.counts.passed.min(limit);
     printer.finish(&Summary {
         shown: report.shown,
@@ -194,7 +210,7 @@ fn list<'c>(
 
 /// Prints every entry as it comes: memory does not grow, and what is printed cannot be taken back.
 fn stream(
-    kind: TableKind,
+    looks: Looks<'_>,
     table: &mut Table,
     picker: &mut Picker<'_>,
     printer: &mut Printer<'_>,
@@ -202,8 +218,9 @@ fn stream(
     let mut report = Report::default();
     for filter in picker.filter().dumps() {
         let mut failed = None;
-        let dump = table.dump(kind, &filter, &mut |flow| {
-            let Some(entry) = picker.pick(flow) else {
+        let dump = table.dump_timed(looks.kind, &filter, &mut |flow, at| {
+            let seen = looks.sample.map(|sample| sample.seen(&flow, at));
+            let Some(entry) = picker.pick(flow, seen) else {
                 return ControlFlow::Continue(());
             };
             match printer.entry(&entry, None) {
@@ -224,7 +241,7 @@ fn stream(
 
 /// Collects before anything is printed, so that a dump which the kernel spoiled can be repeated.
 fn gather<'c>(
-    kind: TableKind,
+    looks: Looks<'_>,
     table: &mut Table,
     picker: &mut Picker<'c>,
     order: &SortOrder,
@@ -236,8 +253,9 @@ fn gather<'c>(
         let mut report = Report::default();
         let mut sorter = Sorter::new(order.clone(), limit);
         for filter in picker.filter().dumps() {
-            let dump = table.dump(kind, &filter, &mut |flow| {
-                if let Some(entry) = picker.pick(flow) {
+            let dump = table.dump_timed(looks.kind, &filter, &mut |flow, at| {
+                let seen = looks.sample.map(|sample| sample.seen(&flow, at));
+                if let Some(entry) = picker.pick(flow, seen) {
                     sorter.push(&entry);
                 }
                 ControlFlow::Continue(())
@@ -306,6 +324,9 @@ fn conclude(
             counts.undecided
         ));
     }
+    if counts.not_compared > 0 {
+        note(not_compared(counts.not_compared));
+    }
     if counts.held_back > 0 {
         note(format!(
             "{} stale entries of other protocols than UDP are left out; name them with --tcp or --sctp",
@@ -342,6 +363,14 @@ pub(super) fn conclude_table(unreadable: u64, inconsistent: bool) -> bool {
         );
     }
     unreadable > 0 || inconsistent
+}
+
+/// Entries of which `--refreshing` cannot be told.
+pub(super) fn not_compared(count: u64) -> String {
+    format!(
+        "{count} entries came up, were made anew or offloaded while looking, so that nothing tells whether they are \
+         refreshed; they are left out"
+    )
 }
 
 fn count_line(shown: u64, passed: u64, scanned: u64) -> String {

@@ -9,6 +9,7 @@ mod ls;
 mod pick;
 mod purge;
 mod restore;
+mod sample;
 pub mod select;
 
 use std::ffi::OsString;

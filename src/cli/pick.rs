@@ -10,7 +10,7 @@ use crate::flow::Flow;
 use crate::label::{self, Matched};
 use crate::output;
 use crate::select::{SelectError, SelectErrorKind, Selection};
-use crate::verdict::{Judge, Reason};
+use crate::verdict::{Judge, Reason, Seen};
 
 use super::context::Cluster;
 use super::select::SelectArgs;
@@ -37,6 +37,8 @@ pub struct Counts {
     pub undecided: u64,
     /// Stale entries of a protocol that was not named.
     pub held_back: u64,
+    /// Entries of which `--refreshing` cannot be told: new, made anew, or offloaded.
+    pub not_compared: u64,
     /// Passed entries whose verdict is `unknown/source-incomplete`.
     pub source_incomplete: u64,
     /// Passed entries whose verdict is `unknown/foreign-netns`.
@@ -85,9 +87,17 @@ impl<'c> Picker<'c> {
         self.now = now();
     }
 
-    /// The entry that is shown for a flow, if it passes every selector.
-    pub fn pick(&mut self, flow: Flow) -> Option<Entry<'c>> {
-        let entry = self.consider(flow)?;
+    /// A look at this flow is worth keeping: `lasting` ([`Filter::lasting`]) and the selectors on names pass it. The others
+    /// are asked when it is shown.
+    pub fn may_be_picked(&self, lasting: &Filter, flow: &Flow) -> bool {
+        lasting.test(flow, self.now) == Outcome::Pass
+            && (!self.selection.has_parties()
+                || self.selection.by_parties(&self.entry(flow.clone(), None)))
+    }
+
+    /// The entry that is shown for a flow, if it passes every selector. `seen` is what several looks at it showed.
+    pub fn pick(&mut self, flow: Flow, seen: Option<Seen>) -> Option<Entry<'c>> {
+        let entry = self.consider(flow, seen)?;
         if !self.selection.test(&entry) {
             self.counts.held_back += u64::from(self.selection.stale_held_back(&entry));
             return None;
@@ -98,7 +108,7 @@ impl<'c> Picker<'c> {
     }
 
     /// The entry behind a flow, if it passes every selector but those on verdicts.
-    pub fn consider(&mut self, flow: Flow) -> Option<Entry<'c>> {
+    pub fn consider(&mut self, flow: Flow, seen: Option<Seen>) -> Option<Entry<'c>> {
         self.counts.scanned += 1;
         match self.filter.test(&flow, self.now) {
             Outcome::Pass => {}
@@ -108,8 +118,9 @@ impl<'c> Picker<'c> {
                 return None;
             }
         }
-        let entry = self.entry(flow);
+        let entry = self.entry(flow, seen);
         if !self.selection.by_names(&entry) {
+            self.counts.not_compared += u64::from(self.selection.refreshing_unknown(&entry));
             return None;
         }
         if self.filter.wants_text() {
@@ -122,15 +133,18 @@ impl<'c> Picker<'c> {
         Some(entry)
     }
 
-    /// The names and the verdict of a flow.
-    pub fn entry(&self, flow: Flow) -> Entry<'c> {
+    /// The names and the verdict of a flow, and what several looks at it showed.
+    pub fn entry(&self, flow: Flow, seen: Option<Seen>) -> Entry<'c> {
         let mut entry = Entry::bare(flow);
         if let (Some(index), Some(judge)) = (self.index, &self.judge) {
             let matched = Matched::of(&entry.flow, index, judge.node);
             entry.names = label::names(&entry.flow, matched, index);
             entry.judgement = judge.judge(&entry.flow, matched);
         }
-        entry
+        match seen {
+            Some(seen) => entry.with_seen(seen),
+            None => entry,
+        }
     }
 
     /// Counts an entry that could not be judged.

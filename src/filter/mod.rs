@@ -121,6 +121,30 @@ impl Check {
     }
 }
 
+impl Check {
+    /// Whether it looks at what never changes while an entry lives.
+    const fn is_lasting(&self) -> bool {
+        match self {
+            Check::Family(_)
+            | Check::Protocols(_)
+            | Check::Address(..)
+            | Check::Port(..)
+            | Check::Nat(_)
+            | Check::Zone(_)
+            | Check::Id(_) => true,
+            Check::Status(_)
+            | Check::State(_)
+            | Check::Ttl(_)
+            | Check::Age(_)
+            | Check::Packets(_)
+            | Check::Bytes(_)
+            | Check::Mark(_)
+            | Check::Label(_)
+            | Check::Helper(_) => false,
+        }
+    }
+}
+
 /// A selector with the words that asked for it.
 #[derive(Clone, Debug)]
 struct Test {
@@ -203,6 +227,16 @@ impl Filter {
     /// answers must be tested all the same.
     pub fn dumps(&self) -> Vec<DumpFilter> {
         kernel::plan(&self.tests).dumps
+    }
+
+    /// Only the selectors whose answer is the same for as long as an entry lives.
+    #[must_use]
+    pub fn lasting(&self) -> Filter {
+        let tests = self.tests.iter().filter(|test| test.check.is_lasting());
+        Filter {
+            tests: tests.cloned().collect(),
+            text: None,
+        }
     }
 
     /// One line for each dump and each selector: what runs in the kernel, and what here.

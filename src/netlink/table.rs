@@ -4,6 +4,7 @@ use std::borrow::Borrow;
 use std::fs::File;
 use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt;
+use std::time::Instant;
 
 use netlink_packet_core::{NLM_F_DUMP_FILTERED, NLM_F_DUMP_INTR};
 use rustix::io::Errno;
@@ -96,6 +97,19 @@ impl Table {
         filter: &DumpFilter,
         on_flow: &mut dyn FnMut(Flow) -> ControlFlow<()>,
     ) -> Result<DumpReport, NetlinkError> {
+        self.dump_timed(kind, filter, &mut |flow, _| on_flow(flow))
+    }
+
+    /// As [`Table::dump`], with the time at which the kernel wrote each entry down.
+    ///
+    /// # Errors
+    /// [`NetlinkError`]; entries may have been given before.
+    pub fn dump_timed(
+        &mut self,
+        kind: TableKind,
+        filter: &DumpFilter,
+        on_flow: &mut dyn FnMut(Flow, Instant) -> ControlFlow<()>,
+    ) -> Result<DumpReport, NetlinkError> {
         const DOING: &str = "reading the conntrack table";
         let mut report = DumpReport::default();
         let before = self.bucket_count();
@@ -105,12 +119,12 @@ impl Table {
             let ended = self.walk(
                 DOING,
                 |out, sequence| encode::dump(out, sequence, kind, &asked),
-                |flags, payload| {
+                |flags, payload, at| {
                     report.received += 1;
                     report.interrupted |= flags & NLM_F_DUMP_INTR != 0;
                     report.kernel_filtered |= flags & NLM_F_DUMP_FILTERED != 0;
                     match decode::flow(payload) {
-                        Ok(flow) => on_flow(flow),
+                        Ok(flow) => on_flow(flow, at),
                         Err(_) => {
                             report.unreadable += 1;
                             ControlFlow::Continue(())
@@ -145,7 +159,7 @@ impl Table {
         let ended = self.walk(
             DOING,
             |out, sequence| encode::dump(out, sequence, TableKind::Conntrack, filter),
-            |_, payload| {
+            |_, payload, _| {
                 drained.messages += 1;
                 drained.bytes += payload.len() as u64 + 16;
                 ControlFlow::Continue(())
@@ -172,7 +186,7 @@ impl Table {
         let ended = self.walk(
             DOING,
             |out, sequence| encode::dump_expectations(out, sequence, family),
-            |flags, payload| {
+            |flags, payload, _| {
                 report.received += 1;
                 report.interrupted |= flags & NLM_F_DUMP_INTR != 0;
                 match expect::expectation(payload) {
@@ -345,7 +359,7 @@ impl Table {
         &mut self,
         doing: &'static str,
         request: impl FnOnce(&mut Vec<u8>, u32),
-        mut on_message: impl FnMut(u16, &[u8]) -> ControlFlow<()>,
+        mut on_message: impl FnMut(u16, &[u8], Instant) -> ControlFlow<()>,
     ) -> Result<End, NetlinkError> {
         self.fresh()?;
         let wanted = self.socket.next_sequence();
@@ -354,12 +368,17 @@ impl Table {
         self.socket.send(doing, &self.requests)?;
         // Also when an error or a panic of the callback ends this.
         self.unfinished = true;
+        // The kernel fills the first datagram while it takes the request, and each further one when the one before is
+        // fetched (`netlink_dump` in `netlink_recvmsg`): however long the callback takes, that is when an entry was so.
+        let mut written = Instant::now();
         loop {
-            for message in self.socket.receive(doing)? {
+            let messages = self.socket.receive(doing)?;
+            let next_written = Instant::now();
+            for message in messages {
                 match message? {
                     message if message.sequence() != wanted => {}
                     Message::Data { flags, payload, .. } => {
-                        if on_message(flags, payload).is_break() {
+                        if on_message(flags, payload, written).is_break() {
                             return Ok(End::Stopped);
                         }
                     }
@@ -378,6 +397,7 @@ impl Table {
                     Message::Answer { error: None, .. } => {}
                 }
             }
+            written = next_written;
         }
     }
 

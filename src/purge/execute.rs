@@ -63,7 +63,7 @@ pub struct Report {
 pub struct Steps<'a> {
     /// Whether the entry still passes every selector. Called with the flow as it is now when `look_again`, else with the
     /// planned one.
-    pub still_wanted: &'a mut dyn FnMut(&Flow) -> bool,
+    pub still_wanted: &'a mut dyn FnMut(&Planned, &Flow) -> bool,
     /// Look each entry up right before it is deleted, because a selector uses what can change in it.
     pub look_again: bool,
     /// Told of every entry after its batch was answered.
@@ -127,16 +127,16 @@ fn delete_batch(
     batch: &[Planned],
     report: &mut Report,
     look_again: bool,
-    still_wanted: &mut dyn FnMut(&Flow) -> bool,
+    still_wanted: &mut dyn FnMut(&Planned, &Flow) -> bool,
 ) -> Vec<Outcome> {
     let mut outcomes = Vec::with_capacity(batch.len());
     let mut targets = Vec::with_capacity(batch.len());
     let mut places = Vec::with_capacity(batch.len());
     for (place, planned) in batch.iter().enumerate() {
         let before = if look_again {
-            look(table, &planned.flow, still_wanted)
+            look(table, planned, still_wanted)
         } else {
-            (!still_wanted(&planned.flow)).then_some(Outcome::Changed)
+            (!still_wanted(planned, &planned.flow)).then_some(Outcome::Changed)
         };
         // The outcome of what is sent is known with the answer.
         let outcome = match (before, DeleteTarget::of(&planned.flow)) {
@@ -169,15 +169,15 @@ fn delete_batch(
 /// Why the entry must be left, by a look at it; `None` when it is as it was planned.
 fn look(
     table: &mut Table,
-    planned: &Flow,
-    still_wanted: &mut dyn FnMut(&Flow) -> bool,
+    planned: &Planned,
+    still_wanted: &mut dyn FnMut(&Planned, &Flow) -> bool,
 ) -> Option<Outcome> {
-    match current(table, planned) {
+    match current(table, &planned.flow) {
         Err(error) => Some(Outcome::Failed(error.to_string())),
         Ok(None) => Some(Outcome::AlreadyGone),
-        Ok(Some(flow)) if flow.reply != planned.reply => Some(Outcome::Replaced),
-        Ok(Some(flow)) if flow.id != planned.id => Some(Outcome::AlreadyGone),
-        Ok(Some(flow)) => (!still_wanted(&flow)).then_some(Outcome::Changed),
+        Ok(Some(flow)) if flow.reply != planned.flow.reply => Some(Outcome::Replaced),
+        Ok(Some(flow)) if flow.id != planned.flow.id => Some(Outcome::AlreadyGone),
+        Ok(Some(flow)) => (!still_wanted(planned, &flow)).then_some(Outcome::Changed),
     }
 }
 

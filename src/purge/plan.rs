@@ -9,7 +9,7 @@ use std::str::FromStr;
 use crate::filter::{BadValue, Picks};
 use crate::flow::{Flow, Status};
 use crate::select::Selectors;
-use crate::verdict::{Reason, Replies, Verdict};
+use crate::verdict::{Reason, Replies, Seen, Verdict};
 
 const UDP: u8 = 17;
 
@@ -253,6 +253,8 @@ pub struct Planned {
     pub flow: Flow,
     /// Why it was judged to be deleted; `None` where no verdict was sought.
     pub reason: Option<Reason>,
+    /// What several looks at it showed; `None` where one was enough.
+    pub seen: Option<Seen>,
 }
 
 /// What a purge would do, made from one scan of the table. It does not change any more.
@@ -269,12 +271,12 @@ pub struct Plan {
 pub struct PlanBuilder(Plan);
 
 impl PlanBuilder {
-    pub fn add(&mut self, flow: Flow, reason: Option<Reason>, fate: Fate) {
+    pub fn add(&mut self, planned: Planned, fate: Fate) {
         match fate {
             Fate::Left => {}
             Fate::Held(held) => self.0.held[held as usize] += 1,
-            Fate::Planned if flow.id.is_none() => self.0.nameless += 1,
-            Fate::Planned => self.0.planned.push(Planned { flow, reason }),
+            Fate::Planned if planned.flow.id.is_none() => self.0.nameless += 1,
+            Fate::Planned => self.0.planned.push(planned),
         }
     }
 

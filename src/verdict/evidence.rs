@@ -5,7 +5,7 @@ use std::fmt;
 use crate::cluster::index::{Index, Pod, PortId, Service};
 use crate::flow::{Family, Flow, Place};
 
-use super::Reason;
+use super::{Reason, Refreshing, Seen};
 
 /// What the sentence needs beside the reason.
 #[derive(Clone, Copy, Debug)]
@@ -32,6 +32,8 @@ pub struct Evidence<'c> {
     /// A Service that owns the destination address without a matching port.
     pub(super) owner: Option<&'c Service>,
     pub(super) detail: Detail<'c>,
+    /// What several looks at the entry showed.
+    pub(super) seen: Option<Seen>,
 }
 
 impl<'c> Evidence<'c> {
@@ -44,6 +46,7 @@ impl<'c> Evidence<'c> {
             service: None,
             owner: None,
             detail: Detail::None,
+            seen: None,
         }
     }
 
@@ -78,6 +81,17 @@ impl fmt::Display for Name<'_> {
 
 impl fmt::Display for Evidence<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.judged(f)?;
+        match &self.seen {
+            Some(seen) if seen.refreshing != Refreshing::Unknown => write!(f, "; {seen}"),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Evidence<'_> {
+    /// The part about the verdict.
+    fn judged(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (to, from) = (self.destination, self.reply_source);
         if let Detail::Rule(rule) = self.detail {
             return by_rule(f, self.reason, from, rule);

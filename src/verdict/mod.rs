@@ -1,4 +1,4 @@
-//! Stale or not, and why. Pure: time, cluster and node are passed in.
+//! Stale or not, and why; kept alive or not. Pure: time, cluster and node are passed in.
 
 mod case;
 #[cfg(test)]
@@ -6,13 +6,17 @@ mod cases;
 mod evidence;
 mod forward;
 mod node;
+mod refresh;
 mod rule;
+mod sample;
 #[cfg(test)]
 mod tests;
 
 pub use evidence::Evidence;
 pub use node::{Namespace, ThisNode};
+pub use refresh::{APART, Look, Looks, Seen, compare, is_recreated};
 pub use rule::{Judge, Judgement};
+pub use sample::{Round, Sampler};
 
 /// What an entry is, compared with the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -12,7 +12,7 @@ use crate::label::Matched;
 
 use super::case::Case;
 use super::evidence::{Detail, Evidence};
-use super::{Namespace, Reason, ThisNode, Verdict, forward};
+use super::{Namespace, Reason, Seen, ThisNode, Verdict, forward};
 
 /// The answer for one entry.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +24,13 @@ pub struct Judgement<'c> {
 impl Judgement<'_> {
     pub fn verdict(&self) -> Verdict {
         self.reason.verdict()
+    }
+
+    /// The evidence goes on with what several looks at the entry showed.
+    #[must_use]
+    pub fn with_seen(mut self, seen: Seen) -> Self {
+        self.evidence.seen = Some(seen);
+        self
     }
 }
 

@@ -21,14 +21,15 @@ use crate::netns::Netns;
 use crate::output::{self, ItemResult, Printer, Summary};
 use crate::purge::execute::{Outcome, Report, Steps, execute};
 use crate::purge::plan::{Fate, IncludeWord, Plan, PlanBuilder, Planned, Policy};
-use crate::verdict::Verdict;
+use crate::verdict::{Verdict, is_recreated};
 
 use super::World;
-use super::args::{OutputArgs, SourceArgs, duration};
+use super::args::{self, OutputArgs, SourceArgs, duration};
 use super::confirm::{self, Leave};
 use super::context::{self, Cluster, note};
 use super::ls;
 use super::pick::Picker;
+use super::sample::{self, Sample};
 use super::select::SelectArgs;
 
 /// How often the scan is repeated when the table changes its shape meanwhile.
@@ -83,8 +84,8 @@ pub struct PurgeArgs {
     /// Look after this time which flows came back, and where to; 0 = do not look [default: 1s]
     #[arg(long, value_name = "DURATION", value_parser = duration, help_heading = "Deleting")]
     pub verify: Option<Duration>,
-    /// Look three times during this time before judging
-    #[arg(long, value_name = "DURATION", value_parser = duration, help_heading = "Deleting")]
+    /// Look three times during this time (at least 6s) before judging
+    #[arg(long, value_name = "DURATION", value_parser = args::sample, help_heading = "Deleting")]
     pub sample: Option<Duration>,
     /// Oldest cluster FILE that a purge by verdict accepts
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "60s", help_heading = "Where things come from")]
@@ -121,7 +122,11 @@ pub fn run(world: World, args: &PurgeArgs) -> Result<Status, CommandError> {
     let cluster = purge.read_cluster()?;
     let mut picker = purge.picker(cluster.as_ref())?;
     let mut table = Table::open(&purge.netns).map_err(context::netlink_error)?;
-    let (plan, scan) = purge.plan(&mut table, &mut picker)?;
+    let sample = sample::wanted(args.sample, args.select.refreshing)
+        .map(|duration| Sample::take(&mut table, &mut picker, duration))
+        .transpose()?;
+    let (plan, scan) = purge.plan(&mut table, &mut picker, sample.as_ref())?;
+    drop(sample);
     say::held_back(&plan);
     say::undecided(&picker.counts);
     if args.dry_run {
@@ -156,15 +161,6 @@ fn check(args: &PurgeArgs) -> Result<(), CommandError> {
     }
     if args.all && !args.select.is_empty() {
         return Err(CommandError::usage("--all goes with no other selector"));
-    }
-    if args.sample.is_some() || args.select.refreshing {
-        let flag = match args.sample {
-            Some(_) => "--sample",
-            None => "--refreshing",
-        };
-        return Err(CommandError::usage(format!(
-            "{flag} is not available in this version"
-        )));
     }
     if args.output.sort.is_some() || args.output.limit.is_some() {
         return Err(CommandError::usage(
@@ -234,18 +230,22 @@ impl<'a> Purge<'a> {
         &self,
         table: &mut Table,
         picker: &mut Picker<'_>,
+        sample: Option<&Sample>,
     ) -> Result<(Plan, Scan), CommandError> {
+        let spoiled = sample.is_some_and(|sample| sample.inconsistent);
         for attempt in 1.. {
             picker.start_over();
             let mut builder = PlanBuilder::default();
             let (mut unreadable, mut inconsistent) = (0, false);
             for filter in picker.filter().dumps() {
-                let dump = table.dump(TableKind::Conntrack, &filter, &mut |flow| {
-                    if let Some(entry) = picker.consider(flow) {
+                let dump = table.dump_timed(TableKind::Conntrack, &filter, &mut |flow, at| {
+                    let seen = sample.map(|sample| sample.seen(&flow, at));
+                    if let Some(entry) = picker.consider(flow, seen) {
                         picker.count_reason(&entry);
                         let fate = self.fate(&entry);
                         let reason = entry.judgement.map(|judgement| judgement.reason);
-                        builder.add(entry.flow, reason, fate);
+                        let flow = entry.flow;
+                        builder.add(Planned { flow, reason, seen }, fate);
                     }
                     ControlFlow::Continue(())
                 });
@@ -259,7 +259,7 @@ impl<'a> Purge<'a> {
                 let scan = Scan {
                     scanned,
                     unreadable,
-                    inconsistent,
+                    inconsistent: inconsistent || spoiled,
                 };
                 return Ok((builder.finish(inconsistent), scan));
             }
@@ -291,7 +291,7 @@ impl<'a> Purge<'a> {
         let mut printer = self.printer();
         let mut print = || {
             for planned in plan.planned() {
-                printer.entry(&picker.entry(planned.flow.clone()), Some(&would))?;
+                printer.entry(&say::entry(picker, planned), Some(&would))?;
             }
             printer.finish(&self.summary(plan, &Report::default(), 0, scan, cluster))
         };
@@ -386,13 +386,15 @@ impl<'a> Purge<'a> {
             table,
             plan,
             Steps {
-                still_wanted: &mut |flow: &Flow| {
-                    let entry = picker.borrow_mut().consider(flow.clone());
+                still_wanted: &mut |planned: &Planned, flow: &Flow| {
+                    // One more look tells nothing new about refills, unless it shows another entry.
+                    let seen = planned.seen.filter(|_| !is_recreated(&planned.flow, flow));
+                    let entry = picker.borrow_mut().consider(flow.clone(), seen);
                     entry.is_some_and(|entry| self.fate(&entry) == Fate::Planned)
                 },
                 look_again,
                 on_outcome: &mut |planned: &Planned, outcome: &Outcome| {
-                    let entry = picker.borrow().entry(planned.flow.clone());
+                    let entry = say::entry(&picker.borrow(), planned);
                     let error = match outcome {
                         Outcome::Failed(error) => Some(error.clone()),
                         _ => None,

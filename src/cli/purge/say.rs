@@ -9,13 +9,13 @@ use crate::entry::Entry;
 use crate::error::{CommandError, Status};
 use crate::output::{self, Format, ItemResult, Palette, Printer, Summary};
 use crate::purge::execute::Report;
-use crate::purge::plan::Plan;
+use crate::purge::plan::{Plan, Planned};
 use crate::purge::verify::verify;
 use crate::verdict::Verdict;
 
 use super::super::args::OutputArgs;
 use super::super::context::{self, note};
-use super::super::ls::{conclude_table, terminal_width};
+use super::super::ls::{conclude_table, not_compared, terminal_width};
 use super::super::pick::{Counts, Picker};
 
 /// Rows of the set that are shown before the question.
@@ -38,7 +38,7 @@ pub fn set(plan: &Plan, picker: &Picker<'_>, args: &OutputArgs) -> io::Result<()
     };
     let mut printer = Printer::new(options, Box::new(stderr));
     for planned in plan.planned().iter().take(SHOWN) {
-        printer.entry(&picker.entry(planned.flow.clone()), None)?;
+        printer.entry(&entry(picker, planned), None)?;
     }
     printer.finish(&Summary::default())?;
     if plan.len() > SHOWN {
@@ -48,6 +48,11 @@ pub fn set(plan: &Plan, picker: &Picker<'_>, args: &OutputArgs) -> io::Result<()
         ));
     }
     Ok(())
+}
+
+/// A planned entry as it is shown.
+pub fn entry<'c>(picker: &Picker<'c>, planned: &Planned) -> Entry<'c> {
+    picker.entry(planned.flow.clone(), planned.seen)
 }
 
 pub fn question(count: usize) -> String {
@@ -86,6 +91,9 @@ pub fn undecided(counts: &Counts) {
             "{} entries lack a value that a selector needs and are left",
             counts.undecided
         ));
+    }
+    if counts.not_compared > 0 {
+        note(not_compared(counts.not_compared));
     }
     if counts.foreign_netns > 0 {
         note(format!(
@@ -144,7 +152,7 @@ pub fn came_back(
 ) -> Result<u64, CommandError> {
     let (mut dead, mut named) = (0u64, 0usize);
     verify(table, plan, report, &mut |back| {
-        let entry = picker.entry(back.now);
+        let entry = picker.entry(back.now, None);
         let verdict = entry.judgement.map(|judgement| judgement.verdict());
         let is_dead = verdict.is_some_and(super::is_dead);
         dead += u64::from(is_dead);

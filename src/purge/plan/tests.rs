@@ -185,18 +185,23 @@ fn what_was_not_decided_cannot_even_be_named() {
 fn a_plan_counts_what_it_leaves_and_takes_nothing_twice() {
     let mut builder = PlanBuilder::default();
     let gone = Some(Reason::EndpointGone);
+    let planned = |flow| Planned {
+        flow,
+        reason: gone,
+        seen: None,
+    };
     let mut second = flow(UDP);
     second.original.l4 = L4::Ports { src: 4001, dst: 53 };
     for entry in [flow(UDP), second, flow(UDP)] {
-        builder.add(entry, gone, Fate::Planned);
+        builder.add(planned(entry), Fate::Planned);
     }
-    builder.add(flow(TCP), gone, Fate::Held(Held::Protocol));
-    builder.add(flow(UDP), gone, Fate::Left);
+    builder.add(planned(flow(TCP)), Fate::Held(Held::Protocol));
+    builder.add(planned(flow(UDP)), Fate::Left);
     let nameless = Flow {
         id: None,
         ..flow(UDP)
     };
-    builder.add(nameless, gone, Fate::Planned);
+    builder.add(planned(nameless), Fate::Planned);
     let plan = builder.finish(true);
     assert_eq!((plan.len(), plan.nameless()), (2, 1));
     assert_eq!(plan.held().collect::<Vec<_>>(), [(Held::Protocol, 1)]);

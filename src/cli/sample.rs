@@ -1,0 +1,97 @@
+//! `--sample`: two looks at the table before the one that is shown or purged.
+
+use std::io::{self, IsTerminal};
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+use crate::error::CommandError;
+use crate::flow::Flow;
+use crate::netlink::{Table, TableKind};
+use crate::verdict::{Round, Sampler, Seen};
+
+use super::args::LEAST_SAMPLE;
+use super::context::{self, note};
+use super::pick::Picker;
+
+/// How often a look is repeated that the kernel spoiled.
+const ATTEMPTS: usize = 3;
+
+/// The looks that came before the one that is shown.
+pub struct Sample {
+    sampler: Sampler,
+    origin: Instant,
+    /// A look stayed spoiled: entries may be missing in it.
+    pub inconsistent: bool,
+}
+
+/// How long to look: what `--sample` says, else what `--refreshing` needs. `None`: one look is enough.
+pub fn wanted(sample: Option<Duration>, refreshing: bool) -> Option<Duration> {
+    sample.or(refreshing.then_some(LEAST_SAMPLE))
+}
+
+impl Sample {
+    /// Looks twice, half of `duration` apart, and waits as long again: the caller looks next.
+    ///
+    /// # Errors
+    /// The table cannot be read.
+    pub fn take(
+        table: &mut Table,
+        picker: &mut Picker<'_>,
+        duration: Duration,
+    ) -> Result<Self, CommandError> {
+        let mut sample = Sample {
+            sampler: Sampler::default(),
+            origin: Instant::now(),
+            inconsistent: false,
+        };
+        for round in [Round::First, Round::Second] {
+            let began = sample.look(table, picker, round)?;
+            let wait = (duration / 2).saturating_sub(began.elapsed());
+            if io::stderr().is_terminal() {
+                note(format!("looking again in {} s", wait.as_secs_f64().ceil()));
+            }
+            std::thread::sleep(wait);
+        }
+        // Ages count from the look that is shown.
+        picker.start_over();
+        Ok(sample)
+    }
+
+    /// What all looks showed of `flow`, which the kernel wrote down at `at`.
+    pub fn seen(&self, flow: &Flow, at: Instant) -> Seen {
+        self.sampler
+            .seen(flow, at.saturating_duration_since(self.origin))
+    }
+
+    /// One look; when it began.
+    fn look(
+        &mut self,
+        table: &mut Table,
+        picker: &Picker<'_>,
+        round: Round,
+    ) -> Result<Instant, CommandError> {
+        let lasting = picker.filter().lasting();
+        let mut attempt = 1;
+        loop {
+            let began = Instant::now();
+            let mut inconsistent = false;
+            for filter in lasting.dumps() {
+                let dump = table.dump_timed(TableKind::Conntrack, &filter, &mut |flow, at| {
+                    if picker.may_be_picked(&lasting, &flow) {
+                        let at = at.saturating_duration_since(self.origin);
+                        self.sampler.look(round, &flow, at);
+                    }
+                    ControlFlow::Continue(())
+                });
+                let dump = dump.map_err(context::netlink_error)?;
+                tracing::info!(?dump, ?round, kept = self.sampler.len(), "look");
+                inconsistent |= !dump.is_consistent();
+            }
+            if !inconsistent || attempt == ATTEMPTS {
+                self.inconsistent |= inconsistent;
+                return Ok(began);
+            }
+            attempt += 1;
+        }
+    }
+}

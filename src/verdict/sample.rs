@@ -1,0 +1,151 @@
+//! Three looks at the whole table: two are kept, the third is answered as it comes.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+
+use crate::flow::Flow;
+
+use super::refresh::{Look, Seen, compare};
+
+/// Which of the two looks that are kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Round {
+    First,
+    Second,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Pair {
+    first: Option<Look>,
+    second: Option<Look>,
+}
+
+/// The looks that came before, for every entry that was given: 105 bytes each, and up to 2.3 times that for the room that a
+/// hash map keeps free.
+///
+/// Entries are found by a hash of zone and original tuple. Of a million entries two share theirs with a probability of
+/// 3 in 100 million; these two are then taken for one that was made anew, of which nothing is said.
+#[derive(Debug, Default)]
+pub struct Sampler {
+    pairs: HashMap<u64, Pair>,
+    hasher: RandomState,
+}
+
+impl Sampler {
+    /// Keeps a look. A second one in the same round takes the place of the first: a round may be repeated.
+    pub fn look(&mut self, round: Round, flow: &Flow, at: Duration) {
+        let pair = self.pairs.entry(key(&self.hasher, flow)).or_default();
+        let look = Some(Look::of(flow, at));
+        match round {
+            Round::First => pair.first = look,
+            Round::Second => pair.second = look,
+        }
+    }
+
+    /// What the looks that were kept and this one show together. An entry that was missing at the second look was made
+    /// anew since.
+    pub fn seen(&self, flow: &Flow, at: Duration) -> Seen {
+        let third = Look::of(flow, at);
+        let pair = self.pairs.get(&key(&self.hasher, flow));
+        match pair.copied().unwrap_or_default() {
+            Pair {
+                first: Some(first),
+                second: Some(second),
+            } => compare(&[first, second, third]),
+            Pair {
+                first: None,
+                second: Some(second),
+            } => compare(&[second, third]),
+            Pair { second: None, .. } => compare(&[third]),
+        }
+    }
+
+    /// Entries of which a look is kept.
+    pub fn len(&self) -> usize {
+        self.pairs.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.pairs.is_empty()
+    }
+}
+
+fn key(hasher: &RandomState, flow: &Flow) -> u64 {
+    hasher.hash_one((flow.zone, flow.original))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flow::{L4, Tuple};
+    use crate::verdict::{Refreshing, Replies};
+
+    fn flow(port: u16, timeout: u32) -> Flow {
+        let tuple = Tuple {
+            src: [10, 0, 0, 1].into(),
+            dst: [10, 96, 0, 10].into(),
+            protocol: 17,
+            l4: L4::Ports { src: port, dst: 53 },
+        };
+        let mut flow = Flow::new(tuple, tuple);
+        flow.timeout = Some(timeout);
+        flow
+    }
+
+    fn sampler(looks: &[(Round, u64, Flow)]) -> Sampler {
+        let mut sampler = Sampler::default();
+        for (round, at, flow) in looks {
+            sampler.look(*round, flow, Duration::from_secs(*at));
+        }
+        sampler
+    }
+
+    const THIRD: Duration = Duration::from_secs(6);
+
+    #[test]
+    fn each_entry_is_compared_with_its_own_looks() {
+        use Round::{First, Second};
+        let mut zoned = flow(1, 20);
+        zoned.zone.id = 5;
+        let sampler = sampler(&[
+            (First, 0, flow(1, 29)),
+            (First, 0, flow(2, 29)),
+            (First, 0, zoned.clone()),
+            (Second, 3, flow(1, 29)),
+            (Second, 3, flow(2, 26)),
+            (Second, 3, flow(3, 29)),
+        ]);
+        assert_eq!(sampler.len(), 4);
+        let answer = |flow: &Flow| {
+            let seen = sampler.seen(flow, THIRD);
+            (seen.refreshing, seen.window().as_secs())
+        };
+        assert_eq!(answer(&flow(1, 29)), (Refreshing::Yes, 6));
+        assert_eq!(answer(&flow(2, 23)), (Refreshing::No, 6));
+        // New at the second look, new at the third, and gone at the second.
+        assert_eq!(answer(&flow(3, 29)), (Refreshing::Yes, 3));
+        assert_eq!(answer(&flow(4, 29)), (Refreshing::Unknown, 0));
+        zoned.timeout = Some(29);
+        assert_eq!(answer(&zoned), (Refreshing::Unknown, 0));
+        assert_eq!(sampler.seen(&zoned, THIRD).replies, Replies::OneWay);
+    }
+
+    #[test]
+    fn a_look_that_is_repeated_counts_once() {
+        use Round::{First, Second};
+        let sampler = sampler(&[
+            (First, 0, flow(1, 29)),
+            (First, 1, flow(1, 28)),
+            (Second, 4, flow(1, 25)),
+            (Second, 5, flow(1, 24)),
+        ]);
+        let seen = sampler.seen(&flow(1, 22), Duration::from_secs(7));
+        assert_eq!((seen.refreshing, seen.window()), (Refreshing::No, THIRD));
+    }
+
+    #[test]
+    fn an_entry_takes_the_documented_room() {
+        assert_eq!(size_of::<(u64, Pair)>() + 1, 105);
+    }
+}
