@@ -27,8 +27,8 @@ pub use encode::DeleteTarget;
 pub use error::{ErrorKind, InsertError, NetlinkError};
 pub use event::{Event, EventKind, EventOptions, Events, Received};
 pub use expect::{Expectation, expectation};
-pub use insert::{Incomplete, check, insert};
 pub use feed::{Batch, Feed, FeedItem, Gap};
+pub use insert::{Incomplete, check, insert};
 pub use table::{BATCH, Drained, DumpReport, Table};
 
 use crate::flow::Family;
