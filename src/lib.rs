@@ -16,6 +16,7 @@
 //! | Which Services, Pods and Nodes are there? | [`cluster`] |
 //! | Which of them are behind an entry? | [`label`], the one place where flow and cluster meet |
 //! | Is it stale, and why? | [`verdict`] (`rule`, `case`) |
+//! | Is it kept alive, and does anybody answer? | [`verdict`] (`refresh`, `sample`) |
 //! | What is shown of an entry? | [`entry`] |
 //! | Which entries, by name and verdict? | [`select`] |
 //! | How is it printed? | [`output`] (a column: `output/column.rs`) |

@@ -54,6 +54,33 @@ fn filter(checks: Vec<Check>) -> Filter {
 }
 
 #[test]
+fn what_may_change_while_an_entry_lives_is_not_asked_of_its_first_look() {
+    let mut all = filter(vec![
+        Check::Nat(nat::Nat::Destination),
+        Check::Status(picks(&["assured"])),
+        Check::Ttl(picks(&["<30s"])),
+        Check::Mark(picks(&["7"])),
+        Check::Zone(picks(&["0"])),
+    ]);
+    all.match_text("--match", &["assured".parse::<text::Pattern>().unwrap()]);
+    let lasting = all.lasting();
+    assert!(!lasting.wants_text());
+    let young = udp(
+        ["10.0.0.1", "10.0.0.2", "10.0.0.3", "10.0.0.1"],
+        [1, 2, 2, 1],
+    );
+    assert_eq!(all.test(&young, 0), Outcome::Fail);
+    assert_eq!(lasting.test(&young, 0), Outcome::Pass);
+    assert_eq!(
+        lasting.test(&icmp("10.0.0.1", "10.0.0.2"), 0),
+        Outcome::Fail
+    );
+    let mut elsewhere = young;
+    elsewhere.zone.id = 5;
+    assert_eq!(lasting.test(&elsewhere, 0), Outcome::Fail);
+}
+
+#[test]
 fn an_empty_filter_passes_everything_and_pushes_nothing() {
     let filter = Filter::default();
     assert!(filter.is_empty() && !filter.wants_text());

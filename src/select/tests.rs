@@ -282,6 +282,31 @@ fn refreshing_is_selected_only_when_it_was_seen() {
 }
 
 #[test]
+fn an_entry_that_only_lacks_a_second_look_is_counted() {
+    let wanted = |more: fn(&mut Selectors)| {
+        selection(|s| {
+            s.refreshing = true;
+            more(s);
+        })
+    };
+    let entry = dns();
+    assert_eq!(entry.refreshing, Refreshing::Unknown);
+    assert!(wanted(|_| ()).refreshing_unknown(&entry));
+    assert!(wanted(|s| s.services = picks("kube-dns")).refreshing_unknown(&entry));
+    for others in [
+        (|s| s.services = picks("!kube-dns")) as fn(&mut Selectors),
+        |s| s.stale = true,
+        |s| s.verdicts = picks("stale"),
+    ] {
+        assert!(!wanted(others).refreshing_unknown(&entry));
+    }
+    assert!(!Selection::default().refreshing_unknown(&entry));
+    let mut silent = dns();
+    silent.refreshing = Refreshing::No;
+    assert!(!wanted(|_| ()).refreshing_unknown(&silent));
+}
+
+#[test]
 fn unknown_names_offer_close_ones() {
     type Set = fn(&mut Selectors);
     let cases: [(Set, &str, Option<&str>); 9] = [
