@@ -20,6 +20,7 @@
 //! | What is shown of an entry? | [`entry`] |
 //! | Which entries, by name and verdict? | [`select`] |
 //! | How is it printed? | [`output`] (a column: `output/column.rs`) |
+//! | What changes while somebody looks? | [`watch`] (the view and its records), `netlink/{event,feed}.rs` |
 //! | What can destroy? | [`purge`], and [`netlink::Table`] below it |
 //! | What was typed, what is meant, how does it end? | [`cli`], [`error`] |
 //!
@@ -53,3 +54,4 @@ pub mod select;
 pub mod sysctl;
 pub mod text;
 pub mod verdict;
+pub mod watch;

@@ -29,6 +29,8 @@ pub struct Cli {
 pub enum Command {
     /// List entries of the conntrack table, by name, with a verdict
     Ls(Box<super::ls::LsArgs>),
+    /// Follow entries: as they come, move, end, and are kept alive
+    Watch(Box<super::watch::WatchArgs>),
     /// Delete exactly the entries that match, and say what happened to each
     Purge(Box<super::purge::PurgeArgs>),
     /// Put entries back that a purge deleted

@@ -11,6 +11,7 @@ mod purge;
 mod restore;
 mod sample;
 pub mod select;
+mod watch;
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
@@ -52,6 +53,7 @@ fn run_in(world: World, args: impl IntoIterator<Item = OsString>) -> Status {
 fn dispatch(world: World, command: args::Command) -> Result<Status, CommandError> {
     match command {
         args::Command::Ls(args) => ls::run(world, &args),
+        args::Command::Watch(args) => watch::run(world, &args),
         args::Command::Purge(args) => purge::run(world, &args),
         args::Command::Restore(args) => restore::run(&args),
         args::Command::Demo(args) => demo::run(&args),

@@ -14,6 +14,7 @@ mod expect;
 pub(crate) mod fixture;
 mod json;
 mod layout;
+mod record;
 mod row;
 mod safe;
 mod sink;
@@ -31,6 +32,7 @@ use crate::entry::Entry;
 pub use color::{ColorChoice, Palette, Style};
 pub use column::{COLUMNS, Column, Columns, UnknownColumn, find};
 pub use expect::ExpectationPrinter;
+pub use record::{RecordFormat, RecordPrinter};
 pub use row::ItemResult;
 pub use sink::{Sink, is_closed};
 pub use sort::{SortOrder, Sorter};
@@ -226,8 +228,9 @@ pub fn wide_line(entry: &Entry<'_>, line: &mut String) {
     });
 }
 
-/// Appends the JSON item of an entry, without a line end: records of `watch` wrap it.
-pub fn json_item(entry: &Entry<'_>, line: &mut String) {
+/// The JSON item of an entry.
+#[cfg(test)]
+pub(crate) fn json_item(entry: &Entry<'_>, line: &mut String) {
     append(line, |out| json::item(&Row::of(entry, None, 0), out));
 }
 

@@ -13,13 +13,26 @@ pub enum Record<'c> {
     Update(Entry<'c>),
     Destroy(Entry<'c>),
     /// Its timer was refilled since the last look; seconds left then and now. The kernel makes no event of it.
-    Refresh { entry: Entry<'c>, before: u32, after: u32 },
+    Refresh {
+        entry: Entry<'c>,
+        before: u32,
+        after: u32,
+    },
     /// The verdict changed, because the cluster did or because the entry did.
-    Verdict { entry: Entry<'c>, before: Option<Verdict>, after: Option<Verdict> },
+    Verdict {
+        entry: Entry<'c>,
+        before: Option<Verdict>,
+        after: Option<Verdict>,
+    },
     /// A flow goes elsewhere than it did: its last entry's endpoint, as text.
-    Move { entry: Entry<'c>, before: String },
+    Move {
+        entry: Entry<'c>,
+        before: String,
+    },
     /// Events were lost; how often the kernel or the printing overran since the last one.
-    Gap { overruns: u64 },
+    Gap {
+        overruns: u64,
+    },
     /// The view equals a dump (again).
     Synced,
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::entry::Entry;
 use crate::flow::{Flow, Place, Tuple, Zone};
-use crate::verdict::{Look, Looks, Reason, Refreshing, Replies, Verdict};
+use crate::verdict::{Look, Looks, Reason, Seen, Verdict};
 
 use super::record::Record;
 
@@ -23,10 +23,10 @@ type Key = (Zone, Tuple);
 /// Selects and judges; what a watch sees an entry with.
 pub trait Eyes<'c> {
     /// The entry behind a flow, with what the looks at it showed, if it passes every selector.
-    fn pick(&mut self, flow: Flow, refreshing: Refreshing, replies: Replies) -> Option<Entry<'c>>;
+    fn pick(&mut self, flow: Flow, seen: Option<Seen>) -> Option<Entry<'c>>;
 
     /// The same whether it passes or not.
-    fn entry(&mut self, flow: Flow, refreshing: Refreshing, replies: Replies) -> Entry<'c>;
+    fn entry(&mut self, flow: Flow, seen: Option<Seen>) -> Entry<'c>;
 }
 
 /// One entry of the view: about 350 bytes, and as much again of the map around it at worst.
@@ -35,8 +35,15 @@ struct Tracked {
     flow: Flow,
     reason: Option<Reason>,
     looks: Looks,
-    /// The dump that saw it last.
-    seen: u64,
+    /// The dump that had it last.
+    dump: u64,
+}
+
+impl Tracked {
+    /// What the looks at it showed; `None` before there were two.
+    fn seen(&self) -> Option<Seen> {
+        Some(self.looks.seen(&self.flow))
+    }
 }
 
 /// The view.
@@ -74,18 +81,16 @@ impl View {
         &'a self,
         eyes: &'a mut dyn Eyes<'c>,
     ) -> impl Iterator<Item = Entry<'c>> + 'a {
-        self.tracked.values().map(|tracked| {
-            let (refreshing, replies) = tracked.looks.answers(&tracked.flow);
-            eyes.entry(tracked.flow.clone(), refreshing, replies)
-        })
+        self.tracked
+            .values()
+            .map(|tracked| eyes.entry(tracked.flow.clone(), tracked.seen()))
     }
 
     /// A NEW or UPDATE event.
     pub fn changed<'c>(&mut self, flow: Flow, eyes: &mut dyn Eyes<'c>, tell: Tell<'_, 'c>) {
         let key = key(&flow);
         let Some(tracked) = self.tracked.get_mut(&key) else {
-            let replies = Replies::of_one_look(flow.status.is_unreplied());
-            if let Some(entry) = eyes.pick(flow, Refreshing::Unknown, replies) {
+            if let Some(entry) = eyes.pick(flow, None) {
                 self.add(key, entry, tell);
             }
             return;
@@ -95,23 +100,28 @@ impl View {
             self.end(&key, eyes, tell);
             return self.changed(flow, eyes, tell);
         }
-        if tracked.flow.status == flow.status && tracked.flow.mark == flow.mark.or(tracked.flow.mark) {
+        if tracked.flow.status == flow.status
+            && tracked.flow.mark == flow.mark.or(tracked.flow.mark)
+        {
             return;
         }
         merge(&mut tracked.flow, flow);
-        let (refreshing, replies) = tracked.looks.answers(&tracked.flow);
-        let flow = tracked.flow.clone();
-        match eyes.pick(flow.clone(), refreshing, replies) {
+        let (flow, seen) = (tracked.flow.clone(), tracked.seen());
+        match eyes.pick(flow.clone(), seen) {
             Some(entry) => {
                 let judged = judged(tracked, &entry);
                 tell(Record::Update(entry.clone()));
                 if let Some((before, after)) = judged {
-                    tell(Record::Verdict { entry, before, after });
+                    tell(Record::Verdict {
+                        entry,
+                        before,
+                        after,
+                    });
                 }
             }
             // It changed out of the selection: told once, then forgotten.
             None => {
-                tell(Record::Update(eyes.entry(flow, refreshing, replies)));
+                tell(Record::Update(eyes.entry(flow, seen)));
                 self.tracked.remove(&key);
             }
         }
@@ -139,12 +149,17 @@ impl View {
     }
 
     /// A flow of a dump, at a monotonic time.
-    pub fn seen<'c>(&mut self, flow: Flow, at: Duration, eyes: &mut dyn Eyes<'c>, tell: Tell<'_, 'c>) {
+    pub fn seen<'c>(
+        &mut self,
+        flow: Flow,
+        at: Duration,
+        eyes: &mut dyn Eyes<'c>,
+        tell: Tell<'_, 'c>,
+    ) {
         let key = key(&flow);
         let Some(tracked) = self.tracked.get_mut(&key) else {
-            let replies = Replies::of_one_look(flow.status.is_unreplied());
             let look = Look::of(&flow, at);
-            if let Some(entry) = eyes.pick(flow, Refreshing::Unknown, replies) {
+            if let Some(entry) = eyes.pick(flow, None) {
                 self.add(key, entry, tell);
                 if let Some(tracked) = self.tracked.get_mut(&key) {
                     tracked.looks.push(look);
@@ -156,15 +171,16 @@ impl View {
             self.end(&key, eyes, tell);
             return self.seen(flow, at, eyes, tell);
         }
-        tracked.seen = self.dump;
-        let changed = tracked.flow.status != flow.status || tracked.flow.mark != flow.mark;
+        tracked.dump = self.dump;
+        // Events leave attributes out: what was not known has not changed.
+        let marked = tracked.flow.mark.is_some() && tracked.flow.mark != flow.mark;
+        let changed = tracked.flow.status != flow.status || marked;
         let before = tracked.looks.last_timeout();
         let refilled = tracked.looks.push(Look::of(&flow, at));
         tracked.flow = flow;
-        let (refreshing, replies) = tracked.looks.answers(&tracked.flow);
-        let flow = tracked.flow.clone();
-        let Some(entry) = eyes.pick(flow.clone(), refreshing, replies) else {
-            tell(Record::Update(eyes.entry(flow, refreshing, replies)));
+        let (flow, seen) = (tracked.flow.clone(), tracked.seen());
+        let Some(entry) = eyes.pick(flow.clone(), seen) else {
+            tell(Record::Update(eyes.entry(flow, seen)));
             self.tracked.remove(&key);
             return;
         };
@@ -172,10 +188,18 @@ impl View {
             tell(Record::Update(entry.clone()));
         }
         if let (true, Some(before), Some(after)) = (refilled, before, tracked.flow.timeout) {
-            tell(Record::Refresh { entry: entry.clone(), before, after });
+            tell(Record::Refresh {
+                entry: entry.clone(),
+                before,
+                after,
+            });
         }
         if let Some((before, after)) = judged(tracked, &entry) {
-            tell(Record::Verdict { entry, before, after });
+            tell(Record::Verdict {
+                entry,
+                before,
+                after,
+            });
         }
     }
 
@@ -186,7 +210,10 @@ impl View {
             return;
         }
         let dump = self.dump;
-        let silent = self.tracked.iter().filter(|(_, tracked)| tracked.seen != dump);
+        let silent = self
+            .tracked
+            .iter()
+            .filter(|(_, tracked)| tracked.dump != dump);
         let silent: Vec<Key> = silent.map(|(key, _)| *key).collect();
         for key in silent {
             self.end(&key, eyes, tell);
@@ -196,10 +223,13 @@ impl View {
     /// The cluster changed: judges every entry anew.
     pub fn judge_again<'c>(&mut self, eyes: &mut dyn Eyes<'c>, tell: Tell<'_, 'c>) {
         for tracked in self.tracked.values_mut() {
-            let (refreshing, replies) = tracked.looks.answers(&tracked.flow);
-            let entry = eyes.entry(tracked.flow.clone(), refreshing, replies);
+            let entry = eyes.entry(tracked.flow.clone(), tracked.seen());
             if let Some((before, after)) = judged(tracked, &entry) {
-                tell(Record::Verdict { entry, before, after });
+                tell(Record::Verdict {
+                    entry,
+                    before,
+                    after,
+                });
             }
         }
     }
@@ -209,7 +239,7 @@ impl View {
             flow: entry.flow.clone(),
             reason: entry.judgement.map(|judgement| judgement.reason),
             looks: Looks::default(),
-            seen: self.dump,
+            dump: self.dump,
         };
         self.tracked.insert(key, tracked);
         if !self.begun {
@@ -217,7 +247,10 @@ impl View {
         }
         let now = entry.flow.reply.source();
         if let Some((_, before)) = self.ended.remove(&key).filter(|(place, _)| *place != now) {
-            tell(Record::Move { entry: entry.clone(), before });
+            tell(Record::Move {
+                entry: entry.clone(),
+                before,
+            });
         }
         tell(Record::New(entry));
     }
@@ -227,8 +260,8 @@ impl View {
             return;
         };
         let tracked = slot.remove();
-        let (refreshing, replies) = tracked.looks.answers(&tracked.flow);
-        let entry = eyes.entry(tracked.flow, refreshing, replies);
+        let seen = tracked.seen();
+        let entry = eyes.entry(tracked.flow, seen);
         if self.ended.len() >= REMEMBERED {
             self.ended.clear();
         }
@@ -250,7 +283,14 @@ fn is_same(a: &Flow, b: &Flow) -> bool {
 
 /// What an event says over what was known; it leaves out much.
 fn merge(known: &mut Flow, event: Flow) {
-    let Flow { status, timeout, mark, state, rare, .. } = event;
+    let Flow {
+        status,
+        timeout,
+        mark,
+        state,
+        rare,
+        ..
+    } = event;
     known.status = status;
     known.timeout = timeout.or(known.timeout);
     known.mark = mark.or(known.mark);
@@ -271,7 +311,9 @@ fn endpoint_text(entry: &Entry<'_>) -> String {
     let party = entry.names.endpoint.map(|endpoint| endpoint.party);
     let place = entry.flow.reply.source();
     let name = party.and_then(|party| Some(format!("{}/{}", party.namespace?, party.name?)));
-    let gone = entry.judgement.is_some_and(|judgement| judgement.verdict() == Verdict::Stale);
+    let gone = entry
+        .judgement
+        .is_some_and(|judgement| judgement.verdict() == Verdict::Stale);
     let name = name.unwrap_or_else(|| place.to_string());
     if gone { format!("{name} (gone)") } else { name }
 }

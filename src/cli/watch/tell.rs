@@ -1,0 +1,116 @@
+//! Where the records of a watch go, and what is counted of them.
+
+use std::io::{self, IsTerminal};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use crate::error::CommandError;
+use crate::output::{Format, Palette, RecordFormat, RecordPrinter};
+use crate::verdict::Refreshing;
+use crate::watch::record::Record;
+
+use super::WatchArgs;
+use super::live::Live;
+
+enum Show {
+    Records(RecordPrinter<'static>),
+    Live(Box<Live>),
+}
+
+/// Prints records and remembers what ends a watch.
+pub struct Teller {
+    show: Show,
+    /// Only of entries that are being refreshed.
+    refreshing: bool,
+    /// Nanoseconds since the Unix epoch of what is told now.
+    pub time: u64,
+    /// Records told, those of the beginning aside.
+    pub told: u64,
+    /// When something happened last.
+    pub busy: Instant,
+    /// What writing said; nothing is written after it.
+    failed: Option<io::Error>,
+}
+
+impl Teller {
+    /// # Errors
+    /// `--live` without a terminal.
+    pub fn new(args: &WatchArgs) -> Result<Self, CommandError> {
+        let stdout = io::stdout();
+        let terminal = stdout.is_terminal();
+        let color = args.output.color;
+        let palette = Palette::decide(color, |name| std::env::var_os(name), terminal);
+        let show = if args.live {
+            Show::Live(Box::new(Live::open(palette)?))
+        } else {
+            let format = match args.output.output {
+                Format::Jsonl => RecordFormat::Jsonl,
+                _ => RecordFormat::Lines,
+            };
+            Show::Records(RecordPrinter::new(format, palette, Box::new(stdout)))
+        };
+        Ok(Teller {
+            show,
+            refreshing: args.select.refreshing,
+            time: 0,
+            told: 0,
+            busy: Instant::now(),
+            failed: None,
+        })
+    }
+
+    /// What is told from here on happens now.
+    pub fn is_now(&mut self) {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        self.time = since.map_or(0, |since| since.as_nanos() as u64);
+    }
+
+    /// Takes a record. A failure shows at the next [`Teller::check`].
+    pub fn tell(&mut self, record: Record<'_>) {
+        let entry = record.entry();
+        if self.refreshing && entry.is_some_and(|entry| entry.refreshing != Refreshing::Yes) {
+            return;
+        }
+        if !matches!(
+            record,
+            Record::Snapshot(_) | Record::Synced | Record::Gap { .. }
+        ) {
+            self.told += 1;
+            self.busy = Instant::now();
+        }
+        let time = self.time;
+        if let (Show::Records(printer), None) = (&mut self.show, &self.failed) {
+            self.failed = printer.record(&record, time).err();
+        }
+    }
+
+    /// Nothing can be written any more.
+    pub fn has_failed(&self) -> bool {
+        self.failed.is_some()
+    }
+
+    /// # Errors
+    /// What writing said.
+    pub fn check(&mut self) -> io::Result<()> {
+        self.failed.take().map_or(Ok(()), Err)
+    }
+
+    /// Shows what was told so far.
+    ///
+    /// # Errors
+    /// What writing says.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.check()?;
+        match &mut self.show {
+            Show::Records(printer) => printer.flush(),
+            Show::Live(_) => Ok(()),
+        }
+    }
+
+    /// The table that repaints itself, if there is one.
+    pub fn live(&mut self) -> Option<&mut Live> {
+        match &mut self.show {
+            Show::Records(_) => None,
+            Show::Live(live) => Some(live),
+        }
+    }
+}

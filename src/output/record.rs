@@ -1,0 +1,189 @@
+//! Records of a watch: one line each, time first, for people; one object each, for scripts.
+
+use std::io::{self, Write};
+
+use crate::entry::Entry;
+use crate::watch::record::Record;
+
+use super::color::{Palette, Style};
+use super::row::Row;
+use super::sink::Sink;
+use super::{cell, json, safe, write};
+
+/// How records are printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordFormat {
+    Lines,
+    Jsonl,
+}
+
+/// Writes records. Nothing is shown before [`RecordPrinter::flush`], unless there is much of it.
+pub struct RecordPrinter<'w> {
+    sink: Sink<'w>,
+    format: RecordFormat,
+    palette: Palette,
+    /// Entries of the beginning, until it is over: people get their number, not a line each.
+    snapshots: Option<u64>,
+}
+
+impl<'w> RecordPrinter<'w> {
+    pub fn new(format: RecordFormat, palette: Palette, out: Box<dyn Write + 'w>) -> Self {
+        RecordPrinter {
+            sink: Sink::new(out),
+            format,
+            palette,
+            snapshots: Some(0),
+        }
+    }
+
+    /// Prints one record of `time`, nanoseconds since the Unix epoch.
+    ///
+    /// # Errors
+    /// What writing says; [`super::is_closed`] tells a reader who went away.
+    pub fn record(&mut self, record: &Record<'_>, time: u64) -> io::Result<()> {
+        match self.format {
+            RecordFormat::Jsonl => object(record, time, self.sink.buffer()),
+            RecordFormat::Lines => self.line(record, time),
+        }
+        self.sink.checkpoint()
+    }
+
+    /// Shows everything printed so far: after each batch of events.
+    ///
+    /// # Errors
+    /// What writing says.
+    pub fn flush(&mut self) -> io::Result<()> {
+        self.sink.flush()
+    }
+
+    fn line(&mut self, record: &Record<'_>, time: u64) {
+        if let Record::Snapshot(_) = record {
+            self.snapshots = self.snapshots.map(|count| count + 1);
+            return;
+        }
+        let out = self.sink.buffer();
+        clock(out, time);
+        let (word, style) = headline(record);
+        out.extend_from_slice(b"  ");
+        self.palette
+            .paint(out, style, format!("{word:8}").as_bytes());
+        out.extend_from_slice(b"  ");
+        if let Some(entry) = record.entry() {
+            flow(out, entry, !matches!(record, Record::Move { .. }));
+        }
+        match record {
+            Record::Refresh {
+                before,
+                after,
+                entry,
+            } => {
+                let text = format!("  {before}s -> {after}s, replies {}", entry.replies.name());
+                out.extend_from_slice(text.as_bytes());
+            }
+            Record::Verdict { before, entry, .. } => {
+                let before = before.map_or("-", |verdict| verdict.name());
+                out.extend_from_slice(format!("  (was {before})").as_bytes());
+                if let Some(judgement) = &entry.judgement {
+                    out.extend_from_slice(b": ");
+                    safe::text(out, &judgement.evidence.to_string());
+                }
+            }
+            Record::Move { entry, before } => {
+                out.extend_from_slice(b": ");
+                safe::text(out, before);
+                out.extend_from_slice(b" -> ");
+                cell::endpoint(&Row::of(entry, None, 0), out);
+            }
+            Record::Gap { overruns } => {
+                let text =
+                    format!("{overruns} overruns: events were lost, the table is read again");
+                out.extend_from_slice(text.as_bytes());
+            }
+            Record::Synced => {
+                let text = match self.snapshots.take() {
+                    None => "the view equals the table again".to_owned(),
+                    Some(1) => "1 entry to begin with".to_owned(),
+                    Some(n) => format!("{n} entries to begin with"),
+                };
+                out.extend_from_slice(text.as_bytes());
+            }
+            _ => {}
+        }
+        out.push(b'\n');
+    }
+}
+
+fn headline(record: &Record<'_>) -> (&'static str, Style) {
+    let word = record.name().unwrap_or("move");
+    let style = match record {
+        Record::New(_) | Record::Move { .. } => Style::Good,
+        Record::Destroy(_) | Record::Snapshot(_) => Style::Faint,
+        Record::Gap { .. } => Style::Bad,
+        Record::Verdict { .. } => Style::Warning,
+        Record::Update(_) | Record::Refresh { .. } | Record::Synced => Style::Plain,
+    };
+    (word, style)
+}
+
+/// Protocol, client, Service and, when `whole`, endpoint, state, time left and verdict.
+fn flow(out: &mut Vec<u8>, entry: &Entry<'_>, whole: bool) {
+    let row = Row::of(entry, None, 0);
+    cell::protocol(&row, out);
+    out.extend_from_slice(b"  ");
+    cell::client(&row, out);
+    out.extend_from_slice(b"  ");
+    cell::service(&row, out);
+    if !whole {
+        return;
+    }
+    for part in [cell::endpoint, cell::state, cell::ttl, cell::verdict] {
+        let start = out.len();
+        out.extend_from_slice(b"  ");
+        part(&row, out);
+        if out.len() == start + 2 {
+            out.push(b'-');
+        }
+    }
+}
+
+/// `23:24:30.123`, UTC.
+fn clock(out: &mut Vec<u8>, time: u64) {
+    let millis = time / 1_000_000;
+    let seconds = millis / 1000;
+    let (h, m, s) = (seconds / 3600 % 24, seconds / 60 % 60, seconds % 60);
+    out.extend_from_slice(format!("{h:02}:{m:02}:{s:02}.{:03}", millis % 1000).as_bytes());
+}
+
+fn object(record: &Record<'_>, time: u64, out: &mut Vec<u8>) {
+    // A move is told by its destroy and new.
+    let Some(name) = record.name() else {
+        return;
+    };
+    out.extend_from_slice(b"{\"schema\":\"ctk/v1\",\"time\":\"");
+    write::time(out, time);
+    out.extend_from_slice(format!("\",\"type\":\"{name}\"").as_bytes());
+    match record {
+        Record::Refresh { before, after, .. } => {
+            let text = format!(",\"timeout_before\":{before},\"timeout_after\":{after}");
+            out.extend_from_slice(text.as_bytes());
+        }
+        Record::Verdict { before, after, .. } => {
+            for (key, verdict) in [("before", before), ("after", after)] {
+                let value = match verdict {
+                    Some(verdict) => format!("\"{}\"", verdict.name()),
+                    None => "null".to_owned(),
+                };
+                out.extend_from_slice(format!(",\"{key}\":{value}").as_bytes());
+            }
+        }
+        Record::Gap { overruns } => {
+            out.extend_from_slice(format!(",\"overruns\":{overruns}").as_bytes());
+        }
+        _ => {}
+    }
+    if let Some(entry) = record.entry() {
+        out.extend_from_slice(b",\"entry\":");
+        json::item(&Row::of(entry, None, 0), out);
+    }
+    out.extend_from_slice(b"}\n");
+}
