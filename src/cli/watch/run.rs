@@ -255,18 +255,18 @@ impl<'a> Watch<'a> {
             self.view.begin_dump();
             let mut whole = true;
             for filter in picker.filter().dumps() {
-                let dump = self
-                    .table
-                    .dump(TableKind::Conntrack, &filter, &mut |flow| {
-                        let at = self.began.elapsed();
-                        let tell: &mut dyn FnMut(Record<'_>) =
-                            &mut |record| self.teller.tell(record);
-                        self.view.seen(flow, at, &mut Sight(picker), tell);
-                        match self.teller.has_failed() {
-                            true => ControlFlow::Break(()),
-                            false => ControlFlow::Continue(()),
-                        }
-                    })?;
+                let dump =
+                    self.table
+                        .dump_timed(TableKind::Conntrack, &filter, &mut |flow, at| {
+                            let at = at.saturating_duration_since(self.began);
+                            let tell: &mut dyn FnMut(Record<'_>) =
+                                &mut |record| self.teller.tell(record);
+                            self.view.seen(flow, at, &mut Sight(picker), tell);
+                            match self.teller.has_failed() {
+                                true => ControlFlow::Break(()),
+                                false => ControlFlow::Continue(()),
+                            }
+                        })?;
                 tracing::debug!(?dump, "look");
                 whole &= dump.is_consistent() && dump.unreadable == 0;
             }
