@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use ctk::flow::Flow;
+use ctk::netlink::DeleteTarget;
 use nix::sched::{CloneFlags, unshare};
 use serde_json::Value;
 
 use crate::lab::cluster::ClusterFile;
 use crate::lab::{BACKENDS, CLIENTS, Client, Lab, Proxy, cluster};
 use crate::private_netns::private_netns;
-use crate::rows::{dump, identity};
+use crate::rows::{dump, identity, table};
 use crate::tools::{Said, ctk, sysctl};
 
 const PROXIES: [Proxy; 2] = [Proxy::Iptables, Proxy::Nftables];
@@ -36,6 +37,11 @@ impl Incident {
         let mut lab = Lab::new(proxy);
         lab.set_endpoints(&BACKENDS);
         let [pinned, neighbour] = lab.client_of_each();
+        // Others that asked until both backends were chosen.
+        let ports = [&pinned, &neighbour].map(|client| Some(client.port()));
+        let others = dump().into_iter().filter(|flow| !ports.contains(&flow.original.sport()));
+        let others: Vec<_> = others.filter_map(|flow| DeleteTarget::of(&flow)).collect();
+        assert!(table().delete(&others).iter().all(Result::is_ok));
         lab.kill(DEAD);
         lab.set_endpoints(&[rules]);
         Incident {

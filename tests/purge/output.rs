@@ -17,6 +17,7 @@ use crate::{at_once, cluster, new_node};
 const DNS: &[&str] = &[
     "svc kube-system/kube-dns 10.96.0.10 dns:53/UDP dns-tcp:53/TCP",
     "slice kube-system/kube-dns dns:53/UDP dns-tcp:53/TCP 10.244.2.30(ready)",
+    "pod kube-system/coredns-b 10.244.2.30 @node2",
 ];
 const ROWS: &[&str] = &[
     "udp 17 29 src=10.244.1.5 dst=10.96.0.10 sport=40001 dport=53 src=10.244.2.9 dst=10.244.1.5 sport=53 dport=40001 [ASSURED]",

@@ -19,7 +19,6 @@ const DNS: &[&str] = &[
 #[test]
 fn only_a_yes_deletes() {
     private_netns(|| {
-        let file = cluster(DNS);
         for (answer, status, left) in [
             ("n\n", 1, &[1, 2, 3][..]),
             ("\n", 1, &[1, 2, 3]),
@@ -31,6 +30,7 @@ fn only_a_yes_deletes() {
         ] {
             new_node();
             let rows = Rows::insert(ROWS);
+            let file = cluster(DNS);
             let mut args = vec!["purge", "--stale", "--cluster", file.path()];
             args.extend(["--settle", "0", "--verify", "0", "-o", "jsonl"]);
             let mut purge = Seated::new(&args);

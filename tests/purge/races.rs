@@ -8,7 +8,6 @@ use ctk::netlink::{BATCH, DeleteTarget, Table};
 use ctk::purge::execute::{Outcome, Report, Steps, execute};
 use ctk::purge::plan::{Fate, Plan, PlanBuilder};
 use ctk::purge::verify::verify;
-use serde_json::Value;
 
 use crate::private_netns::private_netns;
 use crate::rows::{Rows, dump, flow, identity, table};
@@ -22,6 +21,19 @@ fn dns(port: u16, endpoint: &str, status: &str) -> Flow {
     flow(&format!(
         "udp 17 29 src=10.244.1.5 dst=10.96.0.10 sport={port} dport=53 {status} src={endpoint} dst=10.244.1.5 sport=53 dport={port}"
     ))
+}
+
+/// An entry that nobody translates, with a source address of its own: `conntrack -U` can be told to change this one.
+fn unreplied(host: u8) -> Flow {
+    flow(&format!(
+        "udp 17 29 src=10.244.5.{host} dst=203.0.113.9 sport=5353 dport=53 [UNREPLIED] src=203.0.113.9 dst=10.244.5.{host} sport=53 dport=5353"
+    ))
+}
+
+fn assure(host: u8) {
+    let source = format!("10.244.5.{host}");
+    let status = ["-u", "SEEN_REPLY,ASSURED"];
+    run("conntrack", &[&["-U", "-p", "udp", "-s", &source], &status[..]].concat());
 }
 
 /// The entry as the kernel has it.
@@ -102,18 +114,13 @@ fn an_entry_that_changed_between_the_looks_survives() {
     private_netns(|| {
         new_node();
         let mut table = table();
-        let flows: Vec<Flow> = (0..3)
-            .map(|n| put(&mut table, &dns(40_000 + n, "10.244.2.9", "[UNREPLIED]")))
-            .collect();
+        let flows: Vec<Flow> = (0..3).map(|n| put(&mut table, &unreplied(n))).collect();
         let plan = plan(&flows);
         // The second one becomes assured, the third one ends.
-        run(
-            "conntrack",
-            &["-U", "-p", "udp", "--orig-port-src", "40001", "-u", "SEEN_REPLY,ASSURED"],
-        );
+        assure(1);
         delete(&mut table, &flows[2]);
-        let mut unreplied = |flow: &Flow| flow.status.is_unreplied();
-        let (report, outcomes) = execute_all(&mut table, &plan, true, &mut unreplied);
+        let mut wanted = |flow: &Flow| flow.status.is_unreplied();
+        let (report, outcomes) = execute_all(&mut table, &plan, true, &mut wanted);
         use Outcome::{AlreadyGone, Changed, Deleted};
         assert_eq!(outcomes, [Deleted, Changed, AlreadyGone]);
         assert_eq!(report.tried, 1);
@@ -121,7 +128,7 @@ fn an_entry_that_changed_between_the_looks_survives() {
         let [assured] = &left[..] else {
             panic!("{left:?}")
         };
-        assert_eq!(assured.original.sport(), Some(40_001));
+        assert_eq!(assured.original, flows[1].original);
         assert!(assured.status.contains(Status::ASSURED));
     });
 }
@@ -264,7 +271,7 @@ fn flows_that_have_an_entry_again_are_found_afterwards() {
         put(&mut table, &dns(40_003, "10.244.2.9", "[UNREPLIED]"));
         let mut back = Vec::new();
         verify(&mut table, &plan, &report, &mut |b| {
-            back.push((b.before.original.sport(), b.now.reply.src.to_string()));
+            back.push((b.before.flow.original.sport(), b.now.reply.src.to_string()));
         })
         .unwrap();
         let wanted = [
@@ -347,25 +354,26 @@ fn the_command_leaves_an_entry_that_became_assured() {
     private_netns(|| {
         new_node();
         let mut table = table();
-        put(&mut table, &dns(40_000, "10.244.2.9", "[UNREPLIED]"));
-        put(&mut table, &dns(40_001, "10.244.2.9", "[UNREPLIED]"));
+        put(&mut table, &unreplied(0));
+        put(&mut table, &unreplied(1));
         let mut purge = Seated::new(&[
             "purge", "--udp", "--unreplied", "--cluster", "none", "--verify", "0", "-o", "json",
         ]);
         purge.wait_for("Delete these 2 entries? [y/N] ");
-        let status = ["-u", "SEEN_REPLY,ASSURED"];
-        let args = [&["-U", "-p", "udp", "--orig-port-src", "40000"], &status[..]].concat();
-        run("conntrack", &args);
+        assure(0);
         purge.answer("y\n");
         let said = purge.finish().ended(0);
-        let result = |item: &Value| (item["original"]["sport"].as_u64(), item["result"].clone());
-        let mut results: Vec<_> = said.items().iter().map(result).collect();
-        results.sort_by_key(|(port, _)| *port);
+        let mut results: Vec<String> = said
+            .items()
+            .iter()
+            .map(|item| format!("{} {}", item["original"]["src"], item["result"]))
+            .collect();
+        results.sort();
         assert_eq!(
             results,
             [
-                (Some(40_000), Value::from("changed")),
-                (Some(40_001), Value::from("deleted"))
+                "\"10.244.5.0\" \"changed\"",
+                "\"10.244.5.1\" \"deleted\""
             ]
         );
         let left = dump();

@@ -173,7 +173,7 @@ const REFUSED: &[(&str, i32, &[&str])] = &[
 fn what_is_refused_deletes_nothing() {
     private_netns(|| {
         new_node();
-        let rows = Rows::insert(ROWS);
+        let rows = Rows::insert_without_start(ROWS);
         let file = cluster(DNS);
         let old = cluster(DNS);
         age(&old, 120);
@@ -238,7 +238,7 @@ fn age(file: &ClusterFile, seconds: u64) {
 fn a_file_that_grows_too_old_while_waiting_deletes_nothing() {
     private_netns(|| {
         new_node();
-        let rows = Rows::insert(ROWS);
+        let rows = Rows::insert_without_start(ROWS);
         let file = cluster(DNS);
         age(&file, 58);
         let args = ["purge", "--stale", "--yes", "--cluster", file.path()];
