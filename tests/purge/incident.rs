@@ -30,16 +30,23 @@ const ALIVE: Ipv4Addr = BACKENDS[1];
 impl Incident {
     /// `rules`: where the node's rules lead after the death.
     fn new(proxy: Proxy, rules: Ipv4Addr) -> Self {
+        Self::with(proxy, rules, "1")
+    }
+
+    /// `kept`: whether counters and starts are.
+    fn with(proxy: Proxy, rules: Ipv4Addr, kept: &str) -> Self {
         unshare(CloneFlags::CLONE_NEWNET).expect("one could be made a moment ago");
         for name in ["timestamp", "acct"] {
-            sysctl(name, "1");
+            sysctl(name, kept);
         }
         let mut lab = Lab::new(proxy);
         lab.set_endpoints(&BACKENDS);
         let [pinned, neighbour] = lab.client_of_each();
         // Others that asked until both backends were chosen.
         let ports = [&pinned, &neighbour].map(|client| Some(client.port()));
-        let others = dump().into_iter().filter(|flow| !ports.contains(&flow.original.sport()));
+        let others = dump()
+            .into_iter()
+            .filter(|flow| !ports.contains(&flow.original.sport()));
         let others: Vec<_> = others.filter_map(|flow| DeleteTarget::of(&flow)).collect();
         assert!(table().delete(&others).iter().all(Result::is_ok));
         lab.kill(DEAD);
@@ -53,19 +60,7 @@ impl Incident {
 
     /// Purges while the pinned client goes on asking.
     fn purge_while_asking(&self, more: &str) -> Said {
-        let file = cluster(&[ALIVE]);
-        let done = AtomicBool::new(false);
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                while !done.load(Ordering::Relaxed) {
-                    self.pinned.send();
-                    std::thread::sleep(Duration::from_millis(20));
-                }
-            });
-            let said = ctk(args(&file, more));
-            done.store(true, Ordering::Relaxed);
-            said
-        })
+        while_asking(&self.pinned, &args(&cluster(&[ALIVE]), more))
     }
 
     fn entry(&self) -> Flow {
@@ -73,6 +68,22 @@ impl Incident {
         flows.retain(|flow| flow.original.sport() == Some(self.pinned.port()));
         flows.pop().expect("the pinned client has an entry")
     }
+}
+
+/// Runs ctk while a client goes on asking.
+fn while_asking(client: &Client, args: &[&str]) -> Said {
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                client.send();
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let said = ctk(args);
+        done.store(true, Ordering::Relaxed);
+        said
+    })
 }
 
 fn args<'a>(file: &'a ClusterFile, more: &'a str) -> Vec<&'a str> {
@@ -104,7 +115,11 @@ fn a_pinned_client_is_served_again_after_one_delete() {
                 pinned, neighbour, ..
             } = &incident;
             let before = incident.entry();
-            assert_eq!(pinned.ask(), None, "{proxy:?}: the entry leads to the dead pod");
+            assert_eq!(
+                pinned.ask(),
+                None,
+                "{proxy:?}: the entry leads to the dead pod"
+            );
             assert_eq!(neighbour.ask(), Some(ALIVE));
             let now = incident.entry();
             assert!(now.packets() > before.packets(), "it is being refreshed");
@@ -126,7 +141,11 @@ fn a_pinned_client_is_served_again_after_one_delete() {
             let left = entries();
             assert_eq!(left.len(), table.len() - 1, "{proxy:?}");
             assert!(left.iter().all(|entry| table.contains(entry)), "{left:#?}");
-            assert_eq!(pinned.ask(), Some(ALIVE), "{proxy:?}: the same socket is served");
+            assert_eq!(
+                pinned.ask(),
+                Some(ALIVE),
+                "{proxy:?}: the same socket is served"
+            );
             assert_eq!(neighbour.ask(), Some(ALIVE));
             assert!(left.iter().all(|entry| entries().contains(entry)));
             drop(incident.lab);
@@ -137,8 +156,9 @@ fn a_pinned_client_is_served_again_after_one_delete() {
 #[test]
 fn a_flow_that_comes_back_to_the_dead_endpoint_is_partial() {
     private_netns(|| {
-        for proxy in PROXIES {
-            let incident = Incident::new(proxy, DEAD);
+        // With a start the new entry is younger than the cluster file.
+        for (proxy, start) in PROXIES.into_iter().zip(["1", "0"]) {
+            let incident = Incident::with(proxy, DEAD, start);
             let said = incident.purge_while_asking("--settle 0 --verify 500ms -o json");
             let said = said.ended(3);
             let document = said.json();
@@ -197,6 +217,24 @@ fn an_entry_older_than_the_rules_goes_and_its_client_is_served() {
 }
 
 #[test]
+fn a_flow_that_comes_back_untranslated_is_partial() {
+    private_netns(|| {
+        unshare(CloneFlags::CLONE_NEWNET).unwrap();
+        // kube-proxy is behind: the API has endpoints, and no rule leads to them.
+        let lab = Lab::new(Proxy::Iptables);
+        let early = Client::bind(CLIENTS[1], 5353);
+        early.send();
+        let file = cluster(&BACKENDS);
+        let said = while_asking(&early, &args(&file, "--settle 0 --verify 500ms -o json"));
+        let document = said.ended(3);
+        let line = "1 of the entries came back untranslated: this node's rules still";
+        assert!(document.stderr.contains(line), "{document:?}");
+        assert_eq!(document.json()["summary"]["came_back"], 1);
+        drop(lab);
+    });
+}
+
+#[test]
 fn nothing_goes_from_a_namespace_in_which_nothing_is_translated() {
     private_netns(|| {
         unshare(CloneFlags::CLONE_NEWNET).unwrap();
@@ -208,7 +246,11 @@ fn nothing_goes_from_a_namespace_in_which_nothing_is_translated() {
         assert_eq!(before.len(), 1, "{before:?}");
         for endpoints in [&BACKENDS[..], &[]] {
             let file = cluster(endpoints);
-            for more in ["", "--include pending,draining,suspect,detached", "--tcp --udp"] {
+            for more in [
+                "",
+                "--include pending,draining,suspect,detached",
+                "--tcp --udp",
+            ] {
                 let more = format!("{more} --settle 0 --verify 0 -o json");
                 let said = ctk(args(&file, &more)).ended(0);
                 assert_eq!(said.items(), Vec::<Value>::new(), "{said:?}");

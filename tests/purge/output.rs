@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::BufRead;
 use std::process::Stdio;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
@@ -112,7 +113,10 @@ fn nothing_to_delete_is_no_failure() {
             assert_eq!(summary["deleted"], 0, "{line}");
             assert_eq!(summary["matched"], 0, "{line}");
             assert_eq!(said.items(), Vec::<Value>::new());
-            assert!(said.stderr.contains("0 entries deleted"), "{line}: {said:?}");
+            assert!(
+                said.stderr.contains("0 entries deleted"),
+                "{line}: {said:?}"
+            );
         }
         let file = cluster(DNS);
         let said = ctk(at_once(&file, "--stale -o jsonl")).ended(0);
@@ -144,7 +148,15 @@ fn many() -> Rows {
 }
 
 const MANY: [&str; 9] = [
-    "purge", "--udp", "--yes", "--verify", "0", "--cluster", "none", "-o", "jsonl",
+    "purge",
+    "--udp",
+    "--yes",
+    "--verify",
+    "0",
+    "--cluster",
+    "none",
+    "-o",
+    "jsonl",
 ];
 
 #[test]
@@ -176,13 +188,35 @@ fn an_interrupt_stops_between_batches_and_everything_done_is_reported() {
 }
 
 #[test]
+fn an_interrupt_ends_the_wait_after_the_deletes() {
+    private_netns(|| {
+        new_node();
+        let rows = Rows::insert(ROWS);
+        let file = cluster(DNS);
+        let mut args = vec!["purge", "--stale", "--yes", "--cluster", file.path()];
+        args.extend(["--settle", "0", "--verify", "10m", "-o", "jsonl"]);
+        let began = Instant::now();
+        let mut purge = Started::new(&args);
+        let mut first = String::new();
+        purge.stdout.read_line(&mut first).unwrap();
+        kill_process(Pid::from_child(&purge.child), Signal::INT).unwrap();
+        let said = purge.finish().ended(0);
+        assert!(said.stderr.contains("2 of 2 entries deleted"), "{said:?}");
+        assert!(began.elapsed() < Duration::from_secs(500), "it waited");
+        assert_eq!(rows.left(), [3, 4, 5]);
+    });
+}
+
+#[test]
 fn no_further_batch_is_sent_when_the_record_cannot_be_written() {
     private_netns(|| {
         new_node();
         let rows = many();
         // Full disk.
         let mut command = ctk_command(MANY);
-        command.stdout(Stdio::from(File::options().write(true).open("/dev/full").unwrap()));
+        command.stdout(Stdio::from(
+            File::options().write(true).open("/dev/full").unwrap(),
+        ));
         let said = Said::of(command.output().unwrap()).ended(1);
         assert!(said.stderr.contains("No space left"), "{said:?}");
         let left = rows.left().len();
@@ -191,7 +225,9 @@ fn no_further_batch_is_sent_when_the_record_cannot_be_written() {
         let mut purge = Started::new(&MANY);
         let mut line = String::new();
         purge.stdout.read_line(&mut line).unwrap();
-        let Started { mut child, stdout, .. } = purge;
+        let Started {
+            mut child, stdout, ..
+        } = purge;
         drop(stdout);
         assert_eq!(child.wait().unwrap().code(), Some(1));
         assert!((1..left).contains(&rows.left().len()));

@@ -47,7 +47,10 @@ fn plain_selectors_take_what_they_name_and_nothing_else() {
                 ("--src !10.0.0.1 --src !10.0.1.1", &[1, 4]),
                 ("--src !10.0.0.0/24 --src !10.0.1.1 -4", &SIP_ALL),
                 ("--src !10.0.0.0/24,10.0.1.1 -4", &SIP_ALL),
-                ("--src 10.0.0.1,10.0.0.2 --src !10.0.0.1", &[1, 3, 4, 5, 6, 7, 8, 9]),
+                (
+                    "--src 10.0.0.1,10.0.0.2 --src !10.0.0.1",
+                    &[1, 3, 4, 5, 6, 7, 8, 9],
+                ),
                 ("--packets <2", &SIP_ALL),
                 ("--packets !>=2", &SIP_ALL),
                 ("--bytes <1G", &SIP_ALL),

@@ -33,7 +33,10 @@ fn unreplied(host: u8) -> Flow {
 fn assure(host: u8) {
     let source = format!("10.244.5.{host}");
     let status = ["-u", "SEEN_REPLY,ASSURED"];
-    run("conntrack", &[&["-U", "-p", "udp", "-s", &source], &status[..]].concat());
+    run(
+        "conntrack",
+        &[&["-U", "-p", "udp", "-s", &source], &status[..]].concat(),
+    );
 }
 
 /// The entry as the kernel has it.
@@ -94,8 +97,7 @@ fn a_healthy_successor_survives_every_time() {
             delete(&mut table, &stale);
             let healthy = put(&mut table, &dns(40_000, "10.244.2.30", "[UNREPLIED]"));
             same_id += usize::from(healthy.id == stale.id);
-            let (report, outcomes) =
-                execute_all(&mut table, &plan, round % 2 == 0, &mut |_| true);
+            let (report, outcomes) = execute_all(&mut table, &plan, round % 2 == 0, &mut |_| true);
             assert_eq!(outcomes, [Outcome::Replaced], "round {round}");
             assert_eq!((report.replaced, report.deleted), (1, 0));
             let now = seen(&mut table, &healthy);
@@ -185,7 +187,10 @@ fn a_capability_that_is_gone_after_the_scan_is_told_for_every_entry() {
                     execute_all(&mut table, &plan, look_again, &mut |_| true)
                 });
                 let (report, outcomes) = refused.join().unwrap();
-                assert_eq!((report.failed, report.tried, report.refused), (300, 300, 300));
+                assert_eq!(
+                    (report.failed, report.tried, report.refused),
+                    (300, 300, 300)
+                );
                 for outcome in outcomes {
                     let Outcome::Failed(error) = outcome else {
                         panic!("{outcome:?}")
@@ -322,7 +327,10 @@ fn the_command_tells_replaced_and_gone_entries_from_deleted_ones() {
         let document = said.json();
         let count = |key: &str| document["summary"][key].as_u64();
         let keys = ["deleted", "already_gone", "replaced", "changed", "failed"];
-        assert_eq!(keys.map(count), [Some(1), Some(1), Some(1), Some(0), Some(0)]);
+        assert_eq!(
+            keys.map(count),
+            [Some(1), Some(1), Some(1), Some(0), Some(0)]
+        );
         let left = dump();
         let [now] = &left[..] else { panic!("{left:?}") };
         assert_eq!(identity(now), identity(&healthy));
@@ -336,7 +344,16 @@ fn an_endpoint_that_comes_back_while_waiting_keeps_its_flows() {
         let rows = Rows::of(&[dns(40_000, "10.244.2.9", "[ASSURED]")]);
         let file = cluster(DNS);
         let mut purge = Seated::new(&[
-            "purge", "--stale", "--cluster", file.path(), "--settle", "0", "--verify", "0", "-o", "jsonl",
+            "purge",
+            "--stale",
+            "--cluster",
+            file.path(),
+            "--settle",
+            "0",
+            "--verify",
+            "0",
+            "-o",
+            "jsonl",
         ]);
         purge.wait_for("Delete this entry? [y/N] ");
         let both = DNS[1].to_owned() + " 10.244.2.9(ready)";
@@ -357,7 +374,15 @@ fn the_command_leaves_an_entry_that_became_assured() {
         put(&mut table, &unreplied(0));
         put(&mut table, &unreplied(1));
         let mut purge = Seated::new(&[
-            "purge", "--udp", "--unreplied", "--cluster", "none", "--verify", "0", "-o", "json",
+            "purge",
+            "--udp",
+            "--unreplied",
+            "--cluster",
+            "none",
+            "--verify",
+            "0",
+            "-o",
+            "json",
         ]);
         purge.wait_for("Delete these 2 entries? [y/N] ");
         assure(0);
@@ -371,10 +396,7 @@ fn the_command_leaves_an_entry_that_became_assured() {
         results.sort();
         assert_eq!(
             results,
-            [
-                "\"10.244.5.0\" \"changed\"",
-                "\"10.244.5.1\" \"deleted\""
-            ]
+            ["\"10.244.5.0\" \"changed\"", "\"10.244.5.1\" \"deleted\""]
         );
         let left = dump();
         assert_eq!(left.len(), 1);

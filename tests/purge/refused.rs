@@ -150,13 +150,13 @@ const REFUSED: &[(&str, i32, &[&str])] = &[
         2,
         &["--include", "stale"],
     ),
-    (
-        "--stale --from FILE --cluster FILE --yes",
-        2,
-        &["--from"],
-    ),
+    ("--stale --from FILE --cluster FILE --yes", 2, &["--from"]),
     ("--stale --cluster none --yes", 2, &["--cluster none"]),
-    ("--svc kube-dns --cluster none --yes", 2, &["--cluster none"]),
+    (
+        "--svc kube-dns --cluster none --yes",
+        2,
+        &["--cluster none"],
+    ),
     ("--stale --yes", 3, &["no cluster source", "hint: "]),
     ("--udp= --yes", 2, &["--udp"]),
     ("--udp 99999 --yes", 2, &["--udp"]),
@@ -273,7 +273,12 @@ fn without_the_capability_nothing_is_attempted() {
         new_node();
         let rows = Rows::insert(ROWS);
         let file = cluster(DNS);
-        for line in ["--udp --yes", "--stale --yes", "--all --yes", "--udp --dry-run"] {
+        for line in [
+            "--udp --yes",
+            "--stale --yes",
+            "--all --yes",
+            "--udp --dry-run",
+        ] {
             let mut command = Command::new("setpriv");
             command.args(["--bounding-set=-all", "--inh-caps=-all", CTK]);
             let mut args = vec!["purge", "--cluster", file.path()];

@@ -172,7 +172,10 @@ pub fn came_back(
         ));
     })?;
     for (count, why) in [
-        (dead, "to a dead endpoint: this node's rules still point at it"),
+        (
+            dead,
+            "to a dead endpoint: this node's rules still point at it",
+        ),
         (
             untranslated,
             "untranslated: this node's rules still do not lead them to an endpoint",
@@ -202,7 +205,10 @@ impl Back {
         let is_dead = |verdict| matches!(verdict, Verdict::Stale | Verdict::Suspect);
         let same = before.flow.reply.source() == now.flow.reply.source();
         // A new entry is younger than a cluster file, which leaves its verdict open. Of the endpoint it was known before.
-        let known = same && before.reason.is_some_and(|reason| is_dead(reason.verdict()));
+        let known = same
+            && before
+                .reason
+                .is_some_and(|reason| is_dead(reason.verdict()));
         let dead = match now.judgement?.verdict() {
             Verdict::Unknown => known,
             verdict => is_dead(verdict),
