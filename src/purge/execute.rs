@@ -6,11 +6,12 @@
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
 use crate::flow::{Direction, Flow};
-use crate::netlink::{BATCH, DeleteTarget, NetlinkError, Table};
+use crate::netlink::{BATCH, DeleteTarget, ErrorKind, NetlinkError, Table};
 
 use super::plan::{Plan, Planned};
 
@@ -49,14 +50,18 @@ pub struct Report {
     pub replaced: u64,
     pub changed: u64,
     pub failed: u64,
-    /// Deletes that were sent to the kernel.
+    /// Deletes that were sent to the kernel, and those that were not because looking at the entry was refused.
     pub tried: u64,
     /// Of those, the ones that it refused with EPERM.
     pub refused: u64,
     /// Stopped between two batches before the end of the plan.
     pub stopped: bool,
-    /// Positions in the plan of what was deleted, in order.
-    pub deleted_at: Vec<u32>,
+    /// Positions in the plan of what was deleted or already gone, in order: what may come back.
+    pub ended_at: Vec<u32>,
+    /// Time spent looking at entries before they were deleted.
+    pub looking: Duration,
+    /// Time spent deleting, the kernel's answers included.
+    pub deleting: Duration,
 }
 
 /// What executing needs to know and to tell.
@@ -96,9 +101,9 @@ pub fn execute(table: &mut Table, plan: &Plan, steps: Steps<'_>) -> io::Result<R
         );
         for (position, (planned, outcome)) in batch.iter().zip(&outcomes).enumerate() {
             report.count(outcome);
-            if *outcome == Outcome::Deleted {
+            if matches!(outcome, Outcome::Deleted | Outcome::AlreadyGone) {
                 // A plan of more entries than a u32 counts does not fit into memory.
-                report.deleted_at.push((done + position) as u32);
+                report.ended_at.push((done + position) as u32);
             }
             (steps.on_outcome)(planned, outcome)?;
         }
@@ -132,9 +137,10 @@ fn delete_batch(
     let mut outcomes = Vec::with_capacity(batch.len());
     let mut targets = Vec::with_capacity(batch.len());
     let mut places = Vec::with_capacity(batch.len());
+    let began = Instant::now();
     for (place, planned) in batch.iter().enumerate() {
         let before = if look_again {
-            look(table, planned, still_wanted)
+            look(table, planned, still_wanted, report)
         } else {
             (!still_wanted(planned, &planned.flow)).then_some(Outcome::Changed)
         };
@@ -150,6 +156,8 @@ fn delete_batch(
         };
         outcomes.push(outcome);
     }
+    let looked = Instant::now();
+    report.looking += looked - began;
     let answers = table.delete(&targets);
     for (place, answer) in places.into_iter().zip(answers) {
         report.tried += 1;
@@ -163,6 +171,7 @@ fn delete_batch(
         };
         outcomes[place] = outcome;
     }
+    report.deleting += looked.elapsed();
     outcomes
 }
 
@@ -171,9 +180,16 @@ fn look(
     table: &mut Table,
     planned: &Planned,
     still_wanted: &mut dyn FnMut(&Planned, &Flow) -> bool,
+    report: &mut Report,
 ) -> Option<Outcome> {
     match current(table, &planned.flow) {
-        Err(error) => Some(Outcome::Failed(error.to_string())),
+        Err(error) => {
+            if error.kind() == ErrorKind::NotPermitted {
+                report.tried += 1;
+                report.refused += 1;
+            }
+            Some(Outcome::Failed(error.to_string()))
+        }
         Ok(None) => Some(Outcome::AlreadyGone),
         Ok(Some(flow)) if flow.reply != planned.flow.reply => Some(Outcome::Replaced),
         Ok(Some(flow)) if flow.id != planned.flow.id => Some(Outcome::AlreadyGone),

@@ -4,18 +4,18 @@ use crate::flow::Flow;
 use crate::netlink::{NetlinkError, Table};
 
 use super::execute::{Report, current};
-use super::plan::Plan;
+use super::plan::{Plan, Planned};
 
-/// A deleted entry's flow that has an entry again.
+/// The flow of an entry that was deleted, or was gone already, and that has an entry again.
 #[derive(Debug)]
 pub struct CameBack<'p> {
-    /// The entry that was deleted.
-    pub before: &'p Flow,
+    /// The entry that is gone.
+    pub before: &'p Planned,
     /// The one that is there now.
     pub now: Flow,
 }
 
-/// Looks every deleted entry up by its original tuple and gives those that are back to `on_back`.
+/// Looks every entry that ended up by its original tuple and gives those that are back to `on_back`.
 ///
 /// # Errors
 /// [`NetlinkError`]: not all were looked up.
@@ -25,12 +25,11 @@ pub fn verify<'p>(
     report: &Report,
     on_back: &mut dyn FnMut(CameBack<'p>),
 ) -> Result<(), NetlinkError> {
-    for position in &report.deleted_at {
-        let Some(planned) = plan.planned().get(*position as usize) else {
+    for position in &report.ended_at {
+        let Some(before) = plan.planned().get(*position as usize) else {
             continue;
         };
-        if let Some(now) = current(table, &planned.flow)? {
-            let before = &planned.flow;
+        if let Some(now) = current(table, &before.flow)? {
             on_back(CameBack { before, now });
         }
     }

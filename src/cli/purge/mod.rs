@@ -8,8 +8,8 @@ mod say;
 use std::io;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use clap::Args;
 
@@ -21,7 +21,7 @@ use crate::netns::Netns;
 use crate::output::{self, ItemResult, Printer, Summary};
 use crate::purge::execute::{Outcome, Report, Steps, execute};
 use crate::purge::plan::{Fate, IncludeWord, Plan, PlanBuilder, Planned, Policy};
-use crate::verdict::{Verdict, is_recreated};
+use crate::verdict::is_recreated;
 
 use super::World;
 use super::args::{self, OutputArgs, SourceArgs, duration};
@@ -38,6 +38,8 @@ const ATTEMPTS: usize = 3;
 const SETTLE: Duration = Duration::from_secs(2);
 /// A look right after: time for a client that asks every second to ask again.
 const VERIFY: Duration = Duration::from_secs(1);
+/// How soon a signal ends a wait.
+const GLANCE: Duration = Duration::from_millis(50);
 
 #[derive(Args)]
 #[command(after_help = "Examples:
@@ -238,6 +240,7 @@ impl<'a> Purge<'a> {
             let mut builder = PlanBuilder::default();
             let (mut unreadable, mut inconsistent) = (0, false);
             for filter in picker.filter().dumps() {
+                let began = Instant::now();
                 let dump = table.dump_timed(TableKind::Conntrack, &filter, &mut |flow, at| {
                     let seen = sample.map(|sample| sample.seen(&flow, at));
                     if let Some(entry) = picker.consider(flow, seen) {
@@ -250,7 +253,7 @@ impl<'a> Purge<'a> {
                     ControlFlow::Continue(())
                 });
                 let dump = dump.map_err(context::netlink_error)?;
-                tracing::info!(?dump, "scan");
+                tracing::info!(took = ?began.elapsed(), ?dump, "scan");
                 unreadable += dump.unreadable;
                 inconsistent |= !dump.is_consistent();
             }
@@ -341,7 +344,13 @@ impl<'a> Purge<'a> {
             self.accept(cluster)?;
         }
         let mut picker = self.picker(cluster.as_ref())?;
-        let report = self.delete(table, plan, &mut picker, !again);
+        let stop = Arc::new(AtomicBool::new(false));
+        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+            signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(|error| {
+                CommandError::failed(format!("signals cannot be caught: {error}"))
+            })?;
+        }
+        let report = self.delete(table, plan, &mut picker, !again, &stop);
         let (report, mut printer) = match report {
             Ok(done) => done,
             Err(error) if output::is_closed(&error) => {
@@ -351,18 +360,40 @@ impl<'a> Purge<'a> {
             }
             Err(error) => return Err(writing(error)),
         };
-        let wait = self.args.verify.unwrap_or(VERIFY);
-        let back = match report.deleted > 0 && !wait.is_zero() {
-            true => {
-                std::thread::sleep(wait);
-                say::came_back(table, plan, &report, &picker)?
-            }
-            false => 0,
-        };
-        let summary = self.summary(plan, &report, back, scan, cluster.as_ref());
+        tracing::info!(looking = ?report.looking, deleting = ?report.deleting, "deletes");
+        let back = self.verify(table, plan, &report, &picker, &stop);
+        let came_back = back.unwrap_or_default();
+        let summary = self.summary(plan, &report, came_back, scan, cluster.as_ref());
         printer.finish(&summary).map_err(writing)?;
         say::outcome(&report, plan.len());
-        Ok(status(&report, back, scan))
+        Ok(match status(&report, came_back, scan) {
+            Status::Done if back.is_none() => Status::Partial,
+            status => status,
+        })
+    }
+
+    /// Waits, and counts what came back; `None` when that could not be told. A signal ends the wait.
+    fn verify(
+        &self,
+        table: &mut Table,
+        plan: &Plan,
+        report: &Report,
+        picker: &Picker<'_>,
+        stop: &AtomicBool,
+    ) -> Option<u64> {
+        let wait = self.args.verify.unwrap_or(VERIFY);
+        if report.ended_at.is_empty() || wait.is_zero() {
+            return Some(0);
+        }
+        let until = Instant::now() + wait;
+        while Instant::now() < until && !stop.load(Ordering::Relaxed) {
+            std::thread::sleep((until - Instant::now()).min(GLANCE));
+        }
+        let began = Instant::now();
+        let back = say::came_back(table, plan, report, picker);
+        tracing::info!(looking = ?began.elapsed(), "looked again");
+        back.inspect_err(|error| note(format!("what came back is not known: {error}")))
+            .ok()
     }
 
     /// Deletes the plan and prints what became of each entry, after each batch's answers.
@@ -372,11 +403,8 @@ impl<'a> Purge<'a> {
         plan: &Plan,
         picker: &mut Picker<'_>,
         not_read_again: bool,
+        stop: &AtomicBool,
     ) -> io::Result<(Report, Printer<'static>)> {
-        let stop = Arc::new(AtomicBool::new(false));
-        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-            signal_hook::flag::register(signal, Arc::clone(&stop))?;
-        }
         let bar = say::progress(plan.len());
         let look_again =
             self.args.select.uses_what_changes() || (self.by_cluster && not_read_again);
@@ -410,7 +438,7 @@ impl<'a> Purge<'a> {
                     bar.set_position(done as u64);
                     printer.borrow_mut().flush()
                 },
-                stop: &stop,
+                stop,
             },
         );
         bar.finish_and_clear();
@@ -481,7 +509,40 @@ fn closed_is_done(result: io::Result<()>) -> Result<(), CommandError> {
     }
 }
 
-/// A verdict under which a flow that came back is no better off.
-fn is_dead(verdict: Verdict) -> bool {
-    matches!(verdict, Verdict::Stale | Verdict::Suspect)
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_status_tells_a_refusal_of_all_from_a_failure_of_some() {
+        let scan = |unreadable, inconsistent| Scan {
+            scanned: 9,
+            unreadable,
+            inconsistent,
+        };
+        let whole = scan(0, false);
+        let report = |tried, refused, failed| Report {
+            tried,
+            refused,
+            failed,
+            ..Report::default()
+        };
+        let stopped = Report {
+            stopped: true,
+            ..report(3, 0, 0)
+        };
+        for (report, came_back, scan, wanted) in [
+            (report(3, 0, 0), 0, &whole, Status::Done),
+            (report(0, 0, 0), 0, &whole, Status::Done),
+            (report(3, 3, 3), 0, &whole, Status::NotPermitted),
+            (report(3, 1, 1), 0, &whole, Status::Partial),
+            (report(3, 0, 1), 0, &whole, Status::Partial),
+            (report(3, 0, 0), 1, &whole, Status::Partial),
+            (stopped, 0, &whole, Status::Partial),
+            (report(3, 0, 0), 0, &scan(1, false), Status::Partial),
+            (report(3, 0, 0), 0, &scan(0, true), Status::Partial),
+        ] {
+            assert_eq!(status(&report, came_back, scan), wanted, "{report:?}");
+        }
+    }
 }

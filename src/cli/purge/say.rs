@@ -6,7 +6,8 @@ use std::time::Duration;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::entry::Entry;
-use crate::error::{CommandError, Status};
+use crate::error::Status;
+use crate::netlink::NetlinkError;
 use crate::output::{self, Format, ItemResult, Palette, Printer, Summary};
 use crate::purge::execute::Report;
 use crate::purge::plan::{Plan, Planned};
@@ -14,7 +15,7 @@ use crate::purge::verify::verify;
 use crate::verdict::Verdict;
 
 use super::super::args::OutputArgs;
-use super::super::context::{self, note};
+use super::super::context::note;
 use super::super::ls::{conclude_table, not_compared, terminal_width};
 use super::super::pick::{Counts, Picker};
 
@@ -143,46 +144,91 @@ pub fn failure(entry: &Entry<'_>, result: &ItemResult) {
     }
 }
 
-/// Names the flows that have an entry again; gives how many of them go to a dead endpoint.
+/// Names the flows that have an entry again; gives how many of them are no better off than before.
 pub fn came_back(
     table: &mut crate::netlink::Table,
     plan: &Plan,
     report: &Report,
     picker: &Picker<'_>,
-) -> Result<u64, CommandError> {
-    let (mut dead, mut named) = (0u64, 0usize);
+) -> Result<u64, NetlinkError> {
+    let (mut dead, mut untranslated, mut named) = (0u64, 0u64, 0usize);
     verify(table, plan, report, &mut |back| {
-        let entry = picker.entry(back.now, None);
-        let verdict = entry.judgement.map(|judgement| judgement.verdict());
-        let is_dead = verdict.is_some_and(super::is_dead);
-        dead += u64::from(is_dead);
-        if verdict.is_none() || named >= NAMED {
+        let now = picker.entry(back.now, None);
+        let Some(fate) = Back::of(back.before, &now) else {
+            return;
+        };
+        dead += u64::from(fate == Back::Dead);
+        untranslated += u64::from(fate == Back::Untranslated);
+        if named == NAMED {
             return;
         }
         named += 1;
-        let same = back.before.reply.source() == entry.flow.reply.source();
-        let end = match (verdict, is_dead, same) {
-            (_, true, true) => "the same dead endpoint",
-            (_, true, false) => "another dead endpoint",
-            (Some(Verdict::Ok), ..) => "a live endpoint",
-            _ => "not decided",
+        let (before, after) = (back.before.flow.reply.source(), now.flow.reply.source());
+        let end = match fate {
+            Back::Dead if before == after => "the same dead endpoint",
+            Back::Dead => "another dead endpoint",
+            Back::Untranslated => "not translated",
+            Back::Live => "a live endpoint",
+            Back::Open => "not decided",
         };
         note(format!(
-            "came back: {} -> {}: {} -> {}, {end}",
-            entry.flow.original.source(),
-            entry.flow.original.destination(),
-            back.before.reply.source(),
-            endpoint(&entry)
+            "came back: {} -> {}: {before} -> {}, {end}",
+            now.flow.original.source(),
+            now.flow.original.destination(),
+            endpoint(&now)
         ));
-    })
-    .map_err(context::netlink_error)?;
-    if dead > 0 {
-        note(format!(
-            "{dead} of the deleted entries came back to a dead endpoint: this node's rules still point at it. \
-             Look at kube-proxy on this node before you purge again"
-        ));
+    })?;
+    for (count, why) in [
+        (
+            dead,
+            "to a dead endpoint: this node's rules still point at it",
+        ),
+        (
+            untranslated,
+            "untranslated: this node's rules still do not lead them to an endpoint",
+        ),
+    ] {
+        if count > 0 {
+            note(format!(
+                "{count} of the entries came back {why}. Look at kube-proxy on this node before you purge again"
+            ));
+        }
     }
-    Ok(dead)
+    Ok(dead + untranslated)
+}
+
+/// What a flow came back to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Back {
+    Dead,
+    Untranslated,
+    Live,
+    Open,
+}
+
+impl Back {
+    /// `None` when nobody judges.
+    fn of(before: &Planned, now: &Entry<'_>) -> Option<Self> {
+        let is_dead = |verdict| matches!(verdict, Verdict::Stale | Verdict::Suspect);
+        let same = before.flow.reply.source() == now.flow.reply.source();
+        // A new entry is younger than a cluster file, which leaves its verdict open. Of the endpoint it was known before.
+        let known = same
+            && before
+                .reason
+                .is_some_and(|reason| is_dead(reason.verdict()));
+        let dead = match now.judgement?.verdict() {
+            Verdict::Unknown => known,
+            verdict => is_dead(verdict),
+        };
+        Some(match now.judgement?.verdict() {
+            _ if dead && now.flow.reply.source() == now.flow.original.destination() => {
+                Back::Untranslated
+            }
+            _ if dead => Back::Dead,
+            Verdict::Ok => Back::Live,
+            _ => Back::Open,
+        })
+    }
 }
 
 /// Pod or node with its port where it is known, else the address.

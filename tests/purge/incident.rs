@@ -1,0 +1,267 @@
+//! The incident that purge is for, with real packets: a client that keeps its source port is pinned to a pod that is gone.
+
+use std::net::Ipv4Addr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use ctk::flow::Flow;
+use ctk::netlink::DeleteTarget;
+use nix::sched::{CloneFlags, unshare};
+use serde_json::Value;
+
+use crate::lab::cluster::ClusterFile;
+use crate::lab::{BACKENDS, CLIENTS, Client, Lab, Proxy, cluster};
+use crate::private_netns::private_netns;
+use crate::rows::{dump, identity, table};
+use crate::tools::{Said, ctk, sysctl};
+
+const PROXIES: [Proxy; 2] = [Proxy::Iptables, Proxy::Nftables];
+
+/// A node on which one of two backends died, with a client of each of the two.
+struct Incident {
+    lab: Lab,
+    pinned: Client,
+    neighbour: Client,
+}
+
+const DEAD: Ipv4Addr = BACKENDS[0];
+const ALIVE: Ipv4Addr = BACKENDS[1];
+
+impl Incident {
+    /// `rules`: where the node's rules lead after the death.
+    fn new(proxy: Proxy, rules: Ipv4Addr) -> Self {
+        Self::with(proxy, rules, "1")
+    }
+
+    /// `kept`: whether counters and starts are.
+    fn with(proxy: Proxy, rules: Ipv4Addr, kept: &str) -> Self {
+        unshare(CloneFlags::CLONE_NEWNET).expect("one could be made a moment ago");
+        for name in ["timestamp", "acct"] {
+            sysctl(name, kept);
+        }
+        let mut lab = Lab::new(proxy);
+        lab.set_endpoints(&BACKENDS);
+        let [pinned, neighbour] = lab.client_of_each();
+        // Others that asked until both backends were chosen.
+        let ports = [&pinned, &neighbour].map(|client| Some(client.port()));
+        let others = dump()
+            .into_iter()
+            .filter(|flow| !ports.contains(&flow.original.sport()));
+        let others: Vec<_> = others.filter_map(|flow| DeleteTarget::of(&flow)).collect();
+        assert!(table().delete(&others).iter().all(Result::is_ok));
+        lab.kill(DEAD);
+        lab.set_endpoints(&[rules]);
+        Incident {
+            lab,
+            pinned,
+            neighbour,
+        }
+    }
+
+    /// Purges while the pinned client goes on asking.
+    fn purge_while_asking(&self, more: &str) -> Said {
+        while_asking(&self.pinned, &args(&cluster(&[ALIVE]), more))
+    }
+
+    fn entry(&self) -> Flow {
+        let mut flows = dump();
+        flows.retain(|flow| flow.original.sport() == Some(self.pinned.port()));
+        flows.pop().expect("the pinned client has an entry")
+    }
+}
+
+/// Runs ctk while a client goes on asking.
+fn while_asking(client: &Client, args: &[&str]) -> Said {
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Ordering::Relaxed) {
+                client.send();
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        });
+        let said = ctk(args);
+        done.store(true, Ordering::Relaxed);
+        said
+    })
+}
+
+fn args<'a>(file: &'a ClusterFile, more: &'a str) -> Vec<&'a str> {
+    let mut args = vec!["purge", "--stale", "--yes", "--cluster", file.path()];
+    args.extend(more.split_whitespace());
+    args
+}
+
+/// What the status words may be is not compared: packets flow.
+fn entries() -> Vec<String> {
+    let key = |flow: &Flow| {
+        let flow = Flow {
+            status: Default::default(),
+            ..flow.clone()
+        };
+        identity(&flow)
+    };
+    let mut all: Vec<String> = dump().iter().map(key).collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn a_pinned_client_is_served_again_after_one_delete() {
+    private_netns(|| {
+        for proxy in PROXIES {
+            let incident = Incident::new(proxy, ALIVE);
+            let Incident {
+                pinned, neighbour, ..
+            } = &incident;
+            let before = incident.entry();
+            assert_eq!(
+                pinned.ask(),
+                None,
+                "{proxy:?}: the entry leads to the dead pod"
+            );
+            assert_eq!(neighbour.ask(), Some(ALIVE));
+            let now = incident.entry();
+            assert!(now.packets() > before.packets(), "it is being refreshed");
+            assert_eq!(now.start, before.start, "it is the same entry");
+            let table = entries();
+
+            let file = cluster(&[ALIVE]);
+            let said = ctk(args(&file, "--settle 100ms --verify 100ms -o json")).ended(0);
+            let document = said.json();
+            assert_eq!(document["summary"]["deleted"], 1, "{document}");
+            assert_eq!(document["summary"]["matched"], 1, "{document}");
+            assert_eq!(document["summary"]["came_back"], 0, "{document}");
+            let [item] = &said.items()[..] else {
+                panic!("{document}")
+            };
+            assert_eq!(item["original"]["sport"], pinned.port());
+            assert_eq!(item["reason"], "endpoint-gone");
+
+            let left = entries();
+            assert_eq!(left.len(), table.len() - 1, "{proxy:?}");
+            assert!(left.iter().all(|entry| table.contains(entry)), "{left:#?}");
+            assert_eq!(
+                pinned.ask(),
+                Some(ALIVE),
+                "{proxy:?}: the same socket is served"
+            );
+            assert_eq!(neighbour.ask(), Some(ALIVE));
+            assert!(left.iter().all(|entry| entries().contains(entry)));
+            drop(incident.lab);
+        }
+    });
+}
+
+#[test]
+fn a_flow_that_comes_back_to_the_dead_endpoint_is_partial() {
+    private_netns(|| {
+        // With a start the new entry is younger than the cluster file.
+        for (proxy, start) in PROXIES.into_iter().zip(["1", "0"]) {
+            let incident = Incident::with(proxy, DEAD, start);
+            let said = incident.purge_while_asking("--settle 0 --verify 500ms -o json");
+            let said = said.ended(3);
+            let document = said.json();
+            assert_eq!(document["summary"]["deleted"], 1, "{document}");
+            assert_eq!(document["summary"]["came_back"], 1, "{document}");
+            assert!(
+                said.stderr.contains("this node's rules still point at it"),
+                "{said:?}"
+            );
+            assert!(said.stderr.contains("the same dead endpoint"), "{said:?}");
+            assert_eq!(incident.entry().reply.src, DEAD);
+        }
+    });
+}
+
+#[test]
+fn a_flow_that_comes_back_to_a_live_endpoint_is_named_with_it() {
+    private_netns(|| {
+        for proxy in PROXIES {
+            let incident = Incident::new(proxy, ALIVE);
+            let said = incident.purge_while_asking("--settle 0 --verify 500ms -o json");
+            let said = said.ended(0);
+            let document = said.json();
+            assert_eq!(document["summary"]["deleted"], 1, "{document}");
+            assert_eq!(document["summary"]["came_back"], 0, "{document}");
+            let line = said
+                .stderr
+                .lines()
+                .find(|line| line.contains("came back"))
+                .unwrap_or_else(|| panic!("{said:?}"));
+            for word in ["kube-system/coredns-b", "10.244.2.33:53", "a live endpoint"] {
+                assert!(line.contains(word), "{line}");
+            }
+        }
+    });
+}
+
+#[test]
+fn an_entry_older_than_the_rules_goes_and_its_client_is_served() {
+    private_netns(|| {
+        for proxy in PROXIES {
+            unshare(CloneFlags::CLONE_NEWNET).unwrap();
+            let lab = Lab::new(proxy);
+            let early = Client::bind(CLIENTS[1], 5353);
+            early.send();
+            lab.set_endpoints(&BACKENDS);
+            assert_eq!(early.ask(), None, "{proxy:?}");
+            let file = cluster(&BACKENDS);
+            let said = ctk(args(&file, "--settle 0 --verify 0 -o json")).ended(0);
+            let items = said.items();
+            assert_eq!(items.len(), 1, "{items:?}");
+            assert_eq!(items[0]["reason"], "no-dnat");
+            assert!(early.ask().is_some(), "{proxy:?}");
+        }
+    });
+}
+
+#[test]
+fn a_flow_that_comes_back_untranslated_is_partial() {
+    private_netns(|| {
+        unshare(CloneFlags::CLONE_NEWNET).unwrap();
+        // kube-proxy is behind: the API has endpoints, and no rule leads to them.
+        let lab = Lab::new(Proxy::Iptables);
+        let early = Client::bind(CLIENTS[1], 5353);
+        early.send();
+        let file = cluster(&BACKENDS);
+        let said = while_asking(&early, &args(&file, "--settle 0 --verify 500ms -o json"));
+        let document = said.ended(3);
+        let line = "1 of the entries came back untranslated: this node's rules still";
+        assert!(document.stderr.contains(line), "{document:?}");
+        assert_eq!(document.json()["summary"]["came_back"], 1);
+        drop(lab);
+    });
+}
+
+#[test]
+fn nothing_goes_from_a_namespace_in_which_nothing_is_translated() {
+    private_netns(|| {
+        unshare(CloneFlags::CLONE_NEWNET).unwrap();
+        // As in a pod: the packets of a healthy flow look untranslated, and connection tracking is on.
+        let lab = Lab::elsewhere(Proxy::Nftables);
+        let client = Client::bind(CLIENTS[0], 40_000);
+        client.send();
+        let before = entries();
+        assert_eq!(before.len(), 1, "{before:?}");
+        for endpoints in [&BACKENDS[..], &[]] {
+            let file = cluster(endpoints);
+            for more in [
+                "",
+                "--include pending,draining,suspect,detached",
+                "--tcp --udp",
+            ] {
+                let more = format!("{more} --settle 0 --verify 0 -o json");
+                let said = ctk(args(&file, &more)).ended(0);
+                assert_eq!(said.items(), Vec::<Value>::new(), "{said:?}");
+                let held = "1 entries are not judged and left: this network namespace";
+                assert!(said.stderr.contains(held), "{said:?}");
+            }
+            let verdict = ["--verdict", "!ok", "--yes", "--cluster", file.path()];
+            let said = ctk([&["purge", "--settle", "0"], &verdict[..]].concat());
+            assert!(said.ended(0).stderr.contains("nothing matched"));
+        }
+        assert_eq!(entries(), before);
+        drop(lab);
+    });
+}
