@@ -100,7 +100,8 @@ const REFUSED: &[(&str, i32, &[&str])] = &[
         2,
         &["no-such"],
     ),
-    ("--svc no-such --cluster LACKING --yes", 3, &["no-such"]),
+    ("--svc no-such --cluster LACKING --yes", 3, &["incomplete"]),
+    ("--svc kube-dns --cluster LACKING --yes", 3, &["incomplete"]),
     (
         "--svc web --cluster FILE --yes",
         2,

@@ -185,30 +185,27 @@ impl<'a> Purge<'a> {
     fn read_cluster(&self) -> Result<Option<Cluster>, CommandError> {
         let cluster = Cluster::read(self.world, &self.args.source, &self.netns)?;
         context::require_cluster(&self.args.source, cluster.as_ref(), self.by_cluster)?;
-        if let Some(cluster) = cluster
-            .as_ref()
-            .filter(|_| self.policy.selects_by_verdict())
-        {
+        if let Some(cluster) = cluster.as_ref().filter(|_| self.by_cluster) {
             self.accept(cluster)?;
         }
         Ok(cluster)
     }
 
     /// # Errors
-    /// Partial: the source is incomplete or older than `--max-age`.
+    /// Partial: the source is incomplete or, where a verdict decides, older than `--max-age`.
     fn accept(&self, cluster: &Cluster) -> Result<(), CommandError> {
         if !cluster.is_complete() {
             return Err(CommandError::new(
                 Status::Partial,
                 format!(
-                    "the cluster source is incomplete ({}), so nothing is deleted by verdict",
+                    "the cluster source is incomplete ({}), so nothing is deleted by name or verdict",
                     cluster.missing().join(", ")
                 ),
             )
             .hint(context::FETCH));
         }
         let age = cluster.age().unwrap_or_default();
-        if age > self.args.max_age {
+        if self.policy.selects_by_verdict() && age > self.args.max_age {
             return Err(CommandError::new(
                 Status::Partial,
                 format!(
@@ -340,7 +337,7 @@ impl<'a> Purge<'a> {
             true => self.read_cluster()?,
             false => first,
         };
-        if by_verdict && let Some(cluster) = &cluster {
+        if let Some(cluster) = cluster.as_ref().filter(|_| self.by_cluster) {
             self.accept(cluster)?;
         }
         let mut picker = self.picker(cluster.as_ref())?;
