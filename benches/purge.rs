@@ -215,8 +215,8 @@ fn flow(n: u32) -> Flow {
     let port = 20_000 + (n % 50) as u16;
     let client = IpAddr::from([
         10,
-        128 + (n / 50 >> 16) as u8,
-        (n / 50 >> 8) as u8,
+        128 + ((n / 50) >> 16) as u8,
+        ((n / 50) >> 8) as u8,
         (n / 50) as u8,
     ]);
     let endpoint = if is_to_go(n) { GONE } else { ALIVE };
