@@ -1,5 +1,7 @@
 //! The table of one namespace: dump, get, insert, delete.
 
+mod look;
+
 use std::borrow::Borrow;
 use std::fs::File;
 use std::ops::ControlFlow;
@@ -320,14 +322,7 @@ impl Table {
         if let Err(error) = answered {
             // What was answered stays; of the others nothing is known.
             self.unfinished = true;
-            let errno = match error {
-                NetlinkError::NotPermitted(_) => Errno::PERM,
-                NetlinkError::Failed(_, errno) | NetlinkError::NotAvailable(_, errno) => errno,
-                NetlinkError::NoAnswer(_) => Errno::TIMEDOUT,
-                NetlinkError::Namespace(e) if e.is_permission() => Errno::PERM,
-                NetlinkError::Overrun => Errno::NOBUFS,
-                _ => Errno::IO,
-            };
+            let errno = errno(error);
             for result in results.iter_mut().filter(|result| result.is_ok()) {
                 *result = Err(errno);
             }
@@ -422,6 +417,18 @@ impl Table {
                 }
             }
         }
+    }
+}
+
+/// What an error of the whole means for one request of many.
+fn errno(error: NetlinkError) -> Errno {
+    match error {
+        NetlinkError::NotPermitted(_) => Errno::PERM,
+        NetlinkError::Failed(_, errno) | NetlinkError::NotAvailable(_, errno) => errno,
+        NetlinkError::NoAnswer(_) => Errno::TIMEDOUT,
+        NetlinkError::Namespace(e) if e.is_permission() => Errno::PERM,
+        NetlinkError::Overrun => Errno::NOBUFS,
+        _ => Errno::IO,
     }
 }
 

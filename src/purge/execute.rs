@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 
 use crate::flow::{Direction, Flow};
-use crate::netlink::{BATCH, DeleteTarget, ErrorKind, NetlinkError, Table};
+use crate::netlink::{BATCH, DeleteTarget, Table};
 
 use super::plan::{Plan, Planned};
 
@@ -138,11 +138,16 @@ fn delete_batch(
     let mut targets = Vec::with_capacity(batch.len());
     let mut places = Vec::with_capacity(batch.len());
     let began = Instant::now();
+    let mut looks = if look_again {
+        current(table, batch).into_iter()
+    } else {
+        Vec::new().into_iter()
+    };
     for (place, planned) in batch.iter().enumerate() {
-        let before = if look_again {
-            look(table, planned, still_wanted, report)
-        } else {
-            (!still_wanted(planned, &planned.flow)).then_some(Outcome::Changed)
+        let before = match (look_again, looks.next()) {
+            (false, _) => (!still_wanted(planned, &planned.flow)).then_some(Outcome::Changed),
+            (true, Some(now)) => look(now, planned, still_wanted, report),
+            (true, None) => Some(Outcome::Failed("the second look gave no answer".to_owned())),
         };
         // The outcome of what is sent is known with the answer.
         let outcome = match (before, DeleteTarget::of(&planned.flow)) {
@@ -158,18 +163,21 @@ fn delete_batch(
     }
     let looked = Instant::now();
     report.looking += looked - began;
-    let answers = table.delete(&targets);
-    for (place, answer) in places.into_iter().zip(answers) {
+    let mut missing = Vec::new();
+    for (place, answer) in places.into_iter().zip(table.delete(&targets)) {
         report.tried += 1;
-        let outcome = match answer {
-            Ok(()) => continue,
-            Err(Errno::NOENT) => gone(table, &batch[place].flow),
+        match answer {
+            Ok(()) => {}
+            Err(Errno::NOENT) => missing.push(place),
             Err(errno) => {
                 report.refused += u64::from(errno == Errno::PERM);
-                Outcome::Failed(name(errno))
+                outcomes[place] = Outcome::Failed(name(errno));
             }
-        };
-        outcomes[place] = outcome;
+        }
+    }
+    let flows = missing.iter().map(|place| &batch[*place]);
+    for (place, now) in missing.iter().zip(current(table, flows)) {
+        outcomes[*place] = gone(now, &batch[*place].flow);
     }
     report.deleting += looked.elapsed();
     outcomes
@@ -177,18 +185,17 @@ fn delete_batch(
 
 /// Why the entry must be left, by a look at it; `None` when it is as it was planned.
 fn look(
-    table: &mut Table,
+    now: Result<Option<Flow>, Errno>,
     planned: &Planned,
     still_wanted: &mut dyn FnMut(&Planned, &Flow) -> bool,
     report: &mut Report,
 ) -> Option<Outcome> {
-    match current(table, &planned.flow) {
-        Err(error) => {
-            if error.kind() == ErrorKind::NotPermitted {
-                report.tried += 1;
-                report.refused += 1;
-            }
-            Some(Outcome::Failed(error.to_string()))
+    match now {
+        Err(errno) => {
+            let refused = u64::from(errno == Errno::PERM);
+            report.tried += refused;
+            report.refused += refused;
+            Some(Outcome::Failed(name(errno)))
         }
         Ok(None) => Some(Outcome::AlreadyGone),
         Ok(Some(flow)) if flow.reply != planned.flow.reply => Some(Outcome::Replaced),
@@ -198,17 +205,21 @@ fn look(
 }
 
 /// What stands in the place of an entry that the kernel did not find.
-fn gone(table: &mut Table, planned: &Flow) -> Outcome {
-    match current(table, planned) {
+fn gone(now: Result<Option<Flow>, Errno>, planned: &Flow) -> Outcome {
+    match now {
         Ok(Some(flow)) if flow.reply != planned.reply => Outcome::Replaced,
         Ok(_) => Outcome::AlreadyGone,
-        Err(error) => Outcome::Failed(error.to_string()),
+        Err(errno) => Outcome::Failed(name(errno)),
     }
 }
 
-/// The entry that has the planned one's original tuple and zone now.
-pub(super) fn current(table: &mut Table, planned: &Flow) -> Result<Option<Flow>, NetlinkError> {
-    table.get(&planned.original, Direction::Original, planned.zone)
+/// For each planned entry, the one that has its original tuple and zone now.
+pub(super) fn current<'p>(
+    table: &mut Table,
+    planned: impl IntoIterator<Item = &'p Planned>,
+) -> Vec<Result<Option<Flow>, Errno>> {
+    let flows = planned.into_iter().map(|planned| &planned.flow);
+    table.get_all(flows.map(|flow| (&flow.original, Direction::Original, flow.zone)))
 }
 
 /// `EPERM: Operation not permitted`.

@@ -1,7 +1,9 @@
 //! A look at the table after a purge: which flows are back, and where do they go now?
 
+use rustix::io::Errno;
+
 use crate::flow::Flow;
-use crate::netlink::{NetlinkError, Table};
+use crate::netlink::{BATCH, Table};
 
 use super::execute::{Report, current};
 use super::plan::{Plan, Planned};
@@ -18,19 +20,20 @@ pub struct CameBack<'p> {
 /// Looks every entry that ended up by its original tuple and gives those that are back to `on_back`.
 ///
 /// # Errors
-/// [`NetlinkError`]: not all were looked up.
+/// The first look that failed: not all were looked up.
 pub fn verify<'p>(
     table: &mut Table,
     plan: &'p Plan,
     report: &Report,
     on_back: &mut dyn FnMut(CameBack<'p>),
-) -> Result<(), NetlinkError> {
-    for position in &report.ended_at {
-        let Some(before) = plan.planned().get(*position as usize) else {
-            continue;
-        };
-        if let Some(now) = current(table, &before.flow)? {
-            on_back(CameBack { before, now });
+) -> Result<(), Errno> {
+    for positions in report.ended_at.chunks(BATCH) {
+        let ended = positions.iter();
+        let ended = ended.filter_map(|position| plan.planned().get(*position as usize));
+        for (before, now) in ended.clone().zip(current(table, ended)) {
+            if let Some(now) = now? {
+                on_back(CameBack { before, now });
+            }
         }
     }
     Ok(())

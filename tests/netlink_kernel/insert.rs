@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::process::Command;
 
-use ctk::flow::{Direction, Flow, ProtocolState, Status};
+use ctk::flow::{Direction, Flow, L4, ProtocolState, Status};
 use ctk::netlink::{DeleteTarget, DumpFilter, InsertError};
 use rustix::io::Errno;
 
@@ -59,6 +59,38 @@ fn an_entry_put_into_the_kernel_comes_back_equal() {
                 "{name} by its original tuple"
             );
         }
+    });
+}
+
+#[test]
+fn every_one_of_many_looks_finds_its_own_entry() {
+    private_netns(|| {
+        use_labels();
+        let mut table = open();
+        let flows = every_kind();
+        fill(&mut table, &flows);
+        let mut wanted = Vec::new();
+        let mut expected = Vec::new();
+        let absent = tuple(17, "10.9.9.9", "10.0.0.2", ports(1, 2));
+        // The kernel takes no UDP tuple without ports.
+        let impossible = tuple(17, "10.9.9.9", "10.0.0.2", L4::None);
+        for flow in dump(&mut table) {
+            for direction in [Direction::Original, Direction::Reply] {
+                wanted.push((*flow.tuple(direction), direction, flow.zone));
+                wanted.push((absent, direction, flow.zone));
+                wanted.push((impossible, direction, flow.zone));
+                expected.extend([Ok(flow.id), Ok(None), Err(Errno::INVAL)]);
+            }
+        }
+        assert!(wanted.len() > 100, "several sends");
+        let looks = wanted.iter().map(|(tuple, d, zone)| (tuple, *d, *zone));
+        let found: Vec<_> = table
+            .get_all(looks)
+            .into_iter()
+            .map(|found| found.map(|flow| flow.and_then(|flow| flow.id)))
+            .collect();
+        assert_eq!(found, expected);
+        assert_eq!(table.get_all([]), []);
     });
 }
 

@@ -34,6 +34,8 @@ fn without_the_capability_every_request_says_so() {
         assert!(matches!(table.count(), Err(NetlinkError::NotPermitted(_))));
         let got = table.get(&flow.reply, Direction::Reply, flow.zone);
         assert!(matches!(got, Err(NetlinkError::NotPermitted(_))));
+        let looks = vec![(&flow.reply, Direction::Reply, flow.zone); 40];
+        assert_eq!(table.get_all(looks), vec![Err(Errno::PERM); 40]);
         let target = DeleteTarget::new(flow.reply, 1, flow.zone);
         assert_eq!(table.delete(&[target; 200]), vec![Err(Errno::PERM); 200]);
         assert_eq!(table.insert(&flow), Err(InsertError::Kernel(Errno::PERM)));

@@ -4,10 +4,10 @@ use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use rustix::io::Errno;
 
 use crate::entry::Entry;
 use crate::error::Status;
-use crate::netlink::NetlinkError;
 use crate::output::{self, Format, ItemResult, Palette, Printer, Summary};
 use crate::purge::execute::Report;
 use crate::purge::plan::{Plan, Planned};
@@ -150,7 +150,7 @@ pub fn came_back(
     plan: &Plan,
     report: &Report,
     picker: &Picker<'_>,
-) -> Result<u64, NetlinkError> {
+) -> Result<u64, Errno> {
     let (mut dead, mut untranslated, mut named) = (0u64, 0u64, 0usize);
     verify(table, plan, report, &mut |back| {
         let now = picker.entry(back.now, None);
