@@ -1,0 +1,201 @@
+//! The part of a purge that changes the table: the second look, the deletes, and the look at what came back.
+
+use std::cell::RefCell;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::error::{CommandError, Status};
+use crate::flow::Flow;
+use crate::netlink::Table;
+use crate::output::{self, ItemResult, Printer};
+use crate::purge::execute::{Outcome, Report, Steps, execute};
+use crate::purge::plan::{Fate, Plan, Planned};
+use crate::verdict::is_recreated;
+
+use super::super::context::{Cluster, note};
+use super::super::pick::Picker;
+use super::{Purge, Scan, say, writing};
+
+/// Between the two looks at the cluster: an EndpointSlice may lag behind its pods by about this much.
+const SETTLE: Duration = Duration::from_secs(2);
+/// A look right after: time for a client that asks every second to ask again.
+const VERIFY: Duration = Duration::from_secs(1);
+/// How soon a signal ends a wait.
+const GLANCE: Duration = Duration::from_millis(50);
+
+impl Purge<'_> {
+    /// Deletes the plan and says what became of it.
+    pub(super) fn carry_out(
+        &self,
+        table: &mut Table,
+        plan: &Plan,
+        scan: &Scan,
+        first: Option<Cluster>,
+    ) -> Result<Status, CommandError> {
+        let by_verdict = self.policy.selects_by_verdict();
+        let settle = self
+            .args
+            .settle
+            .unwrap_or(if by_verdict { SETTLE } else { Duration::ZERO });
+        std::thread::sleep(settle);
+        // Deleting acts on the newest word there is. What cannot be read again is held against its age once more.
+        let again = self.by_cluster && first.as_ref().is_some_and(Cluster::can_be_read_again);
+        let cluster = match again {
+            true => self.read_cluster()?,
+            false => first,
+        };
+        if let Some(cluster) = cluster.as_ref().filter(|_| self.by_cluster) {
+            self.accept(cluster)?;
+        }
+        let mut picker = self.picker(cluster.as_ref())?;
+        let stop = Arc::new(AtomicBool::new(false));
+        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+            signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(|error| {
+                CommandError::failed(format!("signals cannot be caught: {error}"))
+            })?;
+        }
+        let report = self.delete(table, plan, &mut picker, !again, &stop);
+        let (report, mut printer) = match report {
+            Ok(done) => done,
+            Err(error) if output::is_closed(&error) => {
+                return Err(CommandError::failed(
+                    "nobody reads the output any more: no further entry was deleted",
+                ));
+            }
+            Err(error) => return Err(writing(error)),
+        };
+        tracing::info!(looking = ?report.looking, deleting = ?report.deleting, "deletes");
+        let back = self.verify(table, plan, &report, &picker, &stop);
+        let came_back = back.unwrap_or_default();
+        let summary = self.summary(plan, &report, came_back, scan, cluster.as_ref());
+        printer.finish(&summary).map_err(writing)?;
+        say::outcome(&report, plan.len());
+        Ok(match status(&report, came_back, scan) {
+            Status::Done if back.is_none() => Status::Partial,
+            status => status,
+        })
+    }
+
+    /// Waits, and counts what came back; `None` when that could not be told. A signal ends the wait.
+    fn verify(
+        &self,
+        table: &mut Table,
+        plan: &Plan,
+        report: &Report,
+        picker: &Picker<'_>,
+        stop: &AtomicBool,
+    ) -> Option<u64> {
+        let wait = self.args.verify.unwrap_or(VERIFY);
+        if report.ended_at.is_empty() || wait.is_zero() {
+            return Some(0);
+        }
+        let until = Instant::now() + wait;
+        while Instant::now() < until && !stop.load(Ordering::Relaxed) {
+            std::thread::sleep((until - Instant::now()).min(GLANCE));
+        }
+        let began = Instant::now();
+        let back = say::came_back(table, plan, report, picker);
+        tracing::info!(looking = ?began.elapsed(), "looked again");
+        back.inspect_err(|error| note(format!("what came back is not known: {error}")))
+            .ok()
+    }
+
+    /// Deletes the plan and prints what became of each entry, after each batch's answers.
+    fn delete(
+        &self,
+        table: &mut Table,
+        plan: &Plan,
+        picker: &mut Picker<'_>,
+        not_read_again: bool,
+        stop: &AtomicBool,
+    ) -> io::Result<(Report, Printer<'static>)> {
+        let bar = say::progress(plan.len());
+        let look_again =
+            self.args.select.uses_what_changes() || (self.by_cluster && not_read_again);
+        let printer = RefCell::new(self.printer());
+        let picker = RefCell::new(picker);
+        let report = execute(
+            table,
+            plan,
+            Steps {
+                still_wanted: &mut |planned: &Planned, flow: &Flow| {
+                    // One more look tells nothing new about refills, unless it shows another entry.
+                    let seen = planned.seen.filter(|_| !is_recreated(&planned.flow, flow));
+                    let entry = picker.borrow_mut().consider(flow.clone(), seen);
+                    entry.is_some_and(|entry| self.fate(&entry) == Fate::Planned)
+                },
+                look_again,
+                on_outcome: &mut |planned: &Planned, outcome: &Outcome| {
+                    let entry = say::entry(&picker.borrow(), planned);
+                    let error = match outcome {
+                        Outcome::Failed(error) => Some(error.clone()),
+                        _ => None,
+                    };
+                    let result = ItemResult {
+                        result: outcome.name(),
+                        error,
+                    };
+                    say::failure(&entry, &result);
+                    printer.borrow_mut().entry(&entry, Some(&result))
+                },
+                after_batch: &mut |done: usize| {
+                    bar.set_position(done as u64);
+                    printer.borrow_mut().flush()
+                },
+                stop,
+            },
+        );
+        bar.finish_and_clear();
+        Ok((report?, printer.into_inner()))
+    }
+}
+
+fn status(report: &Report, came_back: u64, scan: &Scan) -> Status {
+    if report.tried > 0 && report.refused == report.tried {
+        Status::NotPermitted
+    } else if report.failed > 0 || came_back > 0 || report.stopped {
+        Status::Partial
+    } else {
+        say::partial_scan(scan.unreadable, scan.inconsistent)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_status_tells_a_refusal_of_all_from_a_failure_of_some() {
+        let scan = |unreadable, inconsistent| Scan {
+            scanned: 9,
+            unreadable,
+            inconsistent,
+        };
+        let whole = scan(0, false);
+        let report = |tried, refused, failed| Report {
+            tried,
+            refused,
+            failed,
+            ..Report::default()
+        };
+        let stopped = Report {
+            stopped: true,
+            ..report(3, 0, 0)
+        };
+        for (report, came_back, scan, wanted) in [
+            (report(3, 0, 0), 0, &whole, Status::Done),
+            (report(0, 0, 0), 0, &whole, Status::Done),
+            (report(3, 3, 3), 0, &whole, Status::NotPermitted),
+            (report(3, 1, 1), 0, &whole, Status::Partial),
+            (report(3, 0, 1), 0, &whole, Status::Partial),
+            (report(3, 0, 0), 1, &whole, Status::Partial),
+            (stopped, 0, &whole, Status::Partial),
+            (report(3, 0, 0), 0, &scan(1, false), Status::Partial),
+            (report(3, 0, 0), 0, &scan(0, true), Status::Partial),
+        ] {
+            assert_eq!(status(&report, came_back, scan), wanted, "{report:?}");
+        }
+    }
+}
