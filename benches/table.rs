@@ -1,8 +1,12 @@
 //! What listing a large table costs: CPU time as a multiple of a loop that only receives the same dump, and peak memory.
+//! Then what its parts cost by themselves.
 //!
 //! `cargo bench --bench table [-- ENTRIES]` (default 200,000). Runs in a network namespace of its own, so it needs root
 //! or user namespaces. More entries than `net.netfilter.nf_conntrack_max` allows need root in the initial namespace: the
 //! limit is raised for the run and put back afterwards.
+
+#[path = "table/parts.rs"]
+mod parts;
 
 use std::io;
 use std::net::IpAddr;
@@ -40,6 +44,7 @@ fn main() {
     assert_eq!(failed, 0, "entries that could not be inserted");
     let cluster = write_cluster();
     run(&mut table, entries, &cluster);
+    parts::run();
     drop(limit);
 }
 
@@ -94,6 +99,7 @@ fn run(table: &mut Table, entries: u32, cluster: &tempfile::NamedTempFile) {
         );
     }
     println!("{:45} {:5.2}x", "conntrack -L", ratio(conntrack));
+    println!();
 }
 
 /// CPU time, and peak resident memory in KiB, of a command whose output is thrown away.

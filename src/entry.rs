@@ -112,6 +112,7 @@ pub struct Entry<'c> {
 
 impl<'c> Entry<'c> {
     /// An entry of which nothing but the kernel's word is known.
+    #[inline]
     pub fn bare(flow: Flow) -> Self {
         let replies = Replies::of_one_look(flow.status.is_unreplied());
         Entry {
@@ -123,12 +124,10 @@ impl<'c> Entry<'c> {
         }
     }
 
-    /// The same entry with what several looks at it showed.
-    #[must_use]
-    pub fn with_seen(mut self, seen: Seen) -> Self {
+    /// Takes in what several looks at the entry showed.
+    pub fn see(&mut self, seen: Seen) {
         self.refreshing = seen.refreshing;
         self.replies = seen.replies;
         self.judgement = self.judgement.map(|judgement| judgement.with_seen(seen));
-        self
     }
 }

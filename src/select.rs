@@ -120,6 +120,27 @@ impl Selection {
         resolve::resolve(selectors, index)
     }
 
+    /// Every entry passes.
+    pub fn is_empty(&self) -> bool {
+        // All fields by name: a new one that is forgotten here does not compile.
+        let Selection {
+            services,
+            pods,
+            clients,
+            endpoints,
+            namespaces,
+            verdicts,
+            reasons,
+            stale,
+            refreshing,
+            names_a_protocol: _,
+        } = self;
+        let parties = clients.is_empty() && endpoints.is_empty();
+        let names = services.is_empty() && pods.is_empty() && namespaces.is_empty();
+        let judged = verdicts.is_empty() && reasons.is_empty() && !stale;
+        names && parties && judged && !refreshing
+    }
+
     /// The entry is selected by every selector but those on verdicts.
     pub fn by_names(&self, entry: &Entry<'_>) -> bool {
         (!self.refreshing || entry.refreshing == Refreshing::Yes) && self.by_parties(entry)

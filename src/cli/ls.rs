@@ -221,12 +221,9 @@ fn stream(
         let mut failed = None;
         let dump = table.dump_timed(looks.kind, &filter, &mut |flow, at| {
             let seen = looks.sample.map(|sample| sample.seen(&flow, at));
-            let Some(entry) = picker.pick(flow, seen) else {
-                return ControlFlow::Continue(());
-            };
-            match printer.entry(&entry, None) {
-                Ok(()) => ControlFlow::Continue(()),
-                Err(error) => {
+            match picker.pick(flow, seen, |entry| printer.entry(entry, None)) {
+                None | Some(Ok(())) => ControlFlow::Continue(()),
+                Some(Err(error)) => {
                     failed = Some(error);
                     ControlFlow::Break(())
                 }
@@ -256,9 +253,7 @@ fn gather<'c>(
         for filter in picker.filter().dumps() {
             let dump = table.dump_timed(looks.kind, &filter, &mut |flow, at| {
                 let seen = looks.sample.map(|sample| sample.seen(&flow, at));
-                if let Some(entry) = picker.pick(flow, seen) {
-                    sorter.push(&entry);
-                }
+                picker.pick(flow, seen, |entry| sorter.push(entry));
                 ControlFlow::Continue(())
             });
             report.add(&dump.map_err(|error| Ended::Failed(context::netlink_error(error)))?);

@@ -18,7 +18,8 @@ use super::select::SelectArgs;
 /// Every selector of a command line, resolved, with the counts of what it met.
 pub struct Picker<'c> {
     filter: Filter,
-    selection: Selection,
+    /// `None` when nothing is selected by names or verdicts: most listings, and then no entry is asked for them.
+    selection: Option<Selection>,
     index: Option<&'c Index>,
     judge: Option<Judge<'c>>,
     /// Nanoseconds since the Unix epoch, for ages.
@@ -68,7 +69,7 @@ impl<'c> Picker<'c> {
         });
         Ok(Picker {
             filter,
-            selection,
+            selection: (!selection.is_empty()).then_some(selection),
             index,
             judge,
             now: now(),
@@ -90,66 +91,99 @@ impl<'c> Picker<'c> {
     /// A look at this flow is worth keeping: `lasting` ([`Filter::lasting`]) and the selectors on names pass it. The others
     /// are asked when it is shown.
     pub fn may_be_picked(&self, lasting: &Filter, flow: &Flow) -> bool {
+        let by_parties = |selection: &Selection| {
+            !selection.has_parties() || selection.by_parties(&self.entry(flow.clone(), None))
+        };
         lasting.test(flow, self.now) == Outcome::Pass
-            && (!self.selection.has_parties()
-                || self.selection.by_parties(&self.entry(flow.clone(), None)))
+            && self.selection.as_ref().is_none_or(by_parties)
     }
 
-    /// The entry that is shown for a flow, if it passes every selector. `seen` is what several looks at it showed.
-    pub fn pick(&mut self, flow: Flow, seen: Option<Seen>) -> Option<Entry<'c>> {
-        let entry = self.consider(flow, seen)?;
-        if !self.selection.test(&entry) {
-            self.counts.held_back += u64::from(self.selection.stale_held_back(&entry));
+    /// Shows the entry of a flow, if it passes every selector. `seen` is what several looks at it showed.
+    ///
+    /// An entry is half a kilobyte: handed on by reference it is made once and never moved.
+    #[inline]
+    pub fn pick<R>(
+        &mut self,
+        flow: Flow,
+        seen: Option<Seen>,
+        show: impl FnOnce(&Entry<'c>) -> R,
+    ) -> Option<R> {
+        if !self.filter_passes(&flow) {
+            return None;
+        }
+        let mut entry = Entry::bare(flow);
+        self.complete(&mut entry, seen);
+        if !self.rest_passes(&entry) {
+            return None;
+        }
+        if let Some(selection) = &self.selection
+            && !selection.test(&entry)
+        {
+            self.counts.held_back += u64::from(selection.stale_held_back(&entry));
             return None;
         }
         self.counts.passed += 1;
         self.count_reason(&entry);
-        Some(entry)
+        Some(show(&entry))
     }
 
     /// The entry behind a flow, if it passes every selector but those on verdicts.
     pub fn consider(&mut self, flow: Flow, seen: Option<Seen>) -> Option<Entry<'c>> {
-        self.counts.scanned += 1;
-        match self.filter.test(&flow, self.now) {
-            Outcome::Pass => {}
-            Outcome::Fail => return None,
-            Outcome::Undecidable => {
-                self.counts.undecided += 1;
-                return None;
-            }
-        }
-        let entry = self.entry(flow, seen);
-        if !self.selection.by_names(&entry) {
-            self.counts.not_compared += u64::from(self.selection.refreshing_unknown(&entry));
+        if !self.filter_passes(&flow) {
             return None;
         }
-        if self.filter.wants_text() {
-            self.line.clear();
-            output::wide_line(&entry, &mut self.line);
-            if !self.filter.test_text(&self.line) {
-                return None;
-            }
+        let entry = self.entry(flow, seen);
+        self.rest_passes(&entry).then_some(entry)
+    }
+
+    /// The flow passes every selector on what the kernel says.
+    #[inline]
+    fn filter_passes(&mut self, flow: &Flow) -> bool {
+        self.counts.scanned += 1;
+        let outcome = self.filter.test(flow, self.now);
+        self.counts.undecided += u64::from(outcome == Outcome::Undecidable);
+        outcome == Outcome::Pass
+    }
+
+    /// The entry passes the selectors on names, and those on its line.
+    #[inline]
+    fn rest_passes(&mut self, entry: &Entry<'c>) -> bool {
+        if let Some(selection) = &self.selection
+            && !selection.by_names(entry)
+        {
+            self.counts.not_compared += u64::from(selection.refreshing_unknown(entry));
+            return false;
         }
-        Some(entry)
+        if !self.filter.wants_text() {
+            return true;
+        }
+        self.line.clear();
+        output::wide_line(entry, &mut self.line);
+        self.filter.test_text(&self.line)
     }
 
     /// The names and the verdict of a flow, and what several looks at it showed.
     pub fn entry(&self, flow: Flow, seen: Option<Seen>) -> Entry<'c> {
         let mut entry = Entry::bare(flow);
+        self.complete(&mut entry, seen);
+        entry
+    }
+
+    #[inline]
+    fn complete(&self, entry: &mut Entry<'c>, seen: Option<Seen>) {
         if let (Some(index), Some(judge)) = (self.index, &self.judge) {
             let matched = Matched::of(&entry.flow, index, judge.node);
             entry.names = label::names(&entry.flow, matched, index);
             entry.judgement = judge.judge(&entry.flow, matched);
         }
-        match seen {
-            Some(seen) => entry.with_seen(seen),
-            None => entry,
+        if let Some(seen) = seen {
+            entry.see(seen);
         }
     }
 
     /// Counts an entry that could not be judged.
     pub fn count_reason(&mut self, entry: &Entry<'_>) {
-        match entry.judgement.map(|judgement| judgement.reason) {
+        match entry.judgement.as_ref().map(|judgement| judgement.reason) {
             Some(Reason::SourceIncomplete) => self.counts.source_incomplete += 1,
             Some(Reason::ForeignNetns) => self.counts.foreign_netns += 1,
             _ => {}

@@ -26,12 +26,20 @@ const NAMES: [(&str, u8); 23] = [
     ("udplite", 136),
 ];
 
+/// [`NAMES`] by number: every line that is printed asks for one.
+static BY_NUMBER: [Option<&str>; 256] = {
+    let mut names = [None; 256];
+    let mut i = 0;
+    while i < NAMES.len() {
+        names[NAMES[i].1 as usize] = Some(NAMES[i].0);
+        i += 1;
+    }
+    names
+};
+
 /// The IANA name in lower case; `None` for numbers that have no common name (shown as `proto-N`).
 pub fn name(number: u8) -> Option<&'static str> {
-    NAMES
-        .iter()
-        .find(|(_, n)| *n == number)
-        .map(|(name, _)| *name)
+    BY_NUMBER[usize::from(number)]
 }
 
 /// The number of a protocol given by name (any case, `ipv6-icmp` too) or as a decimal number 0-255.

@@ -54,30 +54,24 @@ impl<'a> Attribute<'a> {
 /// A walk over the attributes in some bytes. Iterate over `&mut` of it, then ask [`Attributes::finish`].
 #[derive(Clone, Debug)]
 pub struct Attributes<'a> {
+    /// What is left at the end cannot be an attribute.
     rest: &'a [u8],
-    broken: bool,
 }
 
 impl<'a> Attributes<'a> {
     #[inline]
     pub fn new(bytes: &'a [u8]) -> Self {
-        Attributes {
-            rest: bytes,
-            broken: false,
-        }
+        Attributes { rest: bytes }
     }
 
     /// Whether the walk came to the end of its bytes.
     #[inline]
     pub fn finish(self) -> Result<(), Broken> {
-        if self.broken { Err(Broken) } else { Ok(()) }
-    }
-
-    #[cold]
-    fn stop(&mut self) -> Option<Attribute<'a>> {
-        self.broken = true;
-        self.rest = &[];
-        None
+        if self.rest.is_empty() {
+            Ok(())
+        } else {
+            Err(Broken)
+        }
     }
 }
 
@@ -86,21 +80,14 @@ impl<'a> Iterator for Attributes<'a> {
 
     #[inline]
     fn next(&mut self) -> Option<Attribute<'a>> {
-        let [l0, l1, k0, k1, ..] = *self.rest else {
-            if self.rest.is_empty() {
-                return None;
-            }
-            return self.stop();
-        };
-        let length = usize::from(u16::from_ne_bytes([l0, l1]));
+        let (length, kind) = header(*self.rest.first_chunk()?);
+        let length = usize::from(length);
         // `get` refuses a length below the header's as well as one beyond the end.
-        let Some(value) = self.rest.get(NLA_HEADER_SIZE..length) else {
-            return self.stop();
-        };
+        let value = self.rest.get(NLA_HEADER_SIZE..length)?;
         // The last attribute may come without its padding.
         self.rest = self.rest.get(aligned(length)..).unwrap_or_default();
         Some(Attribute {
-            kind: u16::from_ne_bytes([k0, k1]) & NLA_TYPE_MASK,
+            kind: kind & NLA_TYPE_MASK,
             value,
         })
     }
@@ -170,8 +157,28 @@ impl<'a> Writer<'a> {
     }
 }
 
+/// Length and kind out of an attribute's header. Read as one number: halves of it would be read byte by byte.
+#[inline]
+fn header(bytes: [u8; NLA_HEADER_SIZE]) -> (u16, u16) {
+    let number = u32::from_ne_bytes(bytes);
+    let (low, high) = (number as u16, (number >> 16) as u16);
+    if cfg!(target_endian = "little") {
+        (low, high)
+    } else {
+        (high, low)
+    }
+}
+
+/// The header of an attribute of just this length and kind, flag bits among the kind, to compare whole headers with.
+pub(super) const fn header_bytes(length: u16, kind: u16) -> [u8; NLA_HEADER_SIZE] {
+    let ([l0, l1], [k0, k1]) = (length.to_ne_bytes(), kind.to_ne_bytes());
+    [l0, l1, k0, k1]
+}
+
+/// Room that a length takes with its padding.
 pub(crate) const fn aligned(length: usize) -> usize {
-    length.next_multiple_of(NLA_ALIGNTO)
+    // Cheaper than `next_multiple_of`, which asks whether there is a remainder.
+    (length + NLA_ALIGNTO - 1) & !(NLA_ALIGNTO - 1)
 }
 
 #[cfg(test)]

@@ -125,8 +125,9 @@ impl Table {
                     report.received += 1;
                     report.interrupted |= flags & NLM_F_DUMP_INTR != 0;
                     report.kernel_filtered |= flags & NLM_F_DUMP_FILTERED != 0;
-                    match decode::flow(payload) {
-                        Ok(flow) => on_flow(flow, at),
+                    let mut flow = decode::blank();
+                    match decode::read(payload, &mut flow) {
+                        Ok(()) => on_flow(flow, at),
                         Err(_) => {
                             report.unreadable += 1;
                             ControlFlow::Continue(())

@@ -5,7 +5,7 @@ use std::net::{IpAddr, Ipv6Addr};
 use netlink_packet_core::NLA_F_NESTED;
 
 use super::abi;
-use super::attr::{Attribute, Broken};
+use super::attr::{self, Attribute, Broken};
 use crate::flow::{L4, Tuple};
 
 /// A tuple, and the zone that holds for its direction only. `None` without both addresses of one family and a protocol.
@@ -18,7 +18,8 @@ pub(super) fn tuple(attribute: Attribute<'_>) -> Result<(Option<Tuple>, Option<u
 
 /// A flow with ports in the very layout that kernels since 5.2 give it. Tuples are half of an ordinary message, so this one
 /// comparison of constants halves the cost of an entry. Whatever differs is left to [`any_tuple`].
-fn usual_tuple(value: &[u8]) -> Option<Tuple> {
+#[inline(always)] // and read to where it is kept
+pub(super) fn usual_tuple(value: &[u8]) -> Option<Tuple> {
     const V4: usize = 4;
     const V6: usize = 16;
     let (src, dst, protocol, ports) = if value.len() == 40 + 2 * V4 {
@@ -43,7 +44,7 @@ type Layout<const A: usize> = ([u8; A], [u8; A], u8, (u16, u16));
 /// Addresses of `A` bytes, protocol, ports: six attributes in two nests.
 #[inline]
 fn layout<const A: usize>(mut rest: &[u8], src_kind: u16) -> Option<Layout<A>> {
-    let address = 4 + A;
+    let address = 4 + A as u16;
     header(&mut rest, abi::tuple::IP | NLA_F_NESTED, 4 + 2 * address)?;
     header(&mut rest, src_kind, address)?;
     let src = *take::<A>(&mut rest)?;
@@ -61,13 +62,8 @@ fn layout<const A: usize>(mut rest: &[u8], src_kind: u16) -> Option<Layout<A>> {
 }
 
 #[inline]
-fn header(rest: &mut &[u8], kind: u16, length: usize) -> Option<()> {
-    let [l0, l1, k0, k1] = *take::<4>(rest)?;
-    let found = (
-        u16::from_ne_bytes([l0, l1]) as usize,
-        u16::from_ne_bytes([k0, k1]),
-    );
-    (found == (length, kind)).then_some(())
+fn header(rest: &mut &[u8], kind: u16, length: u16) -> Option<()> {
+    (*take::<4>(rest)? == attr::header_bytes(length, kind)).then_some(())
 }
 
 #[inline]

@@ -65,24 +65,36 @@ impl Palette {
         self.coloured
     }
 
-    /// Appends text in a style. Padding belongs after it, so that backgrounds and widths stay right.
-    pub fn paint(self, out: &mut Vec<u8>, style: Style, text: &[u8]) {
-        if !self.coloured || style == Style::Plain {
-            out.extend_from_slice(text);
-            return;
+    /// Begins text in a style. Padding belongs after its end, so that backgrounds and widths stay right.
+    #[inline]
+    pub fn begin(self, out: &mut Vec<u8>, style: Style) {
+        if self.paints(style) {
+            // Writing to a buffer cannot fail.
+            let _ = write!(out, "{}", paint(style).prefix_formatter());
         }
-        let paint = match style {
-            Style::Plain => Paint::new(),
-            Style::Heading => Paint::new().bold(),
-            Style::Good => Paint::new().green(),
-            Style::Bad => Paint::new().red().bold(),
-            Style::Warning => Paint::new().yellow(),
-            Style::Faint => Paint::new().dimmed(),
-        };
-        // Writing to a buffer cannot fail.
-        let _ = write!(out, "{}", paint.prefix_formatter());
-        out.extend_from_slice(text);
-        let _ = write!(out, "{}", paint.suffix_formatter());
+    }
+
+    /// Ends what [`Palette::begin`] began.
+    #[inline]
+    pub fn end(self, out: &mut Vec<u8>, style: Style) {
+        if self.paints(style) {
+            let _ = write!(out, "{}", paint(style).suffix_formatter());
+        }
+    }
+
+    fn paints(self, style: Style) -> bool {
+        self.coloured && style != Style::Plain
+    }
+}
+
+fn paint(style: Style) -> Paint {
+    match style {
+        Style::Plain => Paint::new(),
+        Style::Heading => Paint::new().bold(),
+        Style::Good => Paint::new().green(),
+        Style::Bad => Paint::new().red().bold(),
+        Style::Warning => Paint::new().yellow(),
+        Style::Faint => Paint::new().dimmed(),
     }
 }
 
@@ -130,15 +142,19 @@ mod tests {
 
     #[test]
     fn a_painted_cell_ends_its_colour() {
-        let mut out = Vec::new();
-        Palette { coloured: true }.paint(&mut out, Style::Bad, b"stale");
+        let paint = |palette: Palette| {
+            let mut out = Vec::new();
+            palette.begin(&mut out, Style::Bad);
+            out.extend_from_slice(b"stale");
+            palette.end(&mut out, Style::Bad);
+            out
+        };
+        let out = paint(Palette { coloured: true });
         let text = String::from_utf8(out).unwrap();
         assert!(
             text.starts_with("\u{1b}[") && text.ends_with("stale\u{1b}[0m"),
             "{text:?}"
         );
-        let mut out = Vec::new();
-        Palette::PLAIN.paint(&mut out, Style::Bad, b"stale");
-        assert_eq!(out, b"stale");
+        assert_eq!(paint(Palette::PLAIN), b"stale");
     }
 }

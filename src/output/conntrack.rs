@@ -15,51 +15,51 @@ pub(super) fn line(row: &Row<'_>, out: &mut Vec<u8>) {
     let flow = row.flow;
     head(flow, out);
     tuple(out, &flow.original);
-    zone(out, flow.zone, Some(Direction::Original), b"zone-orig=");
+    zone(out, flow.zone, Some(Direction::Original), b" zone-orig=");
     counters(out, flow.counters_original);
     if flow.status.is_unreplied() {
-        out.extend_from_slice(b"[UNREPLIED] ");
+        out.extend_from_slice(b" [UNREPLIED]");
     }
     tuple(out, &flow.reply);
-    zone(out, flow.zone, Some(Direction::Reply), b"zone-reply=");
+    zone(out, flow.zone, Some(Direction::Reply), b" zone-reply=");
     counters(out, flow.counters_reply);
-    out.extend_from_slice(fate(flow.status));
-    field(out, b"mark=", flow.mark);
-    foreign(out, b"secctx=", flow.secctx());
-    zone(out, flow.zone, None, b"zone=");
-    field(out, b"delta-time=", row.age());
-    foreign(out, b"helper=", flow.helper());
-    field(out, b"use=", flow.use_count);
-    field(out, b"id=", flow.id);
-    // Every field ends in a blank; a line does not.
-    out.pop();
+    fate(flow.status, out);
+    field(out, b" mark=", flow.mark);
+    foreign(out, b" secctx=", flow.secctx());
+    zone(out, flow.zone, None, b" zone=");
+    field(out, b" delta-time=", row.age());
+    foreign(out, b" helper=", flow.helper());
+    field(out, b" use=", flow.use_count);
+    field(out, b" id=", flow.id);
 }
 
 /// Appends the line of an expectation, without its end, as `conntrack -L expect` prints it.
 pub(super) fn expectation(expectation: &Expectation, out: &mut Vec<u8>) {
     field(out, b"", expectation.timeout);
+    if expectation.timeout.is_some() {
+        out.push(b' ');
+    }
     field(out, b"proto=", Some(expectation.tuple.protocol));
     tuple(out, &expectation.tuple);
     if let Some(mask) = &expectation.mask {
-        named_tuple(out, mask, b"mask-src=", b"mask-dst=");
+        named_tuple(out, mask, b" mask-src=", b" mask-dst=");
     }
-    named_tuple(out, &expectation.master, b"master-src=", b"master-dst=");
-    field(out, b"zone=", expectation.zone);
+    named_tuple(out, &expectation.master, b" master-src=", b" master-dst=");
+    field(out, b" zone=", expectation.zone);
     let flags = expectation.flags.unwrap_or(0);
-    let mut comma: &[u8] = b"";
+    let mut before = b' ';
     for (bit, word) in EXPECTATION_FLAGS {
         if flags & bit != 0 {
-            out.extend_from_slice(comma);
+            out.push(before);
             out.extend_from_slice(word.to_uppercase().as_bytes());
-            comma = b",";
+            before = b',';
         }
     }
-    if flags != 0 {
-        out.push(b' ');
+    if flags != 0 && before == b' ' {
+        out.push(b' '); // flags without names
     }
-    field(out, b"class=", expectation.class);
-    foreign(out, b"helper=", expectation.helper.as_deref());
-    out.pop();
+    field(out, b" class=", expectation.class);
+    foreign(out, b" helper=", expectation.helper.as_deref());
 }
 
 /// `NF_CT_EXPECT_*` of nf_conntrack_common.h.
@@ -73,7 +73,7 @@ fn head(flow: &Flow, out: &mut Vec<u8>) {
         Family::Ipv6 => b"ipv6     10 ",
     });
     // The protocols that the tool has names for; `unknown` for all others.
-    let name: &[u8] = match flow.protocol() {
+    let name: &[u8; 9] = match flow.protocol() {
         1 => b"icmp     ",
         6 => b"tcp      ",
         17 => b"udp      ",
@@ -86,33 +86,36 @@ fn head(flow: &Flow, out: &mut Vec<u8>) {
     };
     out.extend_from_slice(name);
     write::number(out, flow.protocol());
-    out.push(b' ');
-    field(out, b"", flow.timeout);
+    field(out, b" ", flow.timeout);
     if let Some(state) = flow.state {
         state_word(out, state);
     }
 }
 
 fn state_word(out: &mut Vec<u8>, state: ProtocolState) {
+    out.push(b' ');
     match state.name() {
         Some(name) => out.extend_from_slice(name.as_bytes()),
         None => write::unknown_state(out, state.number()),
     }
-    out.push(b' ');
 }
 
 fn tuple(out: &mut Vec<u8>, tuple: &Tuple) {
-    named_tuple(out, tuple, b"src=", b"dst=");
+    named_tuple(out, tuple, b" src=", b" dst=");
 }
 
 /// A tuple whose addresses have other keys than usual; ports keep theirs.
+#[inline(always)] // as `field`
 fn named_tuple(out: &mut Vec<u8>, tuple: &Tuple, src: &[u8], dst: &[u8]) {
     out.extend_from_slice(src);
     write::address_like_c(out, tuple.src);
-    out.push(b' ');
     out.extend_from_slice(dst);
     write::address_like_c(out, tuple.dst);
-    out.push(b' ');
+    l4(out, tuple);
+}
+
+/// What tells flows of a protocol apart.
+fn l4(out: &mut Vec<u8>, tuple: &Tuple) {
     match tuple.protocol {
         6 | 17 | 33 | 132 | 136 => {
             // A kernel without a tracker for the protocol sends no ports; the tool prints zeros.
@@ -120,28 +123,27 @@ fn named_tuple(out: &mut Vec<u8>, tuple: &Tuple, src: &[u8], dst: &[u8]) {
                 L4::Ports { src, dst } => (src, dst),
                 _ => (0, 0),
             };
-            field(out, b"sport=", Some(src));
-            field(out, b"dport=", Some(dst));
+            field(out, b" sport=", Some(src));
+            field(out, b" dport=", Some(dst));
         }
         1 | 58 => {
             let (kind, code, id) = match tuple.l4 {
                 L4::Icmp { kind, code, id } => (kind, code, id),
                 _ => (0, 0, 0),
             };
-            field(out, b"type=", Some(kind));
-            field(out, b"code=", Some(code));
-            field(out, b"id=", Some(id));
+            field(out, b" type=", Some(kind));
+            field(out, b" code=", Some(code));
+            field(out, b" id=", Some(id));
         }
         47 => {
             let (src, dst) = match tuple.l4 {
                 L4::Gre { src, dst } => (src, dst),
                 _ => (0, 0),
             };
-            out.extend_from_slice(b"srckey=");
+            out.extend_from_slice(b" srckey=");
             write::hex16(out, src);
             out.extend_from_slice(b" dstkey=");
             write::hex16(out, dst);
-            out.push(b' ');
         }
         _ => {}
     }
@@ -155,30 +157,27 @@ fn zone(out: &mut Vec<u8>, zone: Zone, direction: Option<Direction>, key: &[u8])
 }
 
 fn counters(out: &mut Vec<u8>, counters: Option<Counters>) {
-    field(out, b"packets=", counters.map(|c| c.packets));
-    field(out, b"bytes=", counters.map(|c| c.bytes));
+    field(out, b" packets=", counters.map(|c| c.packets));
+    field(out, b" bytes=", counters.map(|c| c.bytes));
 }
 
 /// Only one of the three is shown: an offloaded entry is assured, too.
-fn fate(status: Status) -> &'static [u8] {
+fn fate(status: Status, out: &mut Vec<u8>) {
     if status.contains(Status::HW_OFFLOAD) {
-        b"[HW_OFFLOAD] "
+        out.extend_from_slice(b" [HW_OFFLOAD]");
     } else if status.contains(Status::OFFLOAD) {
-        b"[OFFLOAD] "
+        out.extend_from_slice(b" [OFFLOAD]");
     } else if status.contains(Status::ASSURED) {
-        b"[ASSURED] "
-    } else {
-        b""
+        out.extend_from_slice(b" [ASSURED]");
     }
 }
 
 // Inlined, a key is copied by an instruction or two instead of a call.
 #[inline(always)]
-fn field(out: &mut Vec<u8>, key: &[u8], value: Option<impl itoa::Integer>) {
+fn field(out: &mut Vec<u8>, key: &[u8], value: Option<impl Into<u64>>) {
     if let Some(value) = value {
         out.extend_from_slice(key);
         write::number(out, value);
-        out.push(b' ');
     }
 }
 
@@ -186,7 +185,6 @@ fn foreign(out: &mut Vec<u8>, key: &[u8], value: Option<&str>) {
     if let Some(value) = value {
         out.extend_from_slice(key);
         safe::text(out, value);
-        out.push(b' ');
     }
 }
 

@@ -4,7 +4,7 @@
 //! test reads each field back with serde_json. Every key is in every item; what does not apply or is not known is null.
 
 use std::fmt::Write;
-use std::sync::LazyLock;
+use std::sync::OnceLock;
 
 use crate::entry::{EndpointName, Names, Party, ServiceName};
 use crate::flow::{Counters, Direction, Family, Flow, L4, ProtocolState, Status, Tuple};
@@ -57,40 +57,44 @@ pub(super) fn item(row: &Row<'_>, out: &mut Vec<u8>) {
 /// From the family to the id.
 fn head(row: &Row<'_>, out: &mut Vec<u8>) {
     let flow = row.flow;
-    let [ipv4, ipv6] = &*PREFIXES;
-    let of_family = if flow.family() == Family::Ipv4 {
-        ipv4
-    } else {
-        ipv6
-    };
-    out.extend_from_slice(&of_family[usize::from(flow.protocol())]);
+    out.extend_from_slice(prefix(flow.family(), flow.protocol()));
     write::number(out, flow.zone.id);
-    out.extend_from_slice(match flow.zone.direction {
-        None => b",\"zone_direction\":null,\"id\":",
-        Some(Direction::Original) => b",\"zone_direction\":\"original\",\"id\":",
-        Some(Direction::Reply) => b",\"zone_direction\":\"reply\",\"id\":",
-    });
+    // Here and below each arm appends by itself: a copy of known length is no call.
+    match flow.zone.direction {
+        None => out.extend_from_slice(b",\"zone_direction\":null,\"id\":"),
+        Some(Direction::Original) => {
+            out.extend_from_slice(b",\"zone_direction\":\"original\",\"id\":");
+        }
+        Some(Direction::Reply) => {
+            out.extend_from_slice(b",\"zone_direction\":\"reply\",\"id\":");
+        }
+    }
     optional(out, flow.id);
 }
 
-/// The beginning of an item, to the zone, for each family and protocol.
-static PREFIXES: LazyLock<[[Box<[u8]>; 256]; 2]> = LazyLock::new(|| {
-    [Family::Ipv4, Family::Ipv6].map(|family| {
-        std::array::from_fn(|protocol| {
-            let mut name = Vec::new();
-            write::protocol(&mut name, protocol as u8);
-            let mut out = Vec::new();
-            out.extend_from_slice(b"{\"family\":\"");
-            out.extend_from_slice(family.name().as_bytes());
-            out.extend_from_slice(b"\",\"protocol\":\"");
-            out.extend_from_slice(&name);
-            out.extend_from_slice(b"\",\"protocol_number\":");
-            write::number(&mut out, protocol);
-            out.extend_from_slice(b",\"zone\":");
-            out.into()
-        })
+/// Text that is made when it is first asked for.
+type Made = OnceLock<Box<[u8]>>;
+
+/// The beginning of an item, to the zone.
+fn prefix(family: Family, protocol: u8) -> &'static [u8] {
+    static PREFIXES: [[Made; 256]; 2] = [const { [const { Made::new() }; 256] }; 2];
+    let [ipv4, ipv6] = &PREFIXES;
+    let of_family = match family {
+        Family::Ipv4 => ipv4,
+        Family::Ipv6 => ipv6,
+    };
+    of_family[usize::from(protocol)].get_or_init(|| {
+        let mut out = Vec::new();
+        out.extend_from_slice(b"{\"family\":\"");
+        out.extend_from_slice(family.name().as_bytes());
+        out.extend_from_slice(b"\",\"protocol\":\"");
+        write::protocol(&mut out, protocol);
+        out.extend_from_slice(b"\",\"protocol_number\":");
+        write::number(&mut out, protocol);
+        out.extend_from_slice(b",\"zone\":");
+        out.into()
     })
-});
+}
 
 pub(super) fn tuple(
     out: &mut Vec<u8>,
@@ -199,18 +203,18 @@ fn kernel_state(row: &Row<'_>, out: &mut Vec<u8>) {
 /// The low status bits: those that nearly all entries have some of.
 const COMMON: u32 = 0x1ff;
 
-/// Every set of the common bits as the inside of a JSON array.
-static STATUSES: LazyLock<Vec<Box<[u8]>>> = LazyLock::new(|| {
-    let names = |bits| Status(bits).names().map(|name| format!("\"{name}\""));
-    let list = |bits| names(bits).collect::<Vec<_>>().join(",").into_bytes();
-    (0..=COMMON).map(|bits| list(bits).into()).collect()
-});
+/// A set of the common bits as the inside of a JSON array.
+fn common_status(common: u32) -> &'static [u8] {
+    static STATUSES: [Made; COMMON as usize + 1] = [const { Made::new() }; COMMON as usize + 1];
+    STATUSES[common as usize].get_or_init(|| {
+        let names = Status(common).names().map(|name| format!("\"{name}\""));
+        names.collect::<Vec<_>>().join(",").into_bytes().into()
+    })
+}
 
 fn status(out: &mut Vec<u8>, status: Status) {
     let common = status.0 & COMMON;
-    if let Some(list) = STATUSES.get(common as usize) {
-        out.extend_from_slice(list);
-    }
+    out.extend_from_slice(common_status(common));
     for (i, name) in Status(status.0 & !COMMON).names().enumerate() {
         out.extend_from_slice(if common != 0 || i > 0 { b",\"" } else { b"\"" });
         out.extend_from_slice(name.as_bytes());
@@ -250,12 +254,12 @@ fn vtags(state: Option<ProtocolState>) -> (Option<u32>, Option<u32>) {
 
 fn nat(flow: &Flow, out: &mut Vec<u8>) {
     let dnat = flow.is_dnat();
-    out.extend_from_slice(match (flow.is_snat(), dnat) {
-        (false, false) => b",\"nat\":[],\"hairpin\":",
-        (true, false) => b",\"nat\":[\"snat\"],\"hairpin\":",
-        (false, true) => b",\"nat\":[\"dnat\"],\"hairpin\":",
-        (true, true) => b",\"nat\":[\"snat\",\"dnat\"],\"hairpin\":",
-    });
+    match (flow.is_snat(), dnat) {
+        (false, false) => out.extend_from_slice(b",\"nat\":[],\"hairpin\":"),
+        (true, false) => out.extend_from_slice(b",\"nat\":[\"snat\"],\"hairpin\":"),
+        (false, true) => out.extend_from_slice(b",\"nat\":[\"dnat\"],\"hairpin\":"),
+        (true, true) => out.extend_from_slice(b",\"nat\":[\"snat\",\"dnat\"],\"hairpin\":"),
+    }
     boolean(out, dnat && flow.is_hairpin());
 }
 
@@ -341,7 +345,7 @@ fn verdict(row: &Row<'_>, out: &mut Vec<u8>) {
     }
 }
 
-pub(super) fn optional(out: &mut Vec<u8>, n: Option<impl itoa::Integer>) {
+pub(super) fn optional(out: &mut Vec<u8>, n: Option<impl Into<u64>>) {
     match n {
         None => out.extend_from_slice(b"null"),
         Some(n) => write::number(out, n),

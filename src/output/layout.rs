@@ -3,6 +3,8 @@
 //! The widths come from a sample of the first rows; the rest streams past with the same widths. Memory stays constant, and a
 //! later cell that is wider just pushes its neighbours.
 
+use std::slice::Iter;
+
 use super::color::{Palette, Style};
 
 /// Rows looked at before the widths are fixed.
@@ -23,9 +25,26 @@ pub(super) struct ColumnLayout {
     pub flexible: bool,
 }
 
-/// Cells of some rows, one after the other in one buffer.
+/// Takes the cells of one row from left to right: the sample's are kept, later ones printed at once.
+pub(super) enum Cells<'a> {
+    Kept(&'a mut Sample),
+    Printed(Line<'a>),
+}
+
+impl Cells<'_> {
+    /// Adds a cell; one that writes nothing is absent and shown as `-`.
+    #[inline]
+    pub fn push(&mut self, style: Style, write: impl FnOnce(&mut Vec<u8>)) {
+        match self {
+            Cells::Kept(sample) => sample.push(style, write),
+            Cells::Printed(line) => line.push(style, write),
+        }
+    }
+}
+
+/// The first rows, one cell after the other in one buffer.
 #[derive(Default)]
-pub(super) struct Cells {
+pub(super) struct Sample {
     text: Vec<u8>,
     cells: Vec<Cell>,
 }
@@ -33,35 +52,83 @@ pub(super) struct Cells {
 #[derive(Clone, Copy)]
 struct Cell {
     end: usize,
-    width: usize,
     style: Style,
 }
 
-impl Cells {
-    /// Adds a cell; one that writes nothing is absent and shown as `-`.
-    pub fn push(&mut self, style: Style, write: impl FnOnce(&mut Vec<u8>)) {
-        let start = self.text.len();
+impl Sample {
+    fn push(&mut self, style: Style, write: impl FnOnce(&mut Vec<u8>)) {
         write(&mut self.text);
-        self.close(start, style);
+        let end = self.text.len();
+        self.cells.push(Cell { end, style });
     }
 
-    fn close(&mut self, start: usize, style: Style) {
-        let text = &self.text[start..];
-        self.cells.push(Cell {
-            end: self.text.len(),
-            width: width(text),
-            style,
-        });
+    /// Style and text of each cell from `first` on.
+    fn cells(&self, first: usize) -> impl Iterator<Item = (Style, &[u8])> {
+        let mut start = match first.checked_sub(1) {
+            Some(before) => self.cells[before].end,
+            None => 0,
+        };
+        self.cells[first..].iter().map(move |cell| {
+            let text = &self.text[start..cell.end];
+            start = cell.end;
+            (cell.style, text)
+        })
     }
+}
 
-    fn clear(&mut self) {
-        self.text.clear();
-        self.cells.clear();
+/// A column whose width is fixed.
+struct Fixed {
+    /// `None` where it is hidden.
+    width: Option<usize>,
+    flexible: bool,
+}
+
+/// A line that is being printed.
+pub(super) struct Line<'a> {
+    columns: Iter<'a, Fixed>,
+    palette: Palette,
+    /// Flexible cells are shortened to the width of their column.
+    shorten: bool,
+    /// Every byte is taken for one column.
+    ascii: bool,
+    /// Blanks before the next cell: owed until there is one, so that no line ends in any.
+    owed: usize,
+    out: &'a mut Vec<u8>,
+}
+
+impl Line<'_> {
+    #[inline]
+    fn push(&mut self, style: Style, write: impl FnOnce(&mut Vec<u8>)) {
+        let Some(&Fixed {
+            width: Some(width),
+            flexible,
+        }) = self.columns.next()
+        else {
+            return; // hidden
+        };
+        let out = &mut *self.out;
+        blanks(self.owed, out);
+        self.palette.begin(out, style);
+        let start = out.len();
+        write(out);
+        if out.len() == start {
+            out.push(b'-');
+        }
+        let mut used = out.len() - start;
+        if !self.ascii {
+            used = width_of(&out[start..]);
+        }
+        if used > width && self.shorten && flexible {
+            shorten(out, start, width);
+            used = width;
+        }
+        self.palette.end(out, style);
+        self.owed = width.saturating_sub(used) + GAP;
     }
 }
 
 /// Characters, which is columns for all that names are made of.
-fn width(text: &[u8]) -> usize {
+fn width_of(text: &[u8]) -> usize {
     if text.is_ascii() {
         return text.len();
     }
@@ -76,9 +143,10 @@ pub(super) struct Layout {
     header: bool,
     /// Columns of the terminal; `None` when the output is none, and then nothing is shortened.
     terminal: Option<usize>,
-    rows: Cells,
-    /// Width of each column, `None` where it is hidden; empty while the sample is gathered.
-    widths: Vec<Option<usize>>,
+    /// Empty while the sample is gathered.
+    fixed: Vec<Fixed>,
+    /// Empty once the widths are fixed.
+    sample: Sample,
 }
 
 impl Layout {
@@ -93,32 +161,70 @@ impl Layout {
             palette,
             header,
             terminal,
-            rows: Cells::default(),
-            widths: Vec::new(),
+            fixed: Vec::new(),
+            sample: Sample::default(),
         }
     }
 
-    /// Adds a row: `fill` pushes one cell for each column.
-    pub fn row(&mut self, out: &mut Vec<u8>, fill: impl FnOnce(&mut Cells)) {
-        fill(&mut self.rows);
-        if !self.widths.is_empty() || self.rows.cells.len() >= SAMPLE * self.columns.len() {
+    /// Adds a row: `fill` pushes one cell for each column. It may be asked twice.
+    #[inline]
+    pub fn row(&mut self, out: &mut Vec<u8>, fill: impl Fn(&mut Cells)) {
+        if !self.fixed.is_empty() {
+            return self.print(out, fill);
+        }
+        fill(&mut Cells::Kept(&mut self.sample));
+        if self.sample.cells.len() >= SAMPLE * self.columns.len() {
             self.release(out);
         }
     }
 
-    /// Prints what is held back: the sample, if it is not out yet. Later rows are aligned with it.
-    pub fn release(&mut self, out: &mut Vec<u8>) {
-        if self.widths.is_empty() {
-            self.widths = self.measure();
-            if self.header {
-                self.print_header(out);
+    #[inline]
+    fn print(&self, out: &mut Vec<u8>, fill: impl Fn(&mut Cells)) {
+        let start = out.len();
+        // One look at the line costs less than one at each cell, and nearly all lines are as they should be the first time.
+        for ascii in [true, false] {
+            out.truncate(start);
+            fill(&mut Cells::Printed(Line {
+                columns: self.fixed.iter(),
+                palette: self.palette,
+                shorten: self.terminal.is_some(),
+                ascii,
+                owed: 0,
+                out,
+            }));
+            if is_ascii(&out[start..]) {
+                break;
             }
         }
-        let mut start = 0;
-        for row in self.rows.cells.chunks(self.columns.len()) {
-            start = self.print(row, start, out);
+        out.push(b'\n');
+    }
+
+    /// Prints what is held back: the sample, if it is not out yet. Later rows are aligned with it.
+    pub fn release(&mut self, out: &mut Vec<u8>) {
+        if !self.fixed.is_empty() {
+            return;
         }
-        self.rows.clear();
+        let flexible = self.columns.iter().map(|column| column.flexible);
+        let fixed = self.measure().into_iter().zip(flexible);
+        self.fixed = fixed
+            .map(|(width, flexible)| Fixed { width, flexible })
+            .collect();
+        if self.header {
+            self.print(out, |cells| {
+                for column in &self.columns {
+                    let heading = column.heading.as_bytes();
+                    cells.push(Style::Heading, |text| text.extend_from_slice(heading));
+                }
+            });
+        }
+        let sample = std::mem::take(&mut self.sample);
+        for first in (0..sample.cells.len()).step_by(self.columns.len()) {
+            self.print(out, |cells| {
+                for (style, cell) in sample.cells(first).take(self.columns.len()) {
+                    cells.push(style, |text| text.extend_from_slice(cell));
+                }
+            });
+        }
     }
 
     fn measure(&self) -> Vec<Option<usize>> {
@@ -127,11 +233,10 @@ impl Layout {
             .iter()
             .map(|column| (!column.optional).then_some(1))
             .collect();
-        for row in self.rows.cells.chunks(self.columns.len()) {
-            for (width, cell) in widths.iter_mut().zip(row) {
-                if cell.width > 0 {
-                    *width = Some(width.unwrap_or(1).max(cell.width));
-                }
+        for (at, (_, cell)) in self.sample.cells(0).enumerate() {
+            if !cell.is_empty() {
+                let width = &mut widths[at % self.columns.len()];
+                *width = Some(width.unwrap_or(1).max(width_of(cell)));
             }
         }
         if self.header {
@@ -162,64 +267,17 @@ impl Layout {
             }
         }
     }
+}
 
-    fn print_header(&self, out: &mut Vec<u8>) {
-        let mut text = Vec::new();
-        let mut cells = Vec::new();
-        for column in &self.columns {
-            text.extend_from_slice(column.heading.as_bytes());
-            cells.push(Cell {
-                end: text.len(),
-                width: column.heading.chars().count(),
-                style: Style::Heading,
-            });
-        }
-        self.print_cells(&cells, &text, 0, out);
-    }
-
-    /// Prints a row whose text starts at `start`; returns where it ends.
-    fn print(&self, row: &[Cell], start: usize, out: &mut Vec<u8>) -> usize {
-        self.print_cells(row, &self.rows.text, start, out)
-    }
-
-    fn print_cells(&self, row: &[Cell], text: &[u8], start: usize, out: &mut Vec<u8>) -> usize {
-        let mut start = start;
-        // Blanks are owed until another cell follows, so that no line ends in any.
-        let mut owed = 0;
-        for ((cell, width), column) in row.iter().zip(&self.widths).zip(&self.columns) {
-            let cell_text = &text[start..cell.end];
-            start = cell.end;
-            let Some(width) = *width else {
-                continue;
-            };
-            blanks(owed, out);
-            let used = self.print_cell(cell_text, *cell, width, column.flexible, out);
-            owed = width.saturating_sub(used) + GAP;
-        }
-        out.push(b'\n');
-        start
-    }
-
-    /// Prints one cell and returns the columns it takes.
-    fn print_cell(
-        &self,
-        text: &[u8],
-        cell: Cell,
-        width: usize,
-        flexible: bool,
-        out: &mut Vec<u8>,
-    ) -> usize {
-        if text.is_empty() {
-            self.palette.paint(out, cell.style, b"-");
-            return 1;
-        }
-        if cell.width > width && flexible && self.terminal.is_some() {
-            self.palette.paint(out, cell.style, &shortened(text, width));
-            return width;
-        }
-        self.palette.paint(out, cell.style, text);
-        cell.width
-    }
+/// The standard library's looks at the last bytes one by one, up to 63 of them.
+fn is_ascii(line: &[u8]) -> bool {
+    let Some(last) = line.last_chunk() else {
+        return line.is_ascii();
+    };
+    let (chunks, _) = line.as_chunks();
+    let all = chunks.iter().chain([last]);
+    let bits = all.fold(0, |bits, chunk| bits | u128::from_ne_bytes(*chunk));
+    bits & u128::from_ne_bytes([0x80; 16]) == 0
 }
 
 fn blanks(count: usize, out: &mut Vec<u8>) {
@@ -234,13 +292,14 @@ fn blanks(count: usize, out: &mut Vec<u8>) {
     }
 }
 
-/// The text in `width` characters: its beginning, `…`, and its end, where the port is.
-fn shortened(text: &[u8], width: usize) -> Vec<u8> {
-    let text: Vec<char> = String::from_utf8_lossy(text).chars().collect();
+/// Leaves `width` characters of the text from `start` on: its beginning, `…`, and its end, where the port is.
+fn shorten(out: &mut Vec<u8>, start: usize, width: usize) {
+    let text: Vec<char> = String::from_utf8_lossy(&out[start..]).chars().collect();
     let tail = if width > 2 * TAIL { TAIL } else { 0 };
     let head = width.saturating_sub(tail + 1);
     let mut short: String = text.iter().take(head).collect();
     short.push('…');
     short.extend(text.iter().skip(text.len().saturating_sub(tail)));
-    short.into_bytes()
+    out.truncate(start);
+    out.extend_from_slice(short.as_bytes());
 }

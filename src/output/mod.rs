@@ -9,6 +9,7 @@ mod color;
 mod column;
 mod conntrack;
 mod csv;
+mod digits;
 mod expect;
 #[cfg(test)]
 pub(crate) mod fixture;

@@ -65,8 +65,9 @@ impl<'w> RecordPrinter<'w> {
         clock(out, time);
         let (word, style) = headline(record);
         out.extend_from_slice(b"  ");
-        self.palette
-            .paint(out, style, format!("{word:8}").as_bytes());
+        self.palette.begin(out, style);
+        out.extend_from_slice(format!("{word:8}").as_bytes());
+        self.palette.end(out, style);
         out.extend_from_slice(b"  ");
         if let Some(entry) = record.entry() {
             flow(out, entry, !matches!(record, Record::Move { .. }));

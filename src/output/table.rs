@@ -14,7 +14,8 @@ use super::write;
 struct Shown {
     layout: ColumnLayout,
     write: Writer,
-    style: fn(&Row<'_>) -> Style,
+    /// `None` for a column that is always plain.
+    style: Option<fn(&Row<'_>) -> Style>,
 }
 
 #[derive(Clone, Copy)]
@@ -24,6 +25,7 @@ enum Writer {
 }
 
 impl Writer {
+    #[inline]
     fn write(self, row: &Row<'_>, out: &mut Vec<u8>) {
         match self {
             Writer::Cell(write) => write(row, out),
@@ -40,7 +42,7 @@ fn column(heading: &str, write: fn(&Row<'_>, &mut Vec<u8>)) -> Shown {
             flexible: false,
         },
         write: Writer::Cell(write),
-        style: |_| Style::Plain,
+        style: None,
     }
 }
 
@@ -56,7 +58,7 @@ impl Shown {
     }
 
     fn styled(mut self, style: fn(&Row<'_>) -> Style) -> Self {
-        self.style = style;
+        self.style = Some(style);
         self
     }
 }
@@ -153,11 +155,7 @@ fn chosen(columns: Columns) -> Vec<Shown> {
             flexible: matches!(column.key, "client" | "service" | "endpoint"),
         },
         write: Writer::Column(column),
-        style: if column.key == "verdict" {
-            cell::verdict_style
-        } else {
-            |_| Style::Plain
-        },
+        style: (column.key == "verdict").then_some(cell::verdict_style),
     };
     columns.0.into_iter().map(shown).collect()
 }
@@ -203,7 +201,8 @@ impl Table {
         let columns = &self.columns;
         self.layout.row(out, |cells: &mut Cells| {
             for column in columns {
-                cells.push((column.style)(row), |text| column.write.write(row, text));
+                let style = column.style.map_or(Style::Plain, |style| style(row));
+                cells.push(style, |text| column.write.write(row, text));
             }
         });
     }

@@ -160,6 +160,41 @@ fn c58_labels_are_verbatim_or_absent() {
     assert_eq!((labels(&[]), labels(&[1; 17])), (None, None));
 }
 
+/// The short cut takes the first one only.
+#[test]
+fn counters_in_any_order_and_with_others_among_them_are_read() {
+    let (packets, bytes) = ((1, 7u64.to_be_bytes()), (2, 700u64.to_be_bytes()));
+    let pad = (5, [0; 8]);
+    for order in [
+        &[packets, bytes][..],
+        &[bytes, packets],
+        &[pad, packets, bytes],
+        &[packets, pad, bytes],
+    ] {
+        let flow = read(|w| {
+            w.nested(9, |w| {
+                order.iter().for_each(|(kind, value)| w.put(*kind, value))
+            });
+        });
+        let expected = Counters {
+            packets: 7,
+            bytes: 700,
+        };
+        assert_eq!(flow.counters_original, Some(expected), "{order:?}");
+    }
+    // As long as the usual ones.
+    for one in [packets, pad] {
+        let flow = read(|w| {
+            w.nested(9, |w| {
+                [one, one]
+                    .iter()
+                    .for_each(|(kind, value)| w.put(*kind, value))
+            });
+        });
+        assert_eq!(flow.counters_original, None);
+    }
+}
+
 #[test]
 fn old_counters_and_protocols_without_ports_are_read() {
     let old = read(|w| {

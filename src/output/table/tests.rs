@@ -1,5 +1,6 @@
 use proptest::prelude::*;
 
+use super::super::color::ColorChoice;
 use super::super::fixture::{self, Sample, ports};
 use super::super::layout::SAMPLE;
 use super::*;
@@ -90,6 +91,42 @@ fn rows_past_the_sample_stream_and_wider_ones_only_push() {
         line.len(),
         aligned.len() + 1 + "a-much-longer-name-than-all-before".len() - "web-7d".len()
     );
+}
+
+#[test]
+fn names_beyond_ascii_keep_later_rows_aligned() {
+    let sample = fixture::dns();
+    let mut foreign = fixture::dns();
+    // As many characters as the usual name, in more bytes.
+    foreign.names.client = Some(fixture::pod("shop", "wéb-7d"));
+    for terminal in [None, Some(60)] {
+        let mut table = Table::new(Kind::Usual, false, Palette::PLAIN, false, terminal);
+        let mut out = Vec::new();
+        for _ in 0..SAMPLE {
+            table.row(&sample.row(), &mut out);
+        }
+        let usual = String::from_utf8(std::mem::take(&mut out)).unwrap();
+        table.row(&foreign.row(), &mut out);
+        let line = String::from_utf8(out).unwrap();
+        let usual = usual.lines().next().unwrap();
+        assert_eq!(line.trim_end().replace('é', "e"), usual, "{terminal:?}");
+    }
+}
+
+#[test]
+fn every_cell_of_a_later_row_is_coloured_alike() {
+    let mut sample = fixture::dns();
+    sample.reason = Some(Reason::EndpointGone);
+    let coloured = Palette::decide(ColorChoice::Always, |_| None, false);
+    let mut table = Table::new(Kind::Usual, false, coloured, false, Some(60));
+    let mut out = Vec::new();
+    for _ in 0..=SAMPLE {
+        table.row(&sample.row(), &mut out);
+    }
+    let text = String::from_utf8(out).unwrap();
+    let lines: Vec<_> = text.lines().collect();
+    assert_eq!(lines[0], lines[SAMPLE]);
+    assert!(lines[0].contains("\u{1b}["), "{}", lines[0]);
 }
 
 fn cells(kind: Kind, sample: &Sample) -> Vec<String> {
