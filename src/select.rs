@@ -80,6 +80,8 @@ struct ServicePick(Vec<PortId>);
 struct PodPick {
     namespace: Box<str>,
     name: Box<str>,
+    /// It shares its node's addresses, so it may be behind one of those without being named.
+    host_network: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -253,6 +255,7 @@ impl PodPick {
             PartyKind::Pod | PartyKind::HostNetwork => {
                 Some(party.namespace == Some(&self.namespace) && party.name == Some(&self.name))
             }
+            PartyKind::Node if self.host_network => None,
             PartyKind::Node | PartyKind::External => Some(false),
             PartyKind::Unknown => None,
         }

@@ -106,11 +106,18 @@ pub fn sample(text: &str) -> Result<Duration, String> {
     Ok(sample)
 }
 
-/// A duration like `6s`, `2m`, `1h30m`; a bare number is seconds.
+/// Longer ones than a year are slips, and times that far ahead cannot be reckoned with.
+const LONGEST: Duration = Duration::from_secs(366 * 24 * 3600);
+
+/// A duration like `6s`, `2m`, `1h30m`, of at most a year; a bare number is seconds.
 pub fn duration(text: &str) -> Result<Duration, String> {
-    if let Ok(seconds) = text.parse::<u64>() {
-        return Ok(Duration::from_secs(seconds));
+    let duration = match text.parse::<u64>() {
+        Ok(seconds) => Duration::from_secs(seconds),
+        Err(_) => humantime::parse_duration(text)
+            .map_err(|error| format!("{error}; write it like 6s, 2m or 1h30m"))?,
+    };
+    if duration > LONGEST {
+        return Err("it is longer than a year".to_owned());
     }
-    humantime::parse_duration(text)
-        .map_err(|error| format!("{error}; write it like 6s, 2m or 1h30m"))
+    Ok(duration)
 }

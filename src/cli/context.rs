@@ -155,7 +155,14 @@ pub fn require_cluster(
             return Ok(());
         }
     };
-    Err(error.hint(format!("--cluster FILE, where {FETCH}")))
+    Err(error.hint(format!("name a file with --cluster FILE; {FETCH}")))
+}
+
+/// A verdict that was asked for is missing from the answer: the cluster source lacks what it takes, or the namespace is not
+/// known to be the node's. An entry that is merely too young for the source is no such case.
+pub fn unjudged(cluster: Option<&Cluster>, source_incomplete: u64, foreign_netns: u64) -> bool {
+    let lacks = cluster.is_some_and(|cluster| !cluster.missing().is_empty());
+    foreign_netns > 0 || (source_incomplete > 0 && lacks)
 }
 
 /// Says what of the answer is missing because the source is; whether anything is.

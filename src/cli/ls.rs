@@ -337,6 +337,7 @@ fn conclude(
     }
     let mut partial = conclude_table(report.unreadable, report.inconsistent);
     partial |= context::incomplete(cluster, asked, counts.source_incomplete);
+    partial |= counts.foreign_netns > 0 && args.select.asks_for_a_verdict();
     if partial {
         Status::Partial
     } else if args.exit_code && counts.passed > 0 {

@@ -40,9 +40,9 @@ pub struct Counts {
     pub held_back: u64,
     /// Entries of which `--refreshing` cannot be told: new, made anew, or offloaded.
     pub not_compared: u64,
-    /// Passed entries whose verdict is `unknown/source-incomplete`.
+    /// Entries whose verdict is `unknown/source-incomplete`, and that passed every selector but those on verdicts.
     pub source_incomplete: u64,
-    /// Passed entries whose verdict is `unknown/foreign-netns`.
+    /// The same with `unknown/foreign-netns`.
     pub foreign_netns: u64,
 }
 
@@ -116,6 +116,7 @@ impl<'c> Picker<'c> {
         if !self.rest_passes(&entry) {
             return None;
         }
+        self.count_reason(&entry);
         if let Some(selection) = &self.selection
             && !selection.test(&entry)
         {
@@ -123,7 +124,6 @@ impl<'c> Picker<'c> {
             return None;
         }
         self.counts.passed += 1;
-        self.count_reason(&entry);
         Some(show(&entry))
     }
 
@@ -198,7 +198,12 @@ fn now() -> u64 {
 
 /// With an incomplete source somebody may have the name all the same.
 fn select_error(error: SelectError, cluster: Option<&Cluster>) -> CommandError {
-    let incomplete = !cluster.is_some_and(Cluster::is_complete);
+    // A Service is known from Services and slices alone, every other name from the Pods, too.
+    let whole = |cluster: &Cluster| {
+        let pods = cluster.loaded.index.completeness().pods;
+        cluster.is_complete() && (pods || error.message.starts_with("--svc"))
+    };
+    let incomplete = !cluster.is_some_and(whole);
     let status = match error.kind {
         SelectErrorKind::Unknown if incomplete => Status::Partial,
         _ => Status::Usage,

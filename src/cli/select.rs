@@ -304,6 +304,11 @@ impl SelectArgs {
                 .any(|item| !item.negated && [TCP, SCTP].contains(&item.value.0))
     }
 
+    /// A selector is by verdict or reason.
+    pub fn asks_for_a_verdict(&self) -> bool {
+        self.stale || !self.verdict.is_empty() || !self.reason.is_empty()
+    }
+
     /// A selector uses what can change while an entry lives: status, state, timer, age, counters, mark, labels.
     pub fn uses_what_changes(&self) -> bool {
         self.assured

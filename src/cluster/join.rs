@@ -117,8 +117,8 @@ impl Builder {
         let counts = &self.counts;
         let ranges = !self.given_ranges.is_empty() || !self.service_ranges.is_empty();
         Completeness {
-            services: whole && read(Kind::Service),
-            slices: whole && read(Kind::EndpointSlice),
+            services: api_service && read(Kind::Service),
+            slices: self.api_slice && read(Kind::EndpointSlice),
             pods: counts.pods > 0 && read(Kind::Pod),
             nodes: counts.nodes > 0 && read(Kind::Node),
             service_cidrs: ranges && read(Kind::ServiceCidr),

@@ -88,9 +88,12 @@ impl ProtocolState {
         }
     }
 
-    /// TCP or SCTP in its data phase.
-    pub fn is_established(self) -> bool {
-        self.name() == Some("ESTABLISHED")
+    /// A TCP or SCTP connection that is still being made: neither side has got anything through it yet.
+    pub fn is_connecting(self) -> bool {
+        matches!(
+            self.name(),
+            Some("SYN_SENT" | "SYN_RECV" | "SYN_SENT2" | "COOKIE_WAIT" | "COOKIE_ECHOED")
+        )
     }
 
     /// Every state word of any protocol, for validation and completion.

@@ -58,6 +58,8 @@ pub struct Report {
     pub stopped: bool,
     /// Positions in the plan of what was deleted or already gone, in order: what may come back.
     pub ended_at: Vec<u32>,
+    /// What writing said, where that ended it. Of the last batch not every outcome was told then.
+    pub unwritten: Option<io::Error>,
     /// Time spent looking at entries before they were deleted.
     pub looking: Duration,
     /// Time spent deleting, the kernel's answers included.
@@ -81,10 +83,8 @@ pub struct Steps<'a> {
 
 /// Works through `plan`. One failure does not keep the rest from being deleted.
 ///
-/// # Errors
-/// What `on_outcome` or `after_batch` says: no further batch is sent then. The report is lost, but what was deleted has
-/// been told.
-pub fn execute(table: &mut Table, plan: &Plan, steps: Steps<'_>) -> io::Result<Report> {
+/// When `on_outcome` or `after_batch` fails, no further batch is sent: what is deleted must be told.
+pub fn execute(table: &mut Table, plan: &Plan, steps: Steps<'_>) -> Report {
     let mut report = Report::default();
     let mut done = 0;
     for batch in plan.planned().chunks(BATCH) {
@@ -105,12 +105,19 @@ pub fn execute(table: &mut Table, plan: &Plan, steps: Steps<'_>) -> io::Result<R
                 // A plan of more entries than a u32 counts does not fit into memory.
                 report.ended_at.push((done + position) as u32);
             }
-            (steps.on_outcome)(planned, outcome)?;
+            if report.unwritten.is_none() {
+                report.unwritten = (steps.on_outcome)(planned, outcome).err();
+            }
         }
         done += batch.len();
-        (steps.after_batch)(done)?;
+        if report.unwritten.is_none() {
+            report.unwritten = (steps.after_batch)(done).err();
+        }
+        if report.unwritten.is_some() {
+            break;
+        }
     }
-    Ok(report)
+    report
 }
 
 impl Report {
@@ -163,12 +170,14 @@ fn delete_batch(
     }
     let looked = Instant::now();
     report.looking += looked - began;
-    let mut missing = Vec::new();
+    let (mut missing, mut unanswered) = (Vec::new(), Vec::new());
     for (place, answer) in places.into_iter().zip(table.delete(&targets)) {
         report.tried += 1;
         match answer {
             Ok(()) => {}
             Err(Errno::NOENT) => missing.push(place),
+            // The answer was lost, not the request.
+            Err(Errno::NOBUFS | Errno::TIMEDOUT) => unanswered.push(place),
             Err(errno) => {
                 report.refused += u64::from(errno == Errno::PERM);
                 outcomes[place] = Outcome::Failed(name(errno));
@@ -178,6 +187,10 @@ fn delete_batch(
     let flows = missing.iter().map(|place| &batch[*place]);
     for (place, now) in missing.iter().zip(current(table, flows)) {
         outcomes[*place] = gone(now, &batch[*place].flow);
+    }
+    let flows = unanswered.iter().map(|place| &batch[*place]);
+    for (place, now) in unanswered.iter().zip(current(table, flows)) {
+        outcomes[*place] = unheard(now, &batch[*place].flow);
     }
     report.deleting += looked.elapsed();
     outcomes
@@ -209,6 +222,18 @@ fn gone(now: Result<Option<Flow>, Errno>, planned: &Flow) -> Outcome {
     match now {
         Ok(Some(flow)) if flow.reply != planned.reply => Outcome::Replaced,
         Ok(_) => Outcome::AlreadyGone,
+        Err(errno) => Outcome::Failed(name(errno)),
+    }
+}
+
+/// What came of a delete whose answer was lost.
+fn unheard(now: Result<Option<Flow>, Errno>, planned: &Flow) -> Outcome {
+    match now {
+        Ok(Some(flow)) if flow.reply == planned.reply && flow.id == planned.id => {
+            Outcome::Failed("the kernel's answer was lost, and the entry is still there".to_owned())
+        }
+        Ok(Some(flow)) if flow.reply != planned.reply => Outcome::Replaced,
+        Ok(_) => Outcome::Deleted,
         Err(errno) => Outcome::Failed(name(errno)),
     }
 }

@@ -210,7 +210,10 @@ impl Policy {
                 false => Fate::Left,
             };
         }
-        let included = self.include.iter().any(|word| word.verdict() == verdict);
+        // What was excluded by name stays excluded.
+        let included = self.include.iter().any(|word| word.verdict() == verdict)
+            && !self.verdicts.negated().contains(&verdict)
+            && !self.reasons.negated().contains(&reason);
         let held = match verdict {
             Verdict::Draining => Some(Held::Draining),
             Verdict::Pending => Some(Held::Pending),

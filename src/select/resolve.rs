@@ -122,6 +122,9 @@ fn pod(flag: &str, wanted: &ObjectName, index: &Index) -> Result<PodPick, Select
         (Some(namespace), None) => Ok(PodPick {
             namespace: namespace.into(),
             name: wanted.name.clone(),
+            host_network: index
+                .pod_named(namespace, &wanted.name)
+                .is_some_and(|pod| pod.host_network),
         }),
         (None, _) => Err(unknown(flag, "pod", wanted, pods(index))),
         (Some(_), Some(_)) => {

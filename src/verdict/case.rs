@@ -289,8 +289,9 @@ impl<'c> Case<'_, 'c> {
         if let Some(pod) = index.pods_at(source).next()
             && !self.backs_service(source)
         {
-            let established = flow.state.is_some_and(|state| state.is_established());
-            let reason = match connected && established {
+            let begun = !flow.state.is_some_and(|state| state.is_connecting());
+            // Only a connection that is still being made has nothing to lose.
+            let reason = match connected && begun {
                 true => Reason::PodNotEndpoint,
                 false => Reason::Misdelivery,
             };

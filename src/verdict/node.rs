@@ -31,8 +31,8 @@ impl ThisNode {
     /// Finds the Node object by the name given (flag or `NODE_NAME`), else by `hostname`, else by an address that is both
     /// the Node's and on a local interface; and decides whether the namespace is the node's.
     ///
-    /// The namespace is the node's when an address of this Node is on one of its interfaces or, where no Node object is
-    /// known, when it is the initial namespace (`initial`, `None` = could not be told).
+    /// The namespace is the node's when an address of this Node is on one of its interfaces or, where no Node objects are
+    /// known at all, when it is the initial namespace (`initial`, `None` = could not be told).
     pub fn find(
         index: Option<&Index>,
         named: Option<&str>,
@@ -46,12 +46,11 @@ impl ThisNode {
             Some(node) => addresses
                 .iter()
                 .any(|local| distinguishes(local) && has(node, local.address())),
-            None => initial == Some(true),
+            // With the Nodes at hand, a machine that is none of them is somebody else's.
+            None => initial == Some(true) && !index.is_some_and(|index| index.completeness().nodes),
         };
         ThisNode {
-            name: node
-                .map(|node| node.name.to_string())
-                .or_else(|| named.map(str::to_owned)),
+            name: node.map(|node| node.name.to_string()),
             local,
             namespace: if namespace {
                 Namespace::Node
@@ -122,5 +121,103 @@ fn find_node<'c>(
     match by_address.next() {
         Some(node) if by_address.next().is_none() => Some(node),
         _ => by_hostname,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::testing::world;
+
+    fn local(addresses: &[&str]) -> Option<Vec<LocalAddress>> {
+        let local = |address: &&str| LocalAddress {
+            interface: "eth0".to_owned(),
+            network: address.parse().unwrap(),
+        };
+        Some(addresses.iter().map(local).collect())
+    }
+
+    #[test]
+    fn a_namespace_is_the_nodes_by_its_addresses_and_not_by_a_name() {
+        use Namespace::{Foreign, Node};
+        let nodes = world(&["node n1 192.168.7.1 hostname=host1", "node n2 192.168.7.2"]);
+        let none = world(&[]);
+        let (here, elsewhere) = (local(&["192.168.7.1/24"]), local(&["10.9.9.9/24"]));
+        for (index, named, hostname, local, initial, name, namespace) in [
+            (&nodes, None, None, &here, Some(false), Some("n1"), Node),
+            (
+                &nodes,
+                Some("n1"),
+                None,
+                &here,
+                Some(false),
+                Some("n1"),
+                Node,
+            ),
+            // A name alone proves nothing: a pod's hostname can be anything.
+            (
+                &nodes,
+                None,
+                Some("n1"),
+                &elsewhere,
+                Some(false),
+                Some("n1"),
+                Foreign,
+            ),
+            (
+                &nodes,
+                None,
+                Some("host1"),
+                &elsewhere,
+                Some(true),
+                Some("n1"),
+                Foreign,
+            ),
+            (
+                &nodes,
+                Some("n2"),
+                None,
+                &here,
+                Some(true),
+                Some("n2"),
+                Foreign,
+            ),
+            // None of the cluster's Nodes: a bastion, or a node of another cluster.
+            (
+                &nodes,
+                None,
+                Some("bastion"),
+                &elsewhere,
+                Some(true),
+                None,
+                Foreign,
+            ),
+            (&nodes, Some("typo"), None, &here, Some(true), None, Foreign),
+            // Without Nodes only the initial namespace is likely to be one's.
+            (&none, None, None, &elsewhere, Some(true), None, Node),
+            (&none, None, None, &elsewhere, Some(false), None, Foreign),
+            (&none, None, None, &elsewhere, None, None, Foreign),
+        ] {
+            let found = ThisNode::find(Some(index), named, hostname, local.clone(), initial);
+            let what = format!("{named:?} {hostname:?} {local:?} {initial:?}");
+            assert_eq!(
+                (found.name.as_deref(), found.namespace),
+                (name, namespace),
+                "{what}"
+            );
+        }
+    }
+
+    #[test]
+    fn loopback_and_ipvs_addresses_make_no_namespace_the_nodes() {
+        let nodes = world(&["node n1 127.0.0.1 external=10.96.0.10"]);
+        for (interface, address) in [("lo", "127.0.0.1/8"), ("kube-ipvs0", "10.96.0.10/32")] {
+            let local = vec![LocalAddress {
+                interface: interface.to_owned(),
+                network: address.parse().unwrap(),
+            }];
+            let found = ThisNode::find(Some(&nodes), Some("n1"), None, Some(local), Some(false));
+            assert_eq!(found.namespace, Namespace::Foreign, "{interface}");
+        }
     }
 }

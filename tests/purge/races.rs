@@ -86,7 +86,7 @@ fn execute_all(
         after_batch: &mut |_| Ok(()),
         stop: &AtomicBool::new(false),
     };
-    let report = execute(table, plan, steps).unwrap();
+    let report = execute(table, plan, steps);
     (report, outcomes)
 }
 
@@ -242,7 +242,7 @@ fn no_batch_is_sent_after_a_stop_or_a_failed_write() {
             },
             stop: &stop,
         };
-        let report = execute(&mut table, &first, steps).unwrap();
+        let report = execute(&mut table, &first, steps);
         assert!(report.stopped);
         assert_eq!(report.deleted, BATCH as u64);
         assert_eq!(dump().len(), BATCH * 2);
@@ -255,7 +255,8 @@ fn no_batch_is_sent_after_a_stop_or_a_failed_write() {
             after_batch: &mut |_| Ok(()),
             stop: &AtomicBool::new(false),
         };
-        let error = execute(&mut table, &second, steps).unwrap_err();
+        let report = execute(&mut table, &second, steps);
+        let error = report.unwritten.expect("writing failed");
         assert_eq!(error.to_string(), "the disk is full");
         assert_eq!(dump().len(), BATCH * 2, "one batch was sent");
     });

@@ -1,7 +1,6 @@
 //! The part of a purge that changes the table: the second look, the deletes, and the look at what came back.
 
 use std::cell::RefCell;
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -9,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::error::{CommandError, Status};
 use crate::flow::Flow;
 use crate::netlink::Table;
-use crate::output::{self, ItemResult, Printer};
+use crate::output::{ItemResult, Printer};
 use crate::purge::execute::{Outcome, Report, Steps, execute};
 use crate::purge::plan::{Fate, Plan, Planned};
 use crate::verdict::is_recreated;
@@ -56,16 +55,16 @@ impl Purge<'_> {
                 CommandError::failed(format!("signals cannot be caught: {error}"))
             })?;
         }
-        let report = self.delete(table, plan, &mut picker, !again, &stop);
-        let (report, mut printer) = match report {
-            Ok(done) => done,
-            Err(error) if output::is_closed(&error) => {
-                return Err(CommandError::failed(
-                    "nobody reads the output any more: no further entry was deleted",
-                ));
-            }
-            Err(error) => return Err(writing(error)),
-        };
+        note(say::about_to(plan.len()));
+        let (report, mut printer) = self.delete(table, plan, &mut picker, !again, &stop);
+        if let Some(error) = &report.unwritten {
+            say::outcome(&report, plan.len());
+            return Err(CommandError::new(
+                Status::Partial,
+                format!("the output cannot be written: {error}; no further batch was sent"),
+            )
+            .hint("up to 128 of the deleted entries are missing from the output"));
+        }
         tracing::info!(looking = ?report.looking, deleting = ?report.deleting, "deletes");
         let back = self.verify(table, plan, &report, &picker, &stop);
         let came_back = back.unwrap_or_default();
@@ -110,10 +109,17 @@ impl Purge<'_> {
         picker: &mut Picker<'_>,
         not_read_again: bool,
         stop: &AtomicBool,
-    ) -> io::Result<(Report, Printer<'static>)> {
+    ) -> (Report, Printer<'static>) {
         let bar = say::progress(plan.len());
-        let look_again =
-            self.args.select.uses_what_changes() || (self.by_cluster && not_read_again);
+        // The state of a connection decides between a stale one and one that is only detached.
+        let verdict_may_change = self.policy.selects_by_verdict()
+            && plan
+                .planned()
+                .iter()
+                .any(|planned| planned.flow.state.is_some());
+        let look_again = self.args.select.uses_what_changes()
+            || (self.by_cluster && not_read_again)
+            || verdict_may_change;
         let printer = RefCell::new(self.printer());
         let picker = RefCell::new(picker);
         let report = execute(
@@ -148,17 +154,18 @@ impl Purge<'_> {
             },
         );
         bar.finish_and_clear();
-        Ok((report?, printer.into_inner()))
+        (report, printer.into_inner())
     }
 }
 
 fn status(report: &Report, came_back: u64, scan: &Scan) -> Status {
+    let of_scan = say::scan(scan);
     if report.tried > 0 && report.refused == report.tried {
         Status::NotPermitted
     } else if report.failed > 0 || came_back > 0 || report.stopped {
         Status::Partial
     } else {
-        say::partial_scan(scan.unreadable, scan.inconsistent)
+        of_scan
     }
 }
 
@@ -170,6 +177,7 @@ mod tests {
     fn the_status_tells_a_refusal_of_all_from_a_failure_of_some() {
         let scan = |unreadable, inconsistent| Scan {
             scanned: 9,
+            unjudged: false,
             unreadable,
             inconsistent,
         };

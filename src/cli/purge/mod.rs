@@ -118,10 +118,16 @@ pub fn run(world: World, args: &PurgeArgs) -> Result<Status, CommandError> {
     let sample = sample::wanted(args.sample, args.select.refreshing)
         .map(|duration| Sample::take(&mut table, &mut picker, duration))
         .transpose()?;
-    let (plan, scan) = purge.plan(&mut table, &mut picker, sample.as_ref())?;
+    let (plan, mut scan) = purge.plan(&mut table, &mut picker, sample.as_ref())?;
     drop(sample);
     say::held_back(&plan);
     say::undecided(&picker.counts);
+    scan.unjudged = purge.policy.selects_by_verdict()
+        && context::unjudged(
+            cluster.as_ref(),
+            picker.counts.source_incomplete,
+            picker.counts.foreign_netns,
+        );
     if args.dry_run {
         return purge.show_only(&plan, &picker, &scan, cluster.as_ref());
     }
@@ -140,7 +146,6 @@ pub fn run(world: World, args: &PurgeArgs) -> Result<Status, CommandError> {
         say::set(&plan, &picker, &args.output).map_err(writing)?;
         confirm::ask(&say::question(plan.len()))?;
     }
-    note(say::about_to(plan.len()));
     purge.carry_out(&mut table, &plan, &scan, cluster)
 }
 
@@ -169,6 +174,8 @@ struct Scan {
     scanned: u64,
     unreadable: u64,
     inconsistent: bool,
+    /// A verdict was asked for and could not be given for want of a source or of the node's namespace.
+    unjudged: bool,
 }
 
 impl<'a> Purge<'a> {
@@ -195,7 +202,13 @@ impl<'a> Purge<'a> {
             )
             .hint(context::FETCH));
         }
-        let age = cluster.age().unwrap_or_default();
+        let Some(age) = cluster.age() else {
+            return Err(CommandError::new(
+                Status::Partial,
+                "the cluster source is from the future, so its age is not known: nothing was deleted",
+            )
+            .hint("set the clock right, or fetch the file again"));
+        };
         if self.policy.selects_by_verdict() && age > self.args.max_age {
             return Err(CommandError::new(
                 Status::Partial,
@@ -251,6 +264,7 @@ impl<'a> Purge<'a> {
                     scanned,
                     unreadable,
                     inconsistent: inconsistent || spoiled,
+                    unjudged: false,
                 };
                 return Ok((builder.finish(inconsistent), scan));
             }
@@ -294,7 +308,7 @@ impl<'a> Purge<'a> {
                 self.args.max
             ));
         }
-        Ok(say::partial_scan(scan.unreadable, scan.inconsistent))
+        Ok(say::scan(scan))
     }
 
     fn nothing_to_do(
@@ -306,7 +320,7 @@ impl<'a> Purge<'a> {
         let summary = self.summary(plan, &Report::default(), 0, scan, cluster);
         closed_is_done(self.printer().finish(&summary))?;
         note("0 entries deleted: nothing matched");
-        Ok(say::partial_scan(scan.unreadable, scan.inconsistent))
+        Ok(say::scan(scan))
     }
 
     fn summary(

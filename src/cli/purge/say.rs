@@ -18,6 +18,7 @@ use super::super::args::OutputArgs;
 use super::super::context::note;
 use super::super::ls::{conclude_table, not_compared, terminal_width};
 use super::super::pick::{Counts, Picker};
+use super::Scan;
 
 /// Rows of the set that are shown before the question.
 const SHOWN: usize = 40;
@@ -110,8 +111,9 @@ pub fn undecided(counts: &Counts) {
     }
 }
 
-pub fn partial_scan(unreadable: u64, inconsistent: bool) -> Status {
-    match conclude_table(unreadable, inconsistent) {
+/// How a purge ends as far as the scan decides it: partial where something was not read, or not judged.
+pub fn scan(scan: &Scan) -> Status {
+    match conclude_table(scan.unreadable, scan.inconsistent) || scan.unjudged {
         true => Status::Partial,
         false => Status::Done,
     }

@@ -103,6 +103,25 @@ fn each_verdict_is_taken_held_or_left() {
             Reason::ForeignZone,
             held(Held::ForeignZone),
         ),
+        // What is excluded by name stays excluded.
+        (
+            "verdict=!draining include=draining",
+            UDP,
+            EndpointTerminating,
+            Left,
+        ),
+        (
+            "reason=!no-dnat-no-rule include=pending",
+            UDP,
+            NoDnatNoRule,
+            Left,
+        ),
+        (
+            "reason=!no-dnat-no-rule include=pending",
+            UDP,
+            NoDnatNoEndpoint,
+            Planned,
+        ),
         ("reason=endpoint-gone", UDP, EndpointGone, Planned),
         ("reason=endpoint-gone", UDP, NoDnat, Left),
         ("reason=endpoint-gone", TCP, EndpointGone, held(Protocol)),
