@@ -8,6 +8,7 @@ use crate::verdict::Verdict;
 pub enum Record<'c> {
     /// An entry that was there when the watch began.
     Snapshot(Entry<'c>),
+    /// An entry that was made, or that matches from now on.
     New(Entry<'c>),
     /// Status, mark or another attribute changed. Also the last word of an entry that does not match any more.
     Update(Entry<'c>),

@@ -1,15 +1,20 @@
 //! The entries that match, as far as events and dumps told, and the records of what changes in them.
 //!
 //! Events are applied in the kernel's order, dumps between them. A dump is newer than the events that wait in the queue
-//! behind it, so an event may tell what the view knows already: it is told apart by reply tuple, id and status, and the
-//! view ends right because the events end right.
+//! behind it, so an event may be *late*: it tells what the view knows already, or what was true before the dump. Late
+//! events are told apart by reply tuple, id and status, as far as that goes; the view ends right in any case, because the
+//! events end right.
+//!
+//! The id is a hash that survives re-creation, and the endpoint is often the same again. So an entry that was made anew
+//! without a word of the old one's end (`nf_conntrack_events` at 0 or 2) shows by what cannot happen within one life:
+//! status bits that vanish, counters that fall, a second NEW.
 
 use std::collections::HashMap;
-use std::collections::hash_map::Entry as Slot;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::entry::Entry;
-use crate::flow::{Flow, Place, Tuple, Zone};
+use crate::flow::{Counters, Flow, Place, ProtocolState, Status, Tuple, Zone};
 use crate::verdict::{Look, Looks, Reason, Seen, Verdict};
 
 use super::record::Record;
@@ -29,12 +34,14 @@ pub trait Eyes<'c> {
     fn entry(&mut self, flow: Flow, seen: Option<Seen>) -> Entry<'c>;
 }
 
-/// One entry of the view: about 350 bytes, and as much again of the map around it at worst.
+/// One entry of the view: 432 bytes with its key, and as much again of the map around it at worst.
 #[derive(Debug)]
 struct Tracked {
     flow: Flow,
     reason: Option<Reason>,
     looks: Looks,
+    /// The look at the table after which, or in which, it came into the view.
+    since: u64,
     /// The dump that had it last.
     dump: u64,
 }
@@ -52,8 +59,12 @@ pub struct View {
     tracked: HashMap<Key, Tracked>,
     /// Where flows went that ended.
     ended: HashMap<Key, (Place, String)>,
+    /// Pods that were seen at reply sources, by what they were called last: one that is gone has no name any more.
+    pods: HashMap<IpAddr, String>,
+    /// Looks at the table, each a dump or, when one was spoiled, several.
+    look: u64,
     dump: u64,
-    /// The first dump makes snapshots.
+    /// There was a whole dump. What was found until then are snapshots.
     begun: bool,
 }
 
@@ -76,6 +87,14 @@ impl View {
         reasons.filter(|reason| reason.verdict() == verdict).count()
     }
 
+    /// Entries whose verdict is open because too little is known of the cluster or of this namespace.
+    pub fn count_open(&self) -> usize {
+        let reasons = self.tracked.values().filter_map(|tracked| tracked.reason);
+        let open =
+            |reason: &Reason| matches!(reason, Reason::SourceIncomplete | Reason::ForeignNetns);
+        reasons.filter(open).count()
+    }
+
     /// Every entry, for a table of them.
     pub fn entries<'a, 'c: 'a>(
         &'a self,
@@ -86,45 +105,80 @@ impl View {
             .map(|tracked| eyes.entry(tracked.flow.clone(), tracked.seen()))
     }
 
-    /// A NEW or UPDATE event.
+    /// A NEW event.
+    pub fn made<'c>(&mut self, flow: Flow, eyes: &mut dyn Eyes<'c>, tell: Tell<'_, 'c>) {
+        let key = key(&flow);
+        if let Some(tracked) = self.tracked.get(&key) {
+            // What came into the view with the last dump may have its NEW still to come. What was there before has not.
+            let is_late = is_same(&tracked.flow, &flow) && tracked.since == self.look;
+            if is_late {
+                return self.learn(&key, flow, eyes, tell);
+            }
+            // Its DESTROY never comes, or was told before a dump: the old one is over.
+            self.end(&key, eyes, tell);
+        }
+        self.begin(key, flow, eyes, tell);
+    }
+
+    fn begin<'c>(&mut self, key: Key, flow: Flow, eyes: &mut dyn Eyes<'c>, tell: Tell<'_, 'c>) {
+        if let Some(entry) = eyes.pick(flow, None) {
+            self.add(key, &entry, tell);
+            tell(Record::New(entry));
+        }
+    }
+
+    /// An UPDATE event. One that names another entry than the view has is late.
     pub fn changed<'c>(&mut self, flow: Flow, eyes: &mut dyn Eyes<'c>, tell: Tell<'_, 'c>) {
         let key = key(&flow);
-        let Some(tracked) = self.tracked.get_mut(&key) else {
-            if let Some(entry) = eyes.pick(flow, None) {
-                self.add(key, entry, tell);
-            }
+        match self.tracked.get(&key) {
+            Some(tracked) if is_same(&tracked.flow, &flow) => self.learn(&key, flow, eyes, tell),
+            Some(_) => {}
+            // It changed into the selection, or its NEW is lost: new to whoever follows.
+            None => self.begin(key, flow, eyes, tell),
+        }
+    }
+
+    /// What an event says of the entry that the view has.
+    fn learn<'c>(&mut self, key: &Key, flow: Flow, eyes: &mut dyn Eyes<'c>, tell: Tell<'_, 'c>) {
+        let Some(tracked) = self.tracked.get_mut(key) else {
             return;
         };
-        if !is_same(&tracked.flow, &flow) {
-            // Its DESTROY is still to come, or was told before a dump: the old one is over.
-            self.end(&key, eyes, tell);
-            return self.changed(flow, eyes, tell);
-        }
-        if tracked.flow.status == flow.status
-            && tracked.flow.mark == flow.mark.or(tracked.flow.mark)
-        {
+        if has_lost_status(&tracked.flow, &flow) {
             return;
         }
+        let before = tracked.flow.clone();
         merge(&mut tracked.flow, flow);
-        let (flow, seen) = (tracked.flow.clone(), tracked.seen());
-        match eyes.pick(flow.clone(), seen) {
-            Some(entry) => {
-                let judged = judged(tracked, &entry);
-                tell(Record::Update(entry.clone()));
-                if let Some((before, after)) = judged {
-                    tell(Record::Verdict {
-                        entry,
-                        before,
-                        after,
-                    });
-                }
-            }
-            // It changed out of the selection: told once, then forgotten.
-            None => {
-                tell(Record::Update(eyes.entry(flow, seen)));
-                self.tracked.remove(&key);
-            }
+        if is_changed(&before, &tracked.flow) {
+            let change = Change {
+                updated: true,
+                refreshed: None,
+            };
+            self.show(key, change, eyes, tell);
         }
+    }
+
+    /// Tells what changed in an entry, if it still passes; else that it changed, once, and forgets it.
+    fn show<'c>(&mut self, key: &Key, change: Change, eyes: &mut dyn Eyes<'c>, tell: Tell<'_, 'c>) {
+        let Some(tracked) = self.tracked.get_mut(key) else {
+            return;
+        };
+        let (flow, seen) = (tracked.flow.clone(), tracked.seen());
+        let Some(entry) = eyes.pick(flow.clone(), seen) else {
+            self.tracked.remove(key);
+            return tell(Record::Update(eyes.entry(flow, seen)));
+        };
+        if change.updated {
+            tell(Record::Update(entry.clone()));
+        }
+        if let Some((before, after)) = change.refreshed {
+            let entry = entry.clone();
+            tell(Record::Refresh {
+                entry,
+                before,
+                after,
+            });
+        }
+        tell_verdict(tracked, entry, tell);
     }
 
     /// A DESTROY event. One that names another entry than the view has is late, and told already.
@@ -139,13 +193,14 @@ impl View {
         // The last counters, which only this event has.
         tracked.flow.counters_original = flow.counters_original.or(tracked.flow.counters_original);
         tracked.flow.counters_reply = flow.counters_reply.or(tracked.flow.counters_reply);
-        tracked.flow.timeout = None;
         self.end(&key, eyes, tell);
     }
 
-    /// Before the flows of a dump are given to [`View::seen`].
-    pub fn begin_dump(&mut self) {
+    /// Before the flows of a dump are given to [`View::seen`]. `again`: the one before was spoiled, and no event was heard
+    /// since.
+    pub fn begin_dump(&mut self, again: bool) {
         self.dump += 1;
+        self.look += u64::from(!again);
     }
 
     /// A flow of a dump, at a monotonic time.
@@ -156,119 +211,102 @@ impl View {
         eyes: &mut dyn Eyes<'c>,
         tell: Tell<'_, 'c>,
     ) {
-        let key = key(&flow);
-        let Some(tracked) = self.tracked.get_mut(&key) else {
-            let look = Look::of(&flow, at);
-            if let Some(entry) = eyes.pick(flow, None) {
-                self.add(key, entry, tell);
-                if let Some(tracked) = self.tracked.get_mut(&key) {
-                    tracked.looks.push(look);
-                }
+        let (key, look) = (key(&flow), Look::of(&flow, at));
+        if let Some(tracked) = self.tracked.get_mut(&key) {
+            if !is_made_anew(&tracked.flow, &flow) {
+                tracked.dump = self.dump;
+                let before = tracked.looks.last_timeout();
+                let refilled = tracked.looks.push(look);
+                let change = Change {
+                    updated: is_changed(&tracked.flow, &flow),
+                    refreshed: before.zip(flow.timeout).filter(|_| refilled),
+                };
+                tracked.flow = flow;
+                return self.show(&key, change, eyes, tell);
             }
-            return;
-        };
-        if !is_same(&tracked.flow, &flow) {
             self.end(&key, eyes, tell);
-            return self.seen(flow, at, eyes, tell);
         }
-        tracked.dump = self.dump;
-        // Events leave attributes out: what was not known has not changed.
-        let marked = tracked.flow.mark.is_some() && tracked.flow.mark != flow.mark;
-        let changed = tracked.flow.status != flow.status || marked;
-        let before = tracked.looks.last_timeout();
-        let refilled = tracked.looks.push(Look::of(&flow, at));
-        tracked.flow = flow;
-        let (flow, seen) = (tracked.flow.clone(), tracked.seen());
-        let Some(entry) = eyes.pick(flow.clone(), seen) else {
-            tell(Record::Update(eyes.entry(flow, seen)));
-            self.tracked.remove(&key);
+        let Some(entry) = eyes.pick(flow, None) else {
             return;
         };
-        if changed {
-            tell(Record::Update(entry.clone()));
-        }
-        if let (true, Some(before), Some(after)) = (refilled, before, tracked.flow.timeout) {
-            tell(Record::Refresh {
-                entry: entry.clone(),
-                before,
-                after,
-            });
-        }
-        if let Some((before, after)) = judged(tracked, &entry) {
-            tell(Record::Verdict {
-                entry,
-                before,
-                after,
-            });
-        }
+        self.add(key, &entry, tell).looks.push(look);
+        tell(match self.begun {
+            true => Record::New(entry),
+            false => Record::Snapshot(entry),
+        });
+    }
+
+    /// Entries that the dump did not have. Where the kernel left out what does not match, they may live on.
+    pub fn missing(&self) -> Vec<(Tuple, Zone)> {
+        let tracked = self.tracked.iter();
+        let missing = tracked.filter(|(_, tracked)| tracked.dump != self.dump);
+        missing
+            .map(|((zone, original), _)| (*original, *zone))
+            .collect()
     }
 
     /// After the flows of a dump. `whole`: every entry that lived was seen, so one that was not has ended without a word.
     pub fn end_dump<'c>(&mut self, whole: bool, eyes: &mut dyn Eyes<'c>, tell: Tell<'_, 'c>) {
-        self.begun = true;
         if !whole {
             return;
         }
-        let dump = self.dump;
-        let silent = self
-            .tracked
-            .iter()
-            .filter(|(_, tracked)| tracked.dump != dump);
-        let silent: Vec<Key> = silent.map(|(key, _)| *key).collect();
-        for key in silent {
-            self.end(&key, eyes, tell);
+        self.begun = true;
+        for (original, zone) in self.missing() {
+            self.end(&(zone, original), eyes, tell);
         }
     }
 
-    /// The cluster changed: judges every entry anew.
+    /// The cluster changed: judges every entry anew. One that does not pass any more stays until it is looked at.
     pub fn judge_again<'c>(&mut self, eyes: &mut dyn Eyes<'c>, tell: Tell<'_, 'c>) {
         for tracked in self.tracked.values_mut() {
             let entry = eyes.entry(tracked.flow.clone(), tracked.seen());
-            if let Some((before, after)) = judged(tracked, &entry) {
-                tell(Record::Verdict {
-                    entry,
-                    before,
-                    after,
-                });
-            }
+            remember_pod(&mut self.pods, &entry);
+            tell_verdict(tracked, entry, tell);
         }
     }
 
-    fn add<'c>(&mut self, key: Key, entry: Entry<'c>, tell: Tell<'_, 'c>) {
+    /// Takes an entry into the view, and tells when its flow went elsewhere before.
+    fn add<'c>(&mut self, key: Key, entry: &Entry<'c>, tell: Tell<'_, 'c>) -> &mut Tracked {
+        remember_pod(&mut self.pods, entry);
+        let now = entry.flow.reply.source();
+        let elsewhere = self.ended.remove(&key).filter(|(place, _)| *place != now);
+        if let Some((_, before)) = elsewhere {
+            let entry = entry.clone();
+            tell(Record::Move { entry, before });
+        }
         let tracked = Tracked {
             flow: entry.flow.clone(),
             reason: entry.judgement.map(|judgement| judgement.reason),
             looks: Looks::default(),
+            since: self.look,
             dump: self.dump,
         };
-        self.tracked.insert(key, tracked);
-        if !self.begun {
-            return tell(Record::Snapshot(entry));
-        }
-        let now = entry.flow.reply.source();
-        if let Some((_, before)) = self.ended.remove(&key).filter(|(place, _)| *place != now) {
-            tell(Record::Move {
-                entry: entry.clone(),
-                before,
-            });
-        }
-        tell(Record::New(entry));
+        self.tracked.entry(key).insert_entry(tracked).into_mut()
     }
 
     fn end<'c>(&mut self, key: &Key, eyes: &mut dyn Eyes<'c>, tell: Tell<'_, 'c>) {
-        let Slot::Occupied(slot) = self.tracked.entry(*key) else {
+        let Some(mut tracked) = self.tracked.remove(key) else {
             return;
         };
-        let tracked = slot.remove();
+        tracked.flow.timeout = None;
         let seen = tracked.seen();
         let entry = eyes.entry(tracked.flow, seen);
         if self.ended.len() >= REMEMBERED {
             self.ended.clear();
         }
         let place = entry.flow.reply.source();
-        self.ended.insert(*key, (place, endpoint_text(&entry)));
+        self.ended
+            .insert(*key, (place, endpoint_text(&entry, &self.pods)));
         tell(Record::Destroy(entry));
     }
+}
+
+/// What is to be told of an entry that stays.
+#[derive(Clone, Copy, Debug, Default)]
+struct Change {
+    updated: bool,
+    /// Seconds left before and after.
+    refreshed: Option<(u32, u32)>,
 }
 
 fn key(flow: &Flow) -> Key {
@@ -281,39 +319,101 @@ fn is_same(a: &Flow, b: &Flow) -> bool {
     a.reply == b.reply && a.id == b.id && start
 }
 
-/// What an event says over what was known; it leaves out much.
-fn merge(known: &mut Flow, event: Flow) {
-    let Flow {
-        status,
-        timeout,
-        mark,
-        state,
-        rare,
-        ..
-    } = event;
-    known.status = status;
-    known.timeout = timeout.or(known.timeout);
-    known.mark = mark.or(known.mark);
-    known.state = state.or(known.state);
-    known.rare = rare.or(known.rare.take());
+/// `now` cannot be the entry that was `known`, even where tuples and id are the same.
+fn is_made_anew(known: &Flow, now: &Flow) -> bool {
+    let fell = |known: Option<Counters>, now: Option<Counters>| {
+        let both = known.zip(now);
+        both.is_some_and(|(known, now)| now.packets < known.packets)
+    };
+    !is_same(known, now)
+        || has_lost_status(known, now)
+        || fell(known.counters_original, now.counters_original)
+        || fell(known.counters_reply, now.counters_reply)
 }
 
-/// Notes the verdict; before and after, when it changed.
-fn judged(tracked: &mut Tracked, entry: &Entry<'_>) -> Option<(Option<Verdict>, Option<Verdict>)> {
+/// Bits that stay for as long as an entry lives.
+fn has_lost_status(known: &Flow, now: &Flow) -> bool {
+    let lasting = Status::SEEN_REPLY.with(Status::ASSURED);
+    known.status.without(now.status).intersects(lasting)
+}
+
+/// Something changed that is worth telling: not its timer, nor its counters. What an event left out was 0.
+fn is_changed(known: &Flow, now: &Flow) -> bool {
+    let state = |flow: &Flow| flow.state.map(ProtocolState::number);
+    let labels = |flow: &Flow| flow.labels().copied().unwrap_or_default();
+    known.status != now.status
+        || known.mark.unwrap_or(0) != now.mark.unwrap_or(0)
+        || state(known) != state(now)
+        || labels(known) != labels(now)
+        || (now.helper().is_some() && known.helper() != now.helper())
+}
+
+/// What an event says over what was known; it leaves out much.
+fn merge(known: &mut Flow, event: Flow) {
+    known.status = event.status;
+    known.timeout = event.timeout.or(known.timeout);
+    known.mark = event.mark.or(known.mark);
+    known.state = event.state.or(known.state);
+    if let Some(event) = event.rare {
+        let rare = known.rare_mut();
+        rare.labels = event.labels.or(rare.labels);
+        rare.helper = event.helper.or_else(|| rare.helper.take());
+        rare.secctx = event.secctx.or_else(|| rare.secctx.take());
+        rare.master = event.master.or(rare.master);
+    }
+}
+
+/// Notes the verdict, and tells it when it changed.
+fn tell_verdict<'c>(tracked: &mut Tracked, entry: Entry<'c>, tell: Tell<'_, 'c>) {
     let before = tracked.reason.map(Reason::verdict);
     tracked.reason = entry.judgement.map(|judgement| judgement.reason);
     let after = tracked.reason.map(Reason::verdict);
-    (before != after).then_some((before, after))
+    if before != after {
+        tell(Record::Verdict {
+            entry,
+            before,
+            after,
+        });
+    }
+}
+
+fn remember_pod(pods: &mut HashMap<IpAddr, String>, entry: &Entry<'_>) {
+    let party = entry.names.endpoint.map(|endpoint| endpoint.party);
+    let name = party.and_then(|party| party.namespace.zip(party.name));
+    let Some((namespace, name)) = name else {
+        return;
+    };
+    if pods.len() >= REMEMBERED {
+        pods.clear();
+    }
+    let known = pods.entry(entry.flow.reply.src).or_default();
+    let same = known
+        .strip_prefix(namespace)
+        .and_then(|rest| rest.strip_prefix('/'));
+    if same != Some(name) {
+        *known = format!("{namespace}/{name}");
+    }
 }
 
 /// `ns/pod` or the address, with what is wrong with it.
-fn endpoint_text(entry: &Entry<'_>) -> String {
-    let party = entry.names.endpoint.map(|endpoint| endpoint.party);
+fn endpoint_text(entry: &Entry<'_>, pods: &HashMap<IpAddr, String>) -> String {
+    let reason = entry.judgement.map(|judgement| judgement.reason);
+    let untranslated = [
+        Reason::NoDnat,
+        Reason::NoDnatNoEndpoint,
+        Reason::NoDnatNoRule,
+    ];
+    if reason.is_some_and(|reason| untranslated.contains(&reason)) {
+        return "not translated".to_owned();
+    }
     let place = entry.flow.reply.source();
-    let name = party.and_then(|party| Some(format!("{}/{}", party.namespace?, party.name?)));
-    let gone = entry
-        .judgement
-        .is_some_and(|judgement| judgement.verdict() == Verdict::Stale);
+    let name = pods.get(&place.address).cloned();
     let name = name.unwrap_or_else(|| place.to_string());
-    if gone { format!("{name} (gone)") } else { name }
+    match reason {
+        Some(Reason::EndpointGone | Reason::ServiceEmpty) => format!("{name} (gone)"),
+        _ => name,
+    }
 }
+
+#[cfg(test)]
+mod tests;

@@ -229,7 +229,7 @@ fn no_further_batch_is_sent_when_the_record_cannot_be_written() {
             mut child, stdout, ..
         } = purge;
         drop(stdout);
-        assert_eq!(child.wait().unwrap().code(), Some(1));
+        assert_eq!(child.wait().unwrap().code(), Some(3));
         assert!((1..left).contains(&rows.left().len()));
     });
 }

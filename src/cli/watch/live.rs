@@ -34,7 +34,14 @@ impl Live {
             palette,
             painted: None,
         };
-        execute!(io::stdout(), terminal::EnterAlternateScreen, cursor::Hide).map_err(failed)?;
+        // A row that is wider than the terminal is cut off: in two lines it would push the top out of it.
+        execute!(
+            io::stdout(),
+            terminal::EnterAlternateScreen,
+            terminal::DisableLineWrap,
+            cursor::Hide
+        )
+        .map_err(failed)?;
         Ok(live)
     }
 
@@ -114,7 +121,12 @@ impl Live {
 impl Drop for Live {
     fn drop(&mut self) {
         // There is nobody to tell that the terminal is gone.
-        let _ = execute!(io::stdout(), cursor::Show, terminal::LeaveAlternateScreen);
+        let _ = execute!(
+            io::stdout(),
+            cursor::Show,
+            terminal::EnableLineWrap,
+            terminal::LeaveAlternateScreen
+        );
         let _ = terminal::disable_raw_mode();
     }
 }

@@ -9,17 +9,17 @@ use std::time::{Duration, Instant, SystemTime};
 use crate::cluster::source::ClusterSource;
 use crate::entry::Entry;
 use crate::error::{CommandError, Status};
-use crate::flow::Flow;
+use crate::flow::{Direction, Flow};
 use crate::netlink::{Event, EventKind, Feed, FeedItem, NetlinkError, Table, TableKind};
 use crate::netns::Netns;
 use crate::output;
-use crate::verdict::{Seen, Verdict};
+use crate::verdict::{APART, Seen, Verdict};
 use crate::watch::record::Record;
 use crate::watch::view::{Eyes, View};
 
 use super::super::World;
 use super::super::context::{self, Cluster, note};
-use super::super::pick::Picker;
+use super::super::pick::{Counts, Picker};
 use super::super::select::SelectArgs;
 use super::tell::Teller;
 use super::{Until, WatchArgs};
@@ -28,6 +28,8 @@ use super::{Until, WatchArgs};
 const TICK: Duration = Duration::from_millis(200);
 /// Dumps in a row that the kernel may spoil before the view is left as it is until the next one.
 const ATTEMPTS: usize = 3;
+/// Until the next look after a spoiled one, where there would be none.
+const RETRY: Duration = Duration::from_secs(1);
 
 pub(super) struct Watch<'a> {
     world: World,
@@ -42,7 +44,13 @@ pub(super) struct Watch<'a> {
     zones: Vec<u16>,
     began: Instant,
     next_poll: Option<Instant>,
+    /// When the last look that was whole began, and when the first one ended after which nothing happened any more.
+    looked: Option<(Instant, Instant)>,
+    /// The view is not known to equal the table: at first, and after a gap, until a look was whole.
+    unsynced: bool,
     gaps: u64,
+    /// Nothing is judged, for want of parts of the cluster.
+    incomplete: bool,
     stop: Arc<AtomicBool>,
     /// Modification time of the cluster file that was read.
     file_time: Option<SystemTime>,
@@ -56,6 +64,8 @@ enum Ended {
     TimedOut,
     /// Nobody reads on.
     Closed,
+    /// The reader had not taken everything when it was time to end.
+    Unread,
     Failed(CommandError),
 }
 
@@ -63,6 +73,8 @@ impl From<io::Error> for Ended {
     fn from(error: io::Error) -> Self {
         if output::is_closed(&error) {
             Ended::Closed
+        } else if error.kind() == io::ErrorKind::TimedOut {
+            Ended::Unread
         } else {
             Ended::Failed(CommandError::failed(format!("writing the output: {error}")))
         }
@@ -104,6 +116,8 @@ impl<'a> Watch<'a> {
     ) -> Result<Self, CommandError> {
         let mut select = args.select.clone();
         select.refreshing = false;
+        let began = Instant::now();
+        let stop = Arc::new(AtomicBool::new(false));
         Ok(Watch {
             world,
             args,
@@ -111,13 +125,16 @@ impl<'a> Watch<'a> {
             table,
             feed,
             view: View::default(),
-            teller: Teller::new(args)?,
+            teller: Teller::new(args, began, &stop)?,
             zones: select.named_zones(),
             select,
-            began: Instant::now(),
+            began,
             next_poll: None,
+            looked: None,
+            unsynced: true,
             gaps: 0,
-            stop: Arc::new(AtomicBool::new(false)),
+            incomplete: false,
+            stop,
             file_time: None,
         })
     }
@@ -131,7 +148,7 @@ impl<'a> Watch<'a> {
             Ok(cluster) => self.follow(cluster),
             Err(error) => Ended::Failed(error),
         };
-        let gaps = self.gaps;
+        let (gaps, unsynced, incomplete) = (self.gaps, self.unsynced, self.incomplete);
         // A live view gives the terminal back before anything else is said.
         drop(self);
         if gaps > 0 {
@@ -139,10 +156,17 @@ impl<'a> Watch<'a> {
                 "{gaps} overruns; after each one the table was read again"
             ));
         }
+        if unsynced && matches!(ended, Ended::Done | Ended::TimedOut) {
+            note("the table was not read whole since: entries may be missing or over");
+        }
         match ended {
             Ended::Failed(error) => Err(error),
             Ended::Closed => Ok(Status::Done),
-            Ended::Done | Ended::TimedOut if gaps > 0 => Ok(Status::Partial),
+            Ended::Unread => {
+                note("the output was not read to its end");
+                Ok(Status::Partial)
+            }
+            _ if gaps > 0 || unsynced || incomplete => Ok(Status::Partial),
             Ended::Done => Ok(Status::Done),
             Ended::TimedOut => {
                 note("--for was over before what --until waits for");
@@ -156,6 +180,14 @@ impl<'a> Watch<'a> {
         let waits = matches!(self.args.until, Some(Until::Stale | Until::Gone));
         let asked = self.select.wants_cluster() || waits;
         context::require_cluster(&self.args.source, cluster.as_ref(), asked)?;
+        self.incomplete = cluster.as_ref().is_some_and(|cluster| {
+            // With `asked` it would be taken for missing, which it is not.
+            context::incomplete(Some(cluster), false, 0)
+        });
+        if waits && self.incomplete {
+            let error = "--until stale and --until gone need verdicts, and nothing can be judged";
+            return Err(CommandError::new(Status::Partial, error).hint(context::FETCH));
+        }
         self.file_time = cluster.as_ref().map(|cluster| cluster.loaded.source.time);
         Ok(cluster)
     }
@@ -169,6 +201,7 @@ impl<'a> Watch<'a> {
             }
             first = false;
             // The file was rewritten. One that is only half there is read again when it changes again.
+            let time = self.modified();
             match self.read_cluster() {
                 Ok(read) => cluster = read,
                 Err(error) => {
@@ -176,7 +209,7 @@ impl<'a> Watch<'a> {
                         "the new cluster file is not used: {}",
                         error.message
                     ));
-                    self.file_time = self.modified();
+                    self.file_time = time;
                 }
             }
         }
@@ -189,12 +222,16 @@ impl<'a> Watch<'a> {
         let mut picker = Picker::new(filter, &select, &zones, cluster)?;
         if first {
             self.look(&mut picker)?;
-            self.teller.tell(Record::Synced);
+            say_undecided(&picker.counts);
         } else {
             self.teller.is_now();
             let mut eyes = Sight(&mut picker);
             self.view
                 .judge_again(&mut eyes, &mut |record| self.teller.tell(record));
+            if select.wants_cluster() {
+                // Others than before may match.
+                self.look(&mut picker)?;
+            }
         }
         loop {
             self.teller.flush()?;
@@ -211,7 +248,6 @@ impl<'a> Watch<'a> {
             }
             self.take_events(&mut picker)?;
             if self.next_poll.is_some_and(|poll| poll <= Instant::now()) {
-                picker.start_over();
                 self.look(&mut picker)?;
             }
         }
@@ -220,22 +256,34 @@ impl<'a> Watch<'a> {
     /// What the kernel told since, and a fresh dump where it lost something.
     fn take_events(&mut self, picker: &mut Picker<'_>) -> Result<(), Ended> {
         let batch = self.feed.next_batch(self.wait())?;
-        let mut lost = batch.unreadable;
+        let gaps = batch.items.iter().map(|item| match item {
+            FeedItem::Event(_) => 0,
+            FeedItem::Gap(gap) => gap.overruns,
+        });
+        let lost = batch.unreadable + gaps.sum::<u64>();
+        // One record where the first of them is: all are made good for by the same look.
+        let mut untold = lost;
         for item in batch.items {
             match item {
                 FeedItem::Event(event) => self.event(event, picker),
-                FeedItem::Gap(gap) => lost += gap.overruns.max(1),
+                FeedItem::Gap(_) => self.gap(std::mem::take(&mut untold)),
             }
             self.teller.check()?;
         }
+        self.gap(untold);
         if lost > 0 {
-            self.gaps += lost;
-            self.teller.is_now();
-            self.teller.tell(Record::Gap { overruns: lost });
             self.look(picker)?;
-            self.teller.tell(Record::Synced);
         }
         Ok(())
+    }
+
+    fn gap(&mut self, overruns: u64) {
+        if overruns > 0 {
+            self.gaps += overruns;
+            self.unsynced = true;
+            self.teller.is_now();
+            self.teller.tell(Record::Gap { overruns });
+        }
     }
 
     fn event(&mut self, event: Event, picker: &mut Picker<'_>) {
@@ -243,42 +291,83 @@ impl<'a> Watch<'a> {
         let (mut eyes, teller) = (Sight(picker), &mut self.teller);
         let tell: &mut dyn FnMut(Record<'_>) = &mut |record| teller.tell(record);
         match event.kind {
-            EventKind::New | EventKind::Update => self.view.changed(event.flow, &mut eyes, tell),
+            EventKind::New => self.view.made(event.flow, &mut eyes, tell),
+            EventKind::Update => self.view.changed(event.flow, &mut eyes, tell),
             EventKind::Destroy => self.view.destroyed(&event.flow, &mut eyes, tell),
         }
     }
 
     /// A dump into the view; again when the table changed its shape meanwhile.
     fn look(&mut self, picker: &mut Picker<'_>) -> Result<(), Ended> {
-        for _ in 0..ATTEMPTS {
+        picker.start_over();
+        let began = Instant::now();
+        let mut whole = false;
+        for attempt in 0..ATTEMPTS {
             self.teller.is_now();
-            self.view.begin_dump();
-            let mut whole = true;
-            for filter in picker.filter().dumps() {
-                let dump =
-                    self.table
-                        .dump_timed(TableKind::Conntrack, &filter, &mut |flow, at| {
-                            let at = at.saturating_duration_since(self.began);
-                            let tell: &mut dyn FnMut(Record<'_>) =
-                                &mut |record| self.teller.tell(record);
-                            self.view.seen(flow, at, &mut Sight(picker), tell);
-                            match self.teller.has_failed() {
-                                true => ControlFlow::Break(()),
-                                false => ControlFlow::Continue(()),
-                            }
-                        })?;
-                tracing::debug!(?dump, "look");
-                whole &= dump.is_consistent() && dump.unreadable == 0;
+            self.view.begin_dump(attempt > 0);
+            whole = self.dump(picker)?;
+            if whole {
+                self.look_for_missing(picker)?;
             }
-            self.teller.check()?;
             let tell: &mut dyn FnMut(Record<'_>) = &mut |record| self.teller.tell(record);
             self.view.end_dump(whole, &mut Sight(picker), tell);
             if whole {
                 break;
             }
         }
-        let interval = self.args.interval;
-        self.next_poll = (!interval.is_zero()).then(|| Instant::now() + interval);
+        if whole {
+            let calm = self.looked.map(|(_, calm)| calm);
+            let calm = calm.filter(|calm| self.teller.busy <= *calm);
+            self.looked = Some((began, calm.unwrap_or_else(Instant::now)));
+            if std::mem::take(&mut self.unsynced) {
+                self.teller.tell(Record::Synced);
+            }
+        }
+        let interval = match self.args.interval {
+            Duration::ZERO if self.unsynced => Some(RETRY),
+            Duration::ZERO => None,
+            interval => Some(interval),
+        };
+        self.next_poll = interval.map(|interval| Instant::now() + interval);
+        Ok(())
+    }
+
+    /// Shows the view every entry that the kernel gives for the selectors; whether these are all.
+    fn dump(&mut self, picker: &mut Picker<'_>) -> Result<bool, Ended> {
+        let mut whole = true;
+        for filter in picker.filter().dumps() {
+            let kind = TableKind::Conntrack;
+            let dump = self.table.dump_timed(kind, &filter, &mut |flow, at| {
+                let at = at.saturating_duration_since(self.began);
+                let tell: &mut dyn FnMut(Record<'_>) = &mut |record| self.teller.tell(record);
+                self.view.seen(flow, at, &mut Sight(picker), tell);
+                match self.teller.has_failed() {
+                    true => ControlFlow::Break(()),
+                    false => ControlFlow::Continue(()),
+                }
+            })?;
+            tracing::debug!(?dump, "look");
+            self.teller.check()?;
+            whole &= dump.is_consistent() && dump.unreadable == 0;
+        }
+        Ok(whole)
+    }
+
+    /// Where the kernel leaves out entries by what can change in one, such as its status, those that were left out may live
+    /// on: they are asked for one by one.
+    fn look_for_missing(&mut self, picker: &mut Picker<'_>) -> Result<(), Ended> {
+        if picker.filter().dumps() == picker.filter().lasting().dumps() {
+            return Ok(());
+        }
+        for (original, zone) in self.view.missing() {
+            let found = self.table.get(&original, Direction::Original, zone)?;
+            if let Some(flow) = found {
+                let at = self.began.elapsed();
+                let tell: &mut dyn FnMut(Record<'_>) = &mut |record| self.teller.tell(record);
+                self.view.seen(flow, at, &mut Sight(picker), tell);
+            }
+        }
+        self.teller.check()?;
         Ok(())
     }
 
@@ -299,14 +388,12 @@ impl<'a> Watch<'a> {
         let stale = || self.view.count(Verdict::Stale);
         let reached = match self.args.until {
             Some(Until::Stale) => stale() > 0,
-            Some(Until::Gone) => stale() == 0,
-            Some(Until::Quiet) => self.teller.busy.elapsed() > self.args.interval,
+            // What cannot be judged may be stale.
+            Some(Until::Gone) => !self.unsynced && stale() == 0 && self.view.count_open() == 0,
+            Some(Until::Quiet) => self.is_quiet(),
             None => false,
         };
-        let told = self
-            .args
-            .count
-            .is_some_and(|count| self.teller.told >= count);
+        let told = self.teller.is_full();
         if reached || told || self.stop.load(Ordering::Relaxed) {
             return Err(Ended::Done);
         }
@@ -319,6 +406,15 @@ impl<'a> Watch<'a> {
             true => Err(Ended::Done),
             false => Ok(()),
         }
+    }
+
+    /// Two looks an interval apart have seen all there is, and nothing happened since the first. They must be [`APART`] at
+    /// least, or they would not show a refill.
+    fn is_quiet(&self) -> bool {
+        self.looked.is_some_and(|(began, calm)| {
+            let still = began.saturating_duration_since(calm);
+            self.teller.busy <= calm && still >= self.args.interval.max(APART)
+        })
     }
 
     /// When the cluster file was written; as it was read for everything that is no file.
@@ -334,5 +430,21 @@ impl<'a> Watch<'a> {
             }
             _ => self.file_time,
         }
+    }
+}
+
+/// What the selectors cannot tell of the entries of the beginning.
+fn say_undecided(counts: &Counts) {
+    if counts.undecided > 0 {
+        note(format!(
+            "{} entries lack a value that a selector needs (ports, counters, timestamps, labels) and are left out",
+            counts.undecided
+        ));
+    }
+    if counts.foreign_netns > 0 {
+        note(format!(
+            "{} entries are not judged: this network namespace is not known to be the node's (see --node, --netns)",
+            counts.foreign_netns
+        ));
     }
 }

@@ -1,6 +1,8 @@
 //! Where the records of a watch go, and what is counted of them.
 
 use std::io::{self, IsTerminal};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crate::error::CommandError;
@@ -10,9 +12,10 @@ use crate::watch::record::Record;
 
 use super::WatchArgs;
 use super::live::Live;
+use super::patient::{self, Patient};
 
 enum Show {
-    Records(RecordPrinter<'static>),
+    Records(RecordPrinter<'static>, RecordFormat),
     Live(Box<Live>),
 }
 
@@ -21,9 +24,11 @@ pub struct Teller {
     show: Show,
     /// Only of entries that are being refreshed.
     refreshing: bool,
+    /// No more records than this.
+    most: Option<u64>,
     /// Nanoseconds since the Unix epoch of what is told now.
     pub time: u64,
-    /// Records told, those of the beginning aside.
+    /// Records told; those of the beginning, gaps and what follows them aside.
     pub told: u64,
     /// When something happened last.
     pub busy: Instant,
@@ -32,9 +37,15 @@ pub struct Teller {
 }
 
 impl Teller {
+    /// `began`: what `--for` counts from. `stop`: the watch is to end.
+    ///
     /// # Errors
     /// `--live` without a terminal.
-    pub fn new(args: &WatchArgs) -> Result<Self, CommandError> {
+    pub fn new(
+        args: &WatchArgs,
+        began: Instant,
+        stop: &Arc<AtomicBool>,
+    ) -> Result<Self, CommandError> {
         let stdout = io::stdout();
         let terminal = stdout.is_terminal();
         let color = args.output.color;
@@ -46,11 +57,14 @@ impl Teller {
                 Format::Jsonl => RecordFormat::Jsonl,
                 _ => RecordFormat::Lines,
             };
-            Show::Records(RecordPrinter::new(format, palette, Box::new(stdout)))
+            let end = args.time.and_then(|time| began.checked_add(time));
+            let out = Patient::new(Arc::clone(stop), end);
+            Show::Records(RecordPrinter::new(format, palette, Box::new(out)), format)
         };
         Ok(Teller {
             show,
             refreshing: args.select.refreshing,
+            most: args.count,
             time: 0,
             told: 0,
             busy: Instant::now(),
@@ -70,17 +84,30 @@ impl Teller {
         if self.refreshing && entry.is_some_and(|entry| entry.refreshing != Refreshing::Yes) {
             return;
         }
+        if self.is_full() {
+            return;
+        }
         if !matches!(
             record,
             Record::Snapshot(_) | Record::Synced | Record::Gap { .. }
         ) {
-            self.told += 1;
+            self.told += u64::from(self.shows(&record));
             self.busy = Instant::now();
         }
         let time = self.time;
-        if let (Show::Records(printer), None) = (&mut self.show, &self.failed) {
+        if let (Show::Records(printer, _), None) = (&mut self.show, &self.failed) {
             self.failed = printer.record(&record, time).err();
         }
+    }
+
+    /// As many records were told as were asked for.
+    pub fn is_full(&self) -> bool {
+        self.most.is_some_and(|most| self.told >= most)
+    }
+
+    /// JSON has no record of a move.
+    fn shows(&self, record: &Record<'_>) -> bool {
+        !matches!(self.show, Show::Records(_, RecordFormat::Jsonl)) || record.name().is_some()
     }
 
     /// Nothing can be written any more.
@@ -97,11 +124,14 @@ impl Teller {
     /// Shows what was told so far.
     ///
     /// # Errors
-    /// What writing says.
+    /// What writing says, also that nobody reads on.
     pub fn flush(&mut self) -> io::Result<()> {
         self.check()?;
         match &mut self.show {
-            Show::Records(printer) => printer.flush(),
+            Show::Records(printer, _) => {
+                printer.flush()?;
+                patient::check_reader()
+            }
             Show::Live(_) => Ok(()),
         }
     }
@@ -109,7 +139,7 @@ impl Teller {
     /// The table that repaints itself, if there is one.
     pub fn live(&mut self) -> Option<&mut Live> {
         match &mut self.show {
-            Show::Records(_) => None,
+            Show::Records(..) => None,
             Show::Live(live) => Some(live),
         }
     }

@@ -1,0 +1,334 @@
+//! What following costs, and what it loses.
+//!
+//! `cargo bench --bench watch [-- ENTRIES]` (default 200,000):
+//! * an idle `ctk watch` at its default interval on a table of that many entries, of which a selector matches 3: per cent of
+//!   a core for the looks, and peak memory;
+//! * 200,000 flows (or ENTRIES, if less) made as fast as one thread can: the share of them that each reader of events heard.
+//!
+//! Runs in network namespaces of its own, so it needs root or user namespaces. More entries than
+//! `net.netfilter.nf_conntrack_max` allows need root in the initial namespace: the limit is raised for the run and put back
+//! afterwards.
+
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use ctk::flow::{Flow, L4, Status, Tuple};
+use ctk::netlink::Table;
+use ctk::netns::Netns;
+use nix::sched::{CloneFlags, unshare};
+
+const LIMIT: &str = "/proc/sys/net/netfilter/nf_conntrack_max";
+/// Looks at the default interval that the idle cost is taken over.
+const LOOKS: u32 = 4;
+const INTERVAL: Duration = Duration::from_secs(5);
+/// The receive buffer that a socket has which asks for none (`net.core.rmem_default`), as it must be asked for.
+const KERNELS: &str = "106496";
+const FORCED: &str = "8388608";
+
+fn main() {
+    let wanted = std::env::args()
+        .skip(1)
+        .find_map(|arg| arg.replace('_', "").parse().ok());
+    let entries: u32 = wanted.unwrap_or(200_000);
+    let limit = Limit::raise(entries.max(200_000) + 1000);
+    if unshare(CloneFlags::CLONE_NEWNET).is_err() {
+        eprintln!("skipped: no permission to make a network namespace; run as root");
+        assert!(std::env::var_os("CI").is_none(), "skipped in CI");
+        return;
+    }
+    idle(entries);
+    unshare(CloneFlags::CLONE_NEWNET).expect("another network namespace");
+    loss(entries.min(200_000));
+    drop(limit);
+}
+
+fn idle(entries: u32) {
+    // Most of this process is given back before a child begins with it.
+    let mut table = Table::open(&Netns::current()).expect("a socket");
+    for first in (0..entries).step_by(1000) {
+        let flows = (first..entries.min(first + 1000)).map(flow);
+        let failed = table
+            .insert_all(flows)
+            .iter()
+            .filter(|r| r.is_err())
+            .count();
+        assert_eq!(failed, 0, "entries that could not be inserted");
+    }
+    println!("idle, {entries} entries, 3 of them match, looked at every {INTERVAL:?}:");
+    let port = entries / 2 % 50_000;
+    let host = address(10, entries / 2);
+    let port = format!("{}", 10_000 + port);
+    let host = host.to_string();
+    let jobs: [(&str, Vec<&str>); 4] = [
+        ("filtered by the kernel (--src)", vec!["--src", &host]),
+        (
+            "as well (--udp, --src, --dst)",
+            vec!["--udp", "--src", &host, "--dst", "10.96.0.10"],
+        ),
+        (
+            "filtered here (--sport)",
+            vec!["--sport", &port, "--src", "10.128.0.0/9"],
+        ),
+        ("filtered here (--match)", vec!["--match", &host]),
+    ];
+    for (name, selectors) in jobs {
+        let Some((share, peak, matches)) = idle_cost(&selectors) else {
+            continue;
+        };
+        println!("  {name:35} {share:5.1}% of a core   peak {peak:5.1} MiB   {matches} match");
+    }
+}
+
+/// Per cent of a core between the first look and the last, peak MiB, and how many entries matched.
+fn idle_cost(selectors: &[&str]) -> Option<(f64, f64, usize)> {
+    let mut child = Command::new(env!("CARGO_BIN_EXE_ctk"))
+        .args(["watch", "--cluster", "none", "-o", "jsonl"])
+        .args(selectors)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("ctk starts");
+    let mut lines = BufReader::new(child.stdout.take()?).lines();
+    let mut matches = 0;
+    for line in lines.by_ref() {
+        if line.expect("a line").contains("\"type\":\"synced\"") {
+            break;
+        }
+        matches += 1;
+    }
+    let (before, began) = (cpu_of(&child), Instant::now());
+    // The last look is over, and the next one is far.
+    std::thread::sleep(INTERVAL * LOOKS + INTERVAL / 2);
+    let time = INTERVAL * LOOKS;
+    let share = 100.0 * (cpu_of(&child) - before) / time.as_secs_f64();
+    assert!(
+        began.elapsed() < INTERVAL * (LOOKS + 1),
+        "too slow to count looks"
+    );
+    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).ok()?;
+    let peak = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let peak: f64 = peak.trim().trim_end_matches(" kB").parse().ok()?;
+    end(child);
+    Some((share, peak / 1024.0, matches))
+}
+
+/// Seconds of CPU time that a process has had so far.
+fn cpu_of(child: &Child) -> f64 {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).expect("it runs");
+    let after_name = stat.rsplit(')').next().unwrap_or_default();
+    // utime and stime are fields 14 and 15; the first after the name is field 3. In ticks of 10 ms.
+    let ticks = after_name.split_whitespace().skip(11).take(2);
+    ticks
+        .map(|ticks| ticks.parse::<f64>().expect("ticks"))
+        .sum::<f64>()
+        / 100.0
+}
+
+fn loss(flows: u32) {
+    println!("loss, {flows} flows made as fast as one thread can; NEW events heard:");
+    let ctk = |buffer: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_ctk"));
+        let args = [
+            "watch",
+            "--cluster",
+            "none",
+            "-o",
+            "jsonl",
+            "--interval",
+            "0",
+        ];
+        command.args(args).args(["--buffer-size", buffer]);
+        command
+    };
+    let conntrack = |args: &[&str]| {
+        let mut command = Command::new("conntrack");
+        command.arg("-E").args(args);
+        command
+    };
+    let readers = [
+        ("ctk watch, the kernel's buffer", ctk(KERNELS)),
+        ("ctk watch", ctk(FORCED)),
+        ("conntrack -E", conntrack(&[])),
+        ("conntrack -E -b 8388608", conntrack(&["-b", FORCED])),
+    ];
+    for (name, command) in readers {
+        let folder = tempfile::tempdir().expect("a folder");
+        let Some(heard) = hear(command, folder.path(), flows) else {
+            println!("  {name:35} is not installed");
+            continue;
+        };
+        let share = 100.0 * f64::from(heard.new) / f64::from(flows);
+        let rate = f64::from(flows) / heard.time.as_secs_f64();
+        println!(
+            "  {name:35} {:7} of {flows} ({share:5.1}%) at {:3.0}k flows/s, {}",
+            heard.new,
+            rate / 1000.0,
+            heard.end
+        );
+    }
+}
+
+struct Heard {
+    new: u32,
+    /// How long it took to make the flows.
+    time: Duration,
+    end: String,
+}
+
+/// Runs a reader that writes to a file, makes flows in a namespace of its own, and counts.
+fn hear(mut command: Command, folder: &Path, flows: u32) -> Option<Heard> {
+    unshare(CloneFlags::CLONE_NEWNET).expect("another network namespace");
+    let path = folder.join("out");
+    let out = File::create(&path).expect("a file");
+    let errors = File::create(folder.join("err")).expect("a file");
+    let child = command.stdout(out).stderr(errors).spawn().ok()?;
+    // Until it listens.
+    while !is_heard() {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    std::thread::sleep(Duration::from_millis(300));
+    let mut table = Table::open(&Netns::current()).expect("a socket");
+    let began = Instant::now();
+    for first in (0..flows).step_by(1000) {
+        let results = table.insert_all((first..flows.min(first + 1000)).map(flow));
+        assert!(
+            results.iter().all(Result::is_ok),
+            "flows that could not be made"
+        );
+    }
+    let time = began.elapsed();
+    let size = || std::fs::metadata(&path).map_or(0, |metadata| metadata.len());
+    loop {
+        let before = size();
+        std::thread::sleep(Duration::from_secs(2));
+        if size() == before {
+            break;
+        }
+    }
+    let status = end(child);
+    let (mut new, mut gaps, mut found, mut synced) = (0, 0, 0, false);
+    for line in BufReader::new(File::open(&path).expect("the file")).lines() {
+        let line = line.expect("a line");
+        let is = |what: &str| line.contains(what);
+        // No event tells the use count; every dump does.
+        if is("\"type\":\"new\"") && !is("\"use\":null") {
+            found += 1;
+        } else if is("\"type\":\"new\"") || is("[NEW]") {
+            new += 1;
+        } else if is("\"type\":\"gap\"") {
+            (gaps, synced) = (gaps + 1, false);
+        } else if is("\"type\":\"synced\"") {
+            synced = true;
+        }
+    }
+    let errors = std::fs::read_to_string(folder.join("err")).unwrap_or_default();
+    let end = if path.exists() && synced {
+        format!("{gaps} gaps, {found} found by the dumps after them, synced, status {status}")
+    } else {
+        let said = errors.lines().find(|line| line.contains("ENOBUFS"));
+        let said = said.unwrap_or("no word of a loss");
+        format!("status {status}: {said}")
+    };
+    Some(Heard { new, time, end })
+}
+
+/// Somebody listens to the three groups of conntrack events in this namespace.
+fn is_heard() -> bool {
+    let netlink = std::fs::read_to_string("/proc/thread-self/net/netlink").unwrap_or_default();
+    netlink.lines().any(|line| {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        // Protocol 12 is NETLINK_NETFILTER.
+        words.get(1) == Some(&"12") && words.get(3) == Some(&"00000007")
+    })
+}
+
+/// Interrupts a child: its exit status.
+fn end(mut child: Child) -> String {
+    let pid = libc::pid_t::try_from(child.id()).expect("a pid");
+    // SAFETY: a signal to a child that was not waited for.
+    assert_eq!(unsafe { libc::kill(pid, libc::SIGINT) }, 0);
+    let status = child.wait().expect("it ends");
+    status
+        .code()
+        .map_or("none".to_owned(), |code| code.to_string())
+}
+
+fn address(first: u8, n: u32) -> IpAddr {
+    let group = n / 3;
+    IpAddr::from([
+        first,
+        128 + (group >> 16 & 63) as u8,
+        (group >> 8) as u8,
+        group as u8,
+    ])
+}
+
+/// Three flows of each client.
+fn flow(n: u32) -> Flow {
+    let tuple = |src, sport, dst, dport| Tuple {
+        src,
+        dst,
+        protocol: 17,
+        l4: L4::Ports {
+            src: sport,
+            dst: dport,
+        },
+    };
+    let (client, port) = (address(10, n), 10_000 + (n % 50_000) as u16);
+    let vip = IpAddr::from([10, 96, 0, 10]);
+    let endpoint = IpAddr::from([10, 244, (n % 4) as u8, 2]);
+    let mut flow = Flow::new(
+        tuple(client, port, vip, 53),
+        tuple(endpoint, 53, client, port),
+    );
+    flow.status = flow.status.with(Status::SEEN_REPLY).with(Status::ASSURED);
+    flow.timeout = Some(3600);
+    flow
+}
+/// The global limit of entries, raised for a while.
+struct Limit(Option<(PathBuf, String)>);
+
+impl Limit {
+    fn raise(entries: u32) -> Self {
+        let before = std::fs::read_to_string(LIMIT).unwrap_or_default();
+        let enough = before
+            .trim()
+            .parse::<u32>()
+            .is_ok_and(|limit| limit >= entries);
+        if enough {
+            return Limit(None);
+        }
+        std::fs::write(LIMIT, entries.to_string()).expect("nf_conntrack_max can be raised");
+        // The file shows the namespace of the thread that opens it; the initial one is the parent's.
+        Limit(Some((PathBuf::from(LIMIT), before)))
+    }
+}
+
+impl Drop for Limit {
+    fn drop(&mut self) {
+        let Some((path, before)) = &self.0 else {
+            return;
+        };
+        // This process has moved; its parent has not.
+        let restored = Command::new("nsenter")
+            .args([
+                "-t",
+                &std::os::unix::process::parent_id().to_string(),
+                "-n",
+                "sh",
+                "-c",
+            ])
+            .arg(format!("echo {} > {}", before.trim(), path.display()))
+            .status();
+        assert!(
+            restored.is_ok_and(|status| status.success()),
+            "nf_conntrack_max is put back"
+        );
+    }
+}

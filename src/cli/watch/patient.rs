@@ -1,0 +1,69 @@
+//! Standard output of a watch. A reader that pauses must not keep it from ending, and one that went away ends it even when
+//! there is nothing to print.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+/// `PIPE_BUF`: what a pipe takes in one piece, without waiting, when it takes anything.
+const PIECE: usize = 4096;
+/// How often it is looked whether to go on.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Writes to standard output, until the watch is to end.
+pub struct Patient {
+    stop: Arc<AtomicBool>,
+    end: Option<Instant>,
+}
+
+impl Patient {
+    /// Writing fails with [`io::ErrorKind::TimedOut`] when the reader takes nothing and `stop` is set or `end` is over.
+    pub fn new(stop: Arc<AtomicBool>, end: Option<Instant>) -> Self {
+        Patient { stop, end }
+    }
+
+    fn is_over(&self) -> bool {
+        self.stop.load(Ordering::Relaxed) || self.end.is_some_and(|end| end <= Instant::now())
+    }
+}
+
+impl Write for Patient {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let stdout = io::stdout();
+        while wait(PollFlags::OUT, TICK)?.is_empty() {
+            if self.is_over() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+        }
+        let piece = bytes.get(..PIECE).unwrap_or(bytes);
+        Ok(rustix::io::write(&stdout, piece)?)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// # Errors
+/// [`io::ErrorKind::BrokenPipe`] when standard output is a pipe that nobody reads any more.
+pub fn check_reader() -> io::Result<()> {
+    match wait(PollFlags::empty(), Duration::ZERO)?.contains(PollFlags::ERR) {
+        true => Err(io::ErrorKind::BrokenPipe.into()),
+        false => Ok(()),
+    }
+}
+
+/// What standard output is ready for; errors always count.
+fn wait(wanted: PollFlags, time: Duration) -> io::Result<PollFlags> {
+    let stdout = io::stdout();
+    let mut waiting = [PollFd::new(&stdout, wanted)];
+    let time = Timespec::try_from(time).ok();
+    match poll(&mut waiting, time.as_ref()) {
+        Ok(_) | Err(Errno::INTR) => Ok(waiting[0].revents()),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,90 @@
+//! An event from its bytes to its record.
+
+use super::*;
+use crate::netlink::attr::Writer;
+use crate::netlink::decode;
+use crate::output::{ColorChoice, Palette, RecordFormat, RecordPrinter};
+
+/// Case C49: the reply tuple is not the mirror of the original, and NEW has no counters.
+#[test]
+fn a_new_event_of_a_masqueraded_connection_is_a_record_with_both_tuples_and_without_counters() {
+    let tuple = |w: &mut Writer<'_>, src: [u8; 4], sport, dst: [u8; 4], dport| {
+        w.nested(1, |w| {
+            w.put(1, &src);
+            w.put(2, &dst);
+        });
+        w.nested(2, |w| {
+            w.u8(1, 6);
+            w.be16(2, sport);
+            w.be16(3, dport);
+        });
+    };
+    let (client, server, masquerade) = ([10, 0, 0, 9], [203, 0, 113, 70], [198, 51, 100, 5]);
+    // nfgenmsg: AF_INET, version 0, resource 0.
+    let mut message = vec![2, 0, 0, 0];
+    let mut w = Writer::new(&mut message);
+    w.nested(1, |w| tuple(w, client, 34367, server, 80));
+    w.nested(2, |w| tuple(w, server, 80, masquerade, 34367));
+    // CTA_ID, CTA_STATUS (CONFIRMED, SRC_NAT, SRC_NAT_DONE, DST_NAT_DONE), CTA_TIMEOUT, CTA_PROTOINFO (SYN_SENT).
+    w.be32(12, 500_000_009);
+    w.be32(3, 0x198);
+    w.be32(7, 120);
+    w.nested(4, |w| w.nested(1, |w| w.u8(1, 1)));
+
+    let mut text = Vec::new();
+    let mut printer = RecordPrinter::new(
+        RecordFormat::Jsonl,
+        Palette::decide(ColorChoice::Never, |_| None, false),
+        Box::new(&mut text),
+    );
+    let mut view = View::default();
+    view.end_dump(true, &mut See::all(), &mut |_| ());
+    let flow = decode::flow(&message).unwrap();
+    view.made(flow, &mut See::all(), &mut |record| {
+        printer.record(&record, 1_500_000_000).unwrap();
+    });
+    printer.flush().unwrap();
+    drop(printer);
+    let record: serde_json::Value = serde_json::from_slice(&text).unwrap();
+    assert_eq!(record["schema"], "ctk/v1");
+    assert_eq!(record["type"], "new");
+    let entry = &record["entry"];
+    let tuple = |way: &str| {
+        let t = &entry[way];
+        (
+            t["src"].as_str(),
+            t["sport"].as_u64(),
+            t["dst"].as_str(),
+            t["dport"].as_u64(),
+        )
+    };
+    assert_eq!(
+        tuple("original"),
+        (
+            Some("10.0.0.9"),
+            Some(34367),
+            Some("203.0.113.70"),
+            Some(80)
+        )
+    );
+    assert_eq!(
+        tuple("reply"),
+        (
+            Some("203.0.113.70"),
+            Some(80),
+            Some("198.51.100.5"),
+            Some(34367)
+        )
+    );
+    assert_eq!(entry["nat"], serde_json::json!(["snat"]));
+    assert_eq!(entry["hairpin"], false);
+    assert_eq!(entry["id"], 500_000_009);
+    assert_eq!(entry["state"], "syn-sent");
+    assert_eq!(entry["timeout"], 120);
+    let status = entry["status"].as_array().unwrap();
+    assert!(!status.contains(&"seen-reply".into()), "{entry}");
+    for way in ["original", "reply"] {
+        assert!(entry[way]["packets"].is_null() && entry[way]["bytes"].is_null());
+    }
+    assert!(entry["start"].is_null() && entry["mark"].is_null());
+}

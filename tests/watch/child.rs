@@ -1,0 +1,253 @@
+//! A `ctk watch` that runs beside the test, and what it has said so far.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStdout, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::tools::{Said, ctk_command};
+
+/// Longer than anything takes on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Records, and when the last one came.
+type Heard = Mutex<(Vec<Value>, Option<Instant>)>;
+
+/// The child with its output piped, before anybody reads it.
+pub struct Unread {
+    child: Child,
+    stdout: ChildStdout,
+    stderr: JoinHandle<String>,
+}
+
+pub struct Watch {
+    child: Child,
+    heard: Arc<Heard>,
+    stdout: JoinHandle<()>,
+    stderr: JoinHandle<String>,
+}
+
+/// Starts `ctk watch -o jsonl` with these arguments in the namespace of the calling thread, and reads nothing yet.
+pub fn start_unread(args: &[&str]) -> Unread {
+    let mut child = ctk_command(["watch", "-o", "jsonl"].iter().chain(args))
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("ctk starts");
+    let mut stderr = child.stderr.take().unwrap();
+    Unread {
+        stdout: child.stdout.take().unwrap(),
+        child,
+        stderr: std::thread::spawn(move || {
+            let mut text = String::new();
+            stderr.read_to_string(&mut text).unwrap();
+            text
+        }),
+    }
+}
+
+/// The same, read as it comes; returns when the first look is over.
+pub fn start(args: &[&str]) -> Watch {
+    let watch = start_unread(args).read();
+    watch.wait("the first synced", |records| has(records, "synced"));
+    watch
+}
+
+impl Unread {
+    pub fn read(self) -> Watch {
+        let heard = Arc::new(Heard::default());
+        let stdout = std::thread::spawn({
+            let heard = heard.clone();
+            move || {
+                for line in BufReader::new(self.stdout).lines() {
+                    let line = line.unwrap();
+                    let record = serde_json::from_str(&line)
+                        .unwrap_or_else(|error| panic!("{error}: {line:?}"));
+                    let mut records = heard.lock().unwrap();
+                    records.0.push(record);
+                    records.1 = Some(Instant::now());
+                }
+            }
+        });
+        Watch {
+            child: self.child,
+            heard,
+            stdout,
+            stderr: self.stderr,
+        }
+    }
+
+    pub fn interrupt(&self) {
+        interrupt(&self.child);
+    }
+
+    /// Waits for it to end although nobody reads what it prints: its status.
+    pub fn ended(mut self) -> Option<i32> {
+        let status = wait(&mut self.child);
+        drop(self.stdout);
+        self.stderr.join().unwrap();
+        status
+    }
+
+    /// Stops reading for good: the pipe is closed.
+    pub fn close(mut self) -> Said {
+        drop(self.stdout);
+        Said {
+            status: wait(&mut self.child),
+            stdout: String::new(),
+            stderr: self.stderr.join().unwrap(),
+        }
+    }
+}
+
+impl Watch {
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn records(&self) -> Vec<Value> {
+        self.heard.lock().unwrap().0.clone()
+    }
+
+    /// Until the records are as `enough` wants them.
+    #[track_caller]
+    pub fn wait(&self, what: &str, enough: impl Fn(&[Value]) -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let heard = self.heard.lock().unwrap();
+            if enough(&heard.0) {
+                return;
+            }
+            let last: Vec<&Value> = heard.0.iter().rev().take(20).collect();
+            assert!(Instant::now() < deadline, "{what} did not come: {last:#?}");
+            drop(heard);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Until nothing came for this long.
+    pub fn wait_for_quiet(&self, time: Duration) {
+        let began = Instant::now();
+        loop {
+            std::thread::sleep(time / 10);
+            let last = self.heard.lock().unwrap().1;
+            if last
+                .max(Some(began))
+                .is_some_and(|last| last.elapsed() > time)
+            {
+                return;
+            }
+        }
+    }
+
+    /// Ends it with Ctrl-C: every record, how it ended and what it said.
+    pub fn stop(self) -> Ended {
+        interrupt(&self.child);
+        self.ended()
+    }
+
+    /// Waits for it to end by itself.
+    pub fn ended(mut self) -> Ended {
+        let status = wait(&mut self.child);
+        self.stdout.join().unwrap();
+        let records = std::mem::take(&mut self.heard.lock().unwrap().0);
+        Ended {
+            status,
+            records,
+            stderr: self.stderr.join().unwrap(),
+        }
+    }
+}
+
+#[derive(Debug)]
+pub struct Ended {
+    pub status: Option<i32>,
+    pub records: Vec<Value>,
+    pub stderr: String,
+}
+
+fn interrupt(child: &Child) {
+    let pid = libc::pid_t::try_from(child.id()).unwrap();
+    // SAFETY: a signal to a child that was not waited for.
+    assert_eq!(unsafe { libc::kill(pid, libc::SIGINT) }, 0);
+}
+
+fn wait(child: &mut Child) -> Option<i32> {
+    let deadline = Instant::now() + PATIENCE;
+    while Instant::now() < deadline {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status.code();
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    panic!("it does not end");
+}
+
+/// Some record has this type.
+pub fn has(records: &[Value], name: &str) -> bool {
+    records.iter().any(|record| record["type"] == name)
+}
+
+/// Types of the records about the flow of this client port, in order; all records without an entry as well.
+pub fn words(records: &[Value], port: u16) -> Vec<String> {
+    let about = |record: &&Value| {
+        let entry = &record["entry"];
+        entry.is_null() || entry["original"]["sport"] == port
+    };
+    let word = |record: &Value| record["type"].as_str().unwrap().to_owned();
+    records.iter().filter(about).map(word).collect()
+}
+
+/// What a script makes of the records: the entries that live, by zone and original tuple.
+pub fn rebuilt(records: &[Value]) -> BTreeMap<String, Value> {
+    let mut view = BTreeMap::new();
+    for record in records {
+        assert_eq!(record["schema"], "ctk/v1");
+        let entry = &record["entry"];
+        match record["type"].as_str().unwrap() {
+            name @ ("snapshot" | "new" | "update") => {
+                let before = view.insert(name_of(entry), essence(entry));
+                assert_eq!(before.is_some(), name == "update", "{record}");
+            }
+            "destroy" => {
+                let before = view.remove(&name_of(entry));
+                assert!(before.is_some(), "ended without having begun: {record}");
+            }
+            _ => {}
+        }
+    }
+    view
+}
+
+/// Entries of a listing in the same form.
+pub fn listed(items: &[Value]) -> BTreeMap<String, Value> {
+    items
+        .iter()
+        .map(|item| (name_of(item), essence(item)))
+        .collect()
+}
+
+fn name_of(entry: &Value) -> String {
+    let original = &entry["original"];
+    let parts = ["src", "dst", "sport", "dport", "type", "code", "icmp_id"];
+    let parts: Vec<String> = parts.iter().map(|key| original[*key].to_string()).collect();
+    format!(
+        "{} {} {}",
+        entry["zone"],
+        entry["protocol"],
+        parts.join(" ")
+    )
+}
+
+/// What events tell of an entry, and a dump too. A mark of 0 is left out by events.
+fn essence(entry: &Value) -> Value {
+    let reply = ["src", "dst", "sport", "dport"].map(|key| entry["reply"][key].clone());
+    let mark = entry["mark"].as_u64().unwrap_or(0);
+    serde_json::json!([reply, entry["id"], entry["status"], mark, entry["state"]])
+}

@@ -1,0 +1,299 @@
+//! How a watch ends, and with which status.
+
+use std::time::{Duration, Instant};
+
+use crate::child::{has, rebuilt, start, start_unread};
+use crate::lab::cluster::{ClusterFile, node};
+use crate::lab::{BACKENDS, be_the_node, cluster};
+use crate::mixed::{insert, to_dns, udp};
+use crate::private_netns::private_netns;
+use crate::tools::{as_nobody, assert_error, ctk, ctk_line, readable_binary, sysctl};
+
+#[test]
+fn a_wrong_combination_of_flags_is_said_before_anything_is_watched() {
+    private_netns(|| {
+        for (line, says) in [
+            ("watch --interval 500ms", "--interval: at least 1s"),
+            ("watch -o csv", "-o table or -o jsonl"),
+            ("watch -o json", "-o table or -o jsonl"),
+            (
+                "watch --until quiet --interval 0",
+                "--until quiet needs an --interval",
+            ),
+            ("watch --sort timeout", "takes no --sort"),
+            ("watch --live", "--live needs a terminal"),
+            ("watch --live -o jsonl", "it goes with no -o jsonl"),
+            (
+                "watch --until gone --cluster none",
+                "cannot be selected with --cluster none",
+            ),
+            ("watch --udp 99999", "99999"),
+        ] {
+            let said = ctk_line(line);
+            assert_eq!(
+                (said.status, said.stdout.as_str()),
+                (Some(2), ""),
+                "{line}: {said:#?}"
+            );
+            assert!(said.stderr.contains(says), "{line}: {said:#?}");
+        }
+    });
+}
+
+#[test]
+fn who_may_not_listen_is_told_what_is_missing() {
+    private_netns(|| {
+        let (_folder, binary) = readable_binary();
+        let said = crate::tools::Said::of(as_nobody(&binary, &["watch"]).output().unwrap());
+        if std::env::var_os("CTK_TEST_INSIDE_UNSHARE").is_none() {
+            assert_error(&said, 4, &["CAP_NET_ADMIN"]);
+        }
+    });
+}
+
+#[test]
+fn it_ends_when_its_time_is_over_and_after_as_many_records_as_were_asked_for() {
+    private_netns(|| {
+        insert(&[udp("10.0.0.1", 1)]);
+        let said = ctk_line("watch --cluster none -o jsonl --for 300ms").ended(0);
+        assert_eq!(said.jsonl().len(), 2, "snapshot and synced: {said:#?}");
+        let watch = start(&["--cluster", "none", "--count", "5"]);
+        // All at once: no record more is told.
+        insert(
+            &(2..102)
+                .map(|port| udp("10.0.0.1", port))
+                .collect::<Vec<_>>(),
+        );
+        let ended = watch.ended();
+        assert_eq!(ended.status, Some(0), "{ended:#?}");
+        let names: Vec<&str> = ended
+            .records
+            .iter()
+            .map(|r| r["type"].as_str().unwrap())
+            .collect();
+        assert_eq!(
+            names,
+            ["snapshot", "synced", "new", "new", "new", "new", "new"]
+        );
+    });
+}
+
+#[test]
+fn a_script_can_wait_for_the_first_stale_flow_and_for_the_last() {
+    private_netns(|| {
+        be_the_node();
+        let file = cluster(&BACKENDS[1..]);
+        let (stale, fine) = (to_dns(17, 1, "10.244.1.7"), to_dns(17, 2, "10.244.2.33"));
+        let until = |what: &'static str, time: &'static str| {
+            [
+                "--until",
+                what,
+                "--for",
+                time,
+                "--cluster",
+                file.path(),
+                "--interval",
+                "1s",
+            ]
+        };
+        let status = |what, time| {
+            let args = ["watch"].into_iter().chain(until(what, time));
+            ctk(args).status
+        };
+        insert(&[fine]);
+        assert_eq!(
+            status("gone", "10s"),
+            Some(0),
+            "there is none to begin with"
+        );
+        assert_eq!(status("stale", "500ms"), Some(1), "its time was over");
+        let watch = start(&until("stale", "60s"));
+        insert(&[stale]);
+        let ended = watch.ended();
+        assert_eq!(ended.status, Some(0), "{ended:#?}");
+        assert_eq!(status("stale", "10s"), Some(0));
+        assert_eq!(status("gone", "500ms"), Some(1));
+        let watch = start(&until("gone", "60s"));
+        crate::delete(|flow| flow.original.sport() == Some(1));
+        let ended = watch.ended();
+        assert_eq!(ended.status, Some(0), "{ended:#?}");
+        assert!(has(&ended.records, "destroy"));
+    });
+}
+
+#[test]
+fn a_time_that_is_over_after_a_gap_is_a_gap() {
+    private_netns(|| {
+        be_the_node();
+        let file = cluster(&BACKENDS[1..]);
+        let watch = start(&[
+            "--until",
+            "stale",
+            "--for",
+            "3s",
+            "--cluster",
+            file.path(),
+            "--buffer-size",
+            "1",
+        ]);
+        insert(
+            &(1..2000)
+                .map(|port| udp("10.0.0.1", port))
+                .collect::<Vec<_>>(),
+        );
+        let ended = watch.ended();
+        assert_eq!(ended.status, Some(3), "{:#?}", ended.stderr);
+        assert_eq!(rebuilt(&ended.records).len(), 1999);
+    });
+}
+
+#[test]
+fn nothing_is_waited_for_that_cannot_be_judged() {
+    private_netns(|| {
+        insert(&[to_dns(17, 1, "10.244.1.7")]);
+        // Not the node's namespace: that no flow is stale is not known, so it is not said.
+        let file = cluster(&BACKENDS[1..]);
+        let line = format!("watch --until gone --for 1s --cluster {}", file.path());
+        let said = ctk_line(&line).ended(1);
+        assert!(
+            said.stderr.contains("1 entries are not judged"),
+            "{said:#?}"
+        );
+        // Half a cluster.
+        let half = ClusterFile::of(&[node("node1", "192.0.2.11")]);
+        for until in ["stale", "gone"] {
+            let line = format!("watch --until {until} --for 30s --cluster {}", half.path());
+            assert_error(
+                &ctk_line(&line),
+                3,
+                &["nothing can be judged", "is incomplete"],
+            );
+        }
+        let line = format!("watch --for 500ms --cluster {}", half.path());
+        let said = ctk_line(&line).ended(3);
+        assert!(said.stderr.contains("is incomplete"), "{said:#?}");
+    });
+}
+
+#[test]
+fn quiet_is_a_look_after_an_interval_without_anything() {
+    private_netns(|| {
+        crate::tools::run("ip", &["link", "set", "lo", "up"]);
+        crate::tools::nft(
+            "table ip t { chain c { type filter hook output priority 0; ct state new accept; }; }",
+        );
+        insert(&[udp("10.0.0.1", 1)]);
+        let args = [
+            "--cluster",
+            "none",
+            "--until",
+            "quiet",
+            "--interval",
+            "1s",
+            "--for",
+            "50s",
+        ];
+        let watch = start(&args);
+        // Refills alone are no quiet, though no event tells of them, and though a look shows them only after 3 s.
+        let [a, b] = [(); 2].map(|()| std::net::UdpSocket::bind(("127.0.0.1", 0)).unwrap());
+        let began = Instant::now();
+        while began.elapsed() < Duration::from_secs(8) {
+            a.send_to(&[0], b.local_addr().unwrap()).unwrap();
+            std::thread::sleep(Duration::from_millis(200));
+        }
+        let told = watch.records();
+        let ended = watch.ended();
+        assert_eq!(ended.status, Some(0), "{ended:#?}");
+        let refreshes = ended
+            .records
+            .iter()
+            .filter(|r| r["type"] == "refresh")
+            .count();
+        assert!(
+            refreshes >= 2,
+            "it ended while the timer was refilled: {ended:#?}"
+        );
+        let unheard = &ended.records[told.len()..];
+        assert!(
+            unheard.iter().all(|r| r["type"] == "refresh"),
+            "{unheard:#?}"
+        );
+    });
+}
+
+#[test]
+fn ctrl_c_ends_it_well() {
+    private_netns(|| {
+        let ended = start(&["--cluster", "none"]).stop();
+        assert_eq!(ended.status, Some(0), "{ended:#?}");
+        assert!(!ended.stderr.contains("error"), "{ended:#?}");
+    });
+}
+
+#[test]
+fn a_closed_pipe_ends_it_quietly_even_when_there_is_nothing_to_print() {
+    private_netns(|| {
+        sysctl("events", "1");
+        let said = start_unread(&["--cluster", "none"]).close();
+        assert_eq!(
+            (said.status, said.stderr.as_str()),
+            (Some(0), ""),
+            "{said:#?}"
+        );
+    });
+}
+
+#[test]
+fn a_half_written_cluster_file_is_not_used_and_the_whole_one_is() {
+    private_netns(|| {
+        be_the_node();
+        insert(&[to_dns(17, 1, "10.244.1.7")]);
+        let file = cluster(&BACKENDS);
+        let watch = start(&["--cluster", file.path(), "--interval", "0"]);
+        let whole = crate::lab::cluster::list(&crate::lab::cluster_objects(&BACKENDS[1..]));
+        std::fs::write(file.path(), &whole[..whole.len() / 2]).unwrap();
+        std::thread::sleep(Duration::from_secs(1));
+        assert!(!has(&watch.records(), "verdict"));
+        std::fs::write(file.path(), &whole).unwrap();
+        watch.wait("the verdict", |records| has(records, "verdict"));
+        let ended = watch.stop();
+        assert_eq!(ended.status, Some(0), "{ended:#?}");
+        assert!(
+            ended.stderr.contains("the new cluster file is not used"),
+            "{ended:#?}"
+        );
+    });
+}
+
+#[test]
+fn a_flow_that_turns_stale_comes_into_a_selection_of_stale_ones() {
+    private_netns(|| {
+        be_the_node();
+        insert(&[to_dns(17, 1, "10.244.1.7"), to_dns(17, 2, "10.244.2.33")]);
+        let file = cluster(&BACKENDS);
+        let write = |endpoints: &[std::net::Ipv4Addr]| {
+            let objects = crate::lab::cluster_objects(endpoints);
+            std::fs::write(file.path(), crate::lab::cluster::list(&objects)).unwrap();
+        };
+        let watch = start(&["--cluster", file.path(), "--interval", "0", "--stale"]);
+        assert_eq!(watch.records().len(), 1, "none is stale yet");
+        write(&BACKENDS[1..]);
+        watch.wait("the stale one", |records| has(records, "new"));
+        write(&BACKENDS);
+        watch.wait("its recovery", |records| has(records, "update"));
+        let ended = watch.stop();
+        assert_eq!(ended.status, Some(0));
+        let names: Vec<&str> = ended
+            .records
+            .iter()
+            .map(|r| r["type"].as_str().unwrap())
+            .collect();
+        assert_eq!(
+            names,
+            ["synced", "new", "verdict", "update"],
+            "{:#?}",
+            ended.records
+        );
+        assert_eq!(ended.records[2]["after"], "ok");
+    });
+}

@@ -1,0 +1,46 @@
+//! `ctk watch` against the real kernel, with real packets, each test in a network namespace of its own.
+
+mod child;
+mod churn;
+mod ending;
+mod incident;
+#[path = "../lab/mod.rs"]
+mod lab;
+mod live;
+mod memory;
+#[path = "../mixed/mod.rs"]
+mod mixed;
+#[path = "../private_netns/mod.rs"]
+mod private_netns;
+mod selecting;
+mod silent;
+#[path = "../tools/mod.rs"]
+mod tools;
+
+use std::ops::ControlFlow;
+
+use ctk::flow::Flow;
+use ctk::netlink::{DeleteTarget, DumpFilter, Table, TableKind};
+use ctk::netns::Netns;
+
+fn open() -> Table {
+    Table::open(&Netns::current()).unwrap()
+}
+
+/// Deletes the entries that `pick` chooses; how many there were.
+fn delete(pick: impl Fn(&Flow) -> bool) -> usize {
+    let mut targets = Vec::new();
+    let mut table = open();
+    let on_flow = &mut |flow: Flow| {
+        if pick(&flow) {
+            targets.push(DeleteTarget::of(&flow).expect("an entry of the kernel has an id"));
+        }
+        ControlFlow::Continue(())
+    };
+    table
+        .dump(TableKind::Conntrack, &DumpFilter::default(), on_flow)
+        .unwrap();
+    let results = table.delete(&targets);
+    assert!(results.iter().all(Result::is_ok), "{results:?}");
+    targets.len()
+}

@@ -1,0 +1,60 @@
+//! Flows of which the kernel tells nothing: those older than the watch, and all of them where events are off.
+
+use crate::child::{has, start, words};
+use crate::mixed::{insert, udp};
+use crate::private_netns::private_netns;
+use crate::tools::sysctl;
+
+fn watched(events: &'static str, interval: &str) -> (Vec<String>, String) {
+    sysctl("events", events);
+    insert(&[udp("10.0.0.1", 1001), udp("10.0.0.2", 1002)]);
+    let watch = start(&["--cluster", "none", "--interval", interval]);
+    assert_eq!(words(&watch.records(), 1001), ["snapshot", "synced"]);
+    assert_eq!(crate::delete(|flow| flow.original.sport() == Some(1001)), 1);
+    watch.wait("the end", |records| has(records, "destroy"));
+    insert(&[udp("10.0.0.1", 1001)]);
+    watch.wait("the new one", |records| has(records, "new"));
+    let ended = watch.stop();
+    assert_eq!(ended.status, Some(0), "{ended:#?}");
+    assert_eq!(words(&ended.records, 1002), ["snapshot", "synced"]);
+    (words(&ended.records, 1001), ended.stderr)
+}
+
+#[test]
+fn the_end_of_a_flow_older_than_the_watch_is_told_whatever_the_kernel_tells() {
+    let notices = [
+        ("0", Some("the kernel sends no events here")),
+        ("1", None),
+        ("2", Some("flows older than this watch send no events")),
+    ];
+    for (events, notice) in notices {
+        private_netns(|| {
+            // Where the kernel tells all, nobody has to look.
+            let interval = if events == "1" { "0" } else { "1s" };
+            let (words, stderr) = watched(events, interval);
+            assert_eq!(words, ["snapshot", "synced", "destroy", "new"], "{events}");
+            let said = stderr
+                .matches("net.netfilter.nf_conntrack_events is")
+                .count();
+            assert_eq!(said, usize::from(notice.is_some()), "{events}: {stderr}");
+            if let Some(notice) = notice {
+                assert!(stderr.contains(notice), "{stderr}");
+                assert!(stderr.contains("looked at every 1s"), "{stderr}");
+            }
+        });
+    }
+}
+
+#[test]
+fn without_an_interval_nobody_looks_and_that_is_said() {
+    private_netns(|| {
+        sysctl("events", "0");
+        insert(&[udp("10.0.0.1", 1001)]);
+        let watch = start(&["--cluster", "none", "--interval", "0", "--for", "3s"]);
+        assert_eq!(crate::delete(|_| true), 1);
+        let ended = watch.ended();
+        assert_eq!(ended.status, Some(0), "{ended:#?}");
+        assert_eq!(words(&ended.records, 1001), ["snapshot", "synced"]);
+        assert!(ended.stderr.contains("looked at never"), "{}", ended.stderr);
+    });
+}
