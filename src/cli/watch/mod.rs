@@ -67,8 +67,16 @@ pub struct WatchArgs {
     #[arg(long, help_heading = "Watching")]
     pub live: bool,
     /// Bytes of receive buffer for events to ask the kernel for; -v shows what it gave
-    #[arg(long, value_name = "BYTES", default_value_t = EventOptions::default().buffer_bytes, help_heading = "Watching")]
+    #[arg(long, value_name = "BYTES", default_value_t = EventOptions::default().buffer_bytes, value_parser = buffer_size, help_heading = "Watching")]
     pub buffer_size: usize,
+}
+
+/// What a receive buffer can be; the kernel gives twice of it, and counts it in 32 bits.
+fn buffer_size(text: &str) -> Result<usize, String> {
+    match text.parse::<usize>() {
+        Ok(bytes) if (1..=1 << 30).contains(&bytes) => Ok(bytes),
+        _ => Err("it takes a number of bytes from 1 to 1073741824".to_owned()),
+    }
 }
 
 pub fn run(world: World, args: &WatchArgs) -> Result<Status, CommandError> {

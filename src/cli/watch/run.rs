@@ -202,7 +202,8 @@ impl<'a> Watch<'a> {
             first = false;
             // The file was rewritten. One that is only half there is read again when it changes again.
             let time = self.modified();
-            match self.read_cluster() {
+            let read = self.read_cluster();
+            match read.and_then(|read| self.names_are_there(read.as_ref()).map(|()| read)) {
                 Ok(read) => cluster = read,
                 Err(error) => {
                     note(format!(
@@ -213,6 +214,12 @@ impl<'a> Watch<'a> {
                 }
             }
         }
+    }
+
+    /// A new file in which a selected name is missing is not used: its flows are just what is watched for.
+    fn names_are_there(&self, cluster: Option<&Cluster>) -> Result<(), CommandError> {
+        let filter = self.select.to_filter()?;
+        Picker::new(filter, &self.select, &self.zones, cluster).map(|_| ())
     }
 
     /// Until the cluster file changes.
