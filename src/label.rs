@@ -4,9 +4,10 @@
 use std::net::IpAddr;
 
 use crate::cluster::index::{AddressKind, Endpoint, Frontend, Index, PortId, ServicePort};
+use crate::cluster::rules::{Forward, NodeRules, RuleFrontend, RuleKind};
 use crate::entry::{EndpointName, FrontendKind, Names, Party, PartyKind, ServiceName};
 use crate::flow::{Flow, Tuple};
-use crate::verdict::ThisNode;
+use crate::verdict::{ThisNode, first_forward};
 
 /// What the original destination is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,6 +18,10 @@ pub enum Matched<'c> {
     Addresses(&'c [Frontend]),
     /// An address of this node with a node port.
     NodePorts(&'c [PortId]),
+    /// A frontend of kube-proxy's rules on this node, where nothing else is known.
+    Rule(&'c RuleFrontend),
+    /// The destination of a DNAT rule of this node that is no Service's.
+    Forward(&'c Forward),
 }
 
 impl<'c> Matched<'c> {
@@ -37,14 +42,37 @@ impl<'c> Matched<'c> {
         Matched::Nothing
     }
 
+    /// The same by the node's own rules.
+    pub fn by_rules(flow: &Flow, rules: &'c NodeRules, node: &ThisNode) -> Self {
+        let Some(port) = flow.original.dport() else {
+            return Matched::Nothing;
+        };
+        let (address, protocol) = (flow.original.dst, flow.protocol());
+        let local = node.owns(None, address) == Some(true);
+        match rules.frontend(address, protocol, port, local) {
+            Some(frontend) => Matched::Rule(frontend),
+            None => Self::by_forwards(flow, rules, node),
+        }
+    }
+
+    /// A DNAT rule that is no Service's, or nothing.
+    pub fn by_forwards(flow: &Flow, rules: &'c NodeRules, node: &ThisNode) -> Self {
+        first_forward(rules, node, flow).map_or(Matched::Nothing, Matched::Forward)
+    }
+
     pub fn is_nothing(self) -> bool {
         matches!(self, Matched::Nothing)
+    }
+
+    /// Some Service port of the index matched.
+    pub fn is_service_port(self) -> bool {
+        matches!(self, Matched::Addresses(_) | Matched::NodePorts(_))
     }
 
     /// Every Service port that matched, with the kind of frontend.
     pub fn ports(self) -> impl Iterator<Item = (PortId, FrontendKind)> + 'c {
         let (addresses, ports): (&[Frontend], &[PortId]) = match self {
-            Matched::Nothing => (&[], &[]),
+            Matched::Nothing | Matched::Rule(_) | Matched::Forward(_) => (&[], &[]),
             Matched::Addresses(frontends) => (frontends, &[]),
             Matched::NodePorts(ports) => (&[], ports),
         };
@@ -101,6 +129,36 @@ pub fn names<'c>(flow: &Flow, matched: Matched<'c>, index: &'c Index) -> Names<'
                 manual: false,
             }),
         },
+    }
+}
+
+/// The names that the node's rules tell, alone: that of the Service. Pods are not known.
+pub fn names_by_rules<'c>(flow: &Flow, matched: Matched<'c>) -> Names<'c> {
+    let (service, frontend) = match matched {
+        Matched::Rule(frontend) => (frontend.service.as_ref(), kind_of_rule(frontend)),
+        Matched::Forward(_) => (None, FrontendKind::Rule),
+        _ => return Names::default(),
+    };
+    Names {
+        matched,
+        service: Some(ServiceName {
+            namespace: service.map(|service| &*service.namespace),
+            name: service.map(|service| &*service.name),
+            port: service.and_then(|service| service.port.as_deref()),
+            frontend,
+            port_number: flow.original.dport().unwrap_or_default(),
+        }),
+        ..Names::default()
+    }
+}
+
+fn kind_of_rule(frontend: &RuleFrontend) -> FrontendKind {
+    match frontend.kind {
+        RuleKind::ClusterIp => FrontendKind::ClusterIp,
+        RuleKind::ExternalIp => FrontendKind::ExternalIp,
+        RuleKind::LoadBalancerIp => FrontendKind::LoadBalancerIp,
+        RuleKind::NodePort => FrontendKind::NodePort,
+        RuleKind::Unknown => FrontendKind::Rule,
     }
 }
 

@@ -14,6 +14,7 @@
 //! | Whose table? | [`netns`], [`sysctl`] |
 //! | Which entries, by what the kernel says? | [`filter`], one predicate a file |
 //! | Which Services, Pods and Nodes are there? | [`cluster`] |
+//! | What do the rules of this node translate, and to where? | `cluster/rules` (`iptables`, `nft`, `ipvs`; `read` runs the tools) |
 //! | Which of them are behind an entry? | [`label`], the one place where flow and cluster meet |
 //! | Is it stale, and why? | [`verdict`] (`rule`, `case`) |
 //! | Is it kept alive, and does anybody answer? | [`verdict`] (`refresh`, `sample`) |

@@ -7,7 +7,8 @@
 pub mod name;
 mod resolve;
 
-use crate::cluster::index::{Index, PortId};
+use crate::cluster::index::{Index, Name, PortId};
+use crate::cluster::rules::NodeRules;
 use crate::entry::{Entry, Party, PartyKind};
 use crate::filter::Picks;
 use crate::filter::cidr::Cidr;
@@ -23,8 +24,18 @@ use name::{Namespace, PartyName, PodName, ReasonWord, ServiceRef, VerdictWord};
 pub enum SelectErrorKind {
     /// Nobody has the name; with an incomplete source somebody may have it all the same.
     Unknown,
+    /// The source tells no names of this sort, so somebody may have it.
+    NotTold,
     /// Several have it.
     Ambiguous,
+}
+
+/// Where names are looked up.
+#[derive(Clone, Copy)]
+pub enum Directory<'c> {
+    Index(&'c Index),
+    /// The node's rules name Services, and nothing else.
+    Rules(&'c NodeRules),
 }
 
 /// A name that cannot be resolved.
@@ -73,7 +84,16 @@ impl Selectors {
 
 /// The ports of a Service that exists.
 #[derive(Clone, Debug)]
-struct ServicePick(Vec<PortId>);
+enum ServicePick {
+    Ports(Vec<PortId>),
+    /// As the node's rules name it.
+    Named {
+        namespace: Name,
+        name: Name,
+        /// Names of the ports that are meant, `None` for an unnamed one.
+        ports: Vec<Option<Name>>,
+    },
+}
 
 /// A pod that exists.
 #[derive(Clone, Debug)]
@@ -117,9 +137,9 @@ pub struct Selection {
 impl Selection {
     /// # Errors
     ///
-    /// A Service, port, pod or namespace that the index does not have, or a name without namespace that two have.
-    pub fn resolve(selectors: &Selectors, index: &Index) -> Result<Self, SelectError> {
-        resolve::resolve(selectors, index)
+    /// A Service, port, pod or namespace that the directory does not have, or a name without namespace that two have.
+    pub fn resolve(selectors: &Selectors, known: Directory<'_>) -> Result<Self, SelectError> {
+        resolve::resolve(selectors, known)
     }
 
     /// Every entry passes.
@@ -241,9 +261,25 @@ fn pass<T>(picks: &Picks<T>, equals: impl Fn(&T) -> Option<bool>) -> bool {
 impl ServicePick {
     /// By the frontend that the original destination matched, and nothing else. Services can share one.
     fn is_matched(&self, matched: Matched<'_>) -> Option<bool> {
-        let mut ports = matched.ports().map(|(id, _)| id).peekable();
-        ports.peek()?;
-        Some(ports.any(|id| self.0.contains(&id)))
+        match self {
+            ServicePick::Ports(wanted) => {
+                let mut ports = matched.ports().map(|(id, _)| id).peekable();
+                ports.peek()?;
+                Some(ports.any(|id| wanted.contains(&id)))
+            }
+            ServicePick::Named {
+                namespace,
+                name,
+                ports,
+            } => {
+                let Matched::Rule(frontend) = matched else {
+                    return None;
+                };
+                let service = frontend.service.as_ref()?;
+                let same = service.namespace == *namespace && service.name == *name;
+                Some(same && ports.contains(&service.port))
+            }
+        }
     }
 }
 

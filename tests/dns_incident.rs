@@ -118,6 +118,8 @@ fn nothing_is_judged_in_a_namespace_that_is_not_the_nodes() {
         lab.set_endpoints(&BACKENDS);
         let client = Client::bind(CLIENTS[0], 40_000);
         assert!(client.ask().is_some());
+        // kube-proxy's rules would make the namespace the node's.
+        tools::nft("flush ruleset");
         let file = cluster(&[]);
         let args = [
             "ls",

@@ -43,8 +43,9 @@ pub enum Command {
 #[derive(Args)]
 #[command(next_help_heading = "Where things come from")]
 pub struct SourceArgs {
-    /// Services and Pods: auto, none, a FILE with what `kubectl get nodes,svc,endpointslices,pods -A -o json` prints,
-    /// or - for standard input
+    /// Services and Pods: auto (this node's rules, else none), none, rules (this node's), rules:FILE (saved by
+    /// iptables-save or nft -j), a FILE with what `kubectl get nodes,svc,endpointslices,pods -A -o json` prints, or -
+    /// for standard input
     #[arg(long, value_name = "SOURCE", default_value = "auto", value_parser = cluster_source())]
     pub cluster: ClusterSource,
     /// This node's name in the cluster [default: found by local addresses and hostname]

@@ -6,19 +6,27 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
+use crate::cluster::index::Index;
+use crate::cluster::rules::read as rules;
+use crate::cluster::rules::{NodeRules, Proxy};
 use crate::cluster::source::{self, ClusterError, ClusterSource, Loaded, Source, SourceKind};
 use crate::error::{CommandError, Status};
 use crate::netlink::{ErrorKind, NetlinkError};
 use crate::netns::Netns;
 use crate::output::{ClusterSummary, safe_text};
-use crate::verdict::ThisNode;
+use crate::select::Directory;
+use crate::verdict::{Namespace, ThisNode};
 
 use super::World;
 use super::args::SourceArgs;
+use super::node_rules;
 
 /// How a cluster file is made.
 pub const FETCH: &str =
     "fetch it with: kubectl get nodes,svc,endpointslices,pods -A -o json > cluster.json";
+
+/// An entry is not the whole binding of a flow there.
+pub const IPVS: &str = "IPVS mode: the IPVS connection entry may re-create these; see net.ipv4.vs.expire_nodest_conn and ipvsadm -Lnc";
 
 /// What helps where CAP_NET_ADMIN is missing.
 pub const RUN_AS_ROOT: &str =
@@ -71,18 +79,39 @@ pub fn netlink_error(error: NetlinkError) -> CommandError {
     }
 }
 
-/// A cluster that was read, and the node that the table belongs to.
+/// What was read of the cluster, and the node that the table belongs to.
 pub struct Cluster {
-    pub loaded: Loaded,
+    /// Objects: of a file, or of what kubectl printed.
+    pub loaded: Option<Loaded>,
+    /// The node's rules, as the source or beside it.
+    pub rules: Option<rules::Read>,
     pub node: ThisNode,
 }
 
 impl Cluster {
-    /// Reads what `--cluster` names. `None` where there is no source: with `none`, and with `auto` in this version.
+    /// Reads what `--cluster` names. `None` where there is no source: with `none`, and with `auto` that found nothing.
     pub fn read(
         world: World,
         args: &SourceArgs,
         netns: &Netns,
+    ) -> Result<Option<Self>, CommandError> {
+        Self::read_telling(world, args, netns, &|text| note(text))
+    }
+
+    /// The same once more, when everything worth saying of the source was said.
+    pub fn read_again(
+        world: World,
+        args: &SourceArgs,
+        netns: &Netns,
+    ) -> Result<Option<Self>, CommandError> {
+        Self::read_telling(world, args, netns, &|text| tracing::info!(text, "cluster"))
+    }
+
+    fn read_telling(
+        world: World,
+        args: &SourceArgs,
+        netns: &Netns,
+        tell: &dyn Fn(&str),
     ) -> Result<Option<Self>, CommandError> {
         let loaded = match (&args.cluster, world.cluster) {
             (ClusterSource::Auto, Some(text)) => {
@@ -96,36 +125,104 @@ impl Cluster {
                         .map_err(cluster_error)?,
                 )
             }
-            (ClusterSource::Auto, None) => None,
             (source, _) => source.load(&args.service_cidr).map_err(cluster_error)?,
         };
-        let Some(loaded) = loaded else {
-            return Ok(None);
+        let rules = match (&loaded, &args.cluster) {
+            (None, ClusterSource::Auto) => node_rules::automatic(netns),
+            (None, ClusterSource::Rules(path)) => Some(node_rules::read(path.as_deref(), netns)?),
+            _ => None,
         };
-        loaded.warnings.iter().for_each(note);
-        let node = this_node(args, netns, &loaded);
-        Ok(Some(Cluster { loaded, node }))
+        if let Some(rules) = &rules {
+            node_rules::describe(rules, tell);
+        }
+        if loaded.is_none() && rules.is_none() {
+            return Ok(None);
+        }
+        let warnings = loaded.iter().flat_map(|loaded| &loaded.warnings);
+        warnings.for_each(|warning| tell(warning));
+        let node = this_node(args, netns, loaded.as_ref(), rules.as_ref(), tell);
+        Ok(Some(Cluster {
+            loaded,
+            rules,
+            node,
+        }))
+    }
+
+    pub fn index(&self) -> Option<&Index> {
+        self.loaded.as_ref().map(|loaded| &loaded.index)
+    }
+
+    pub fn node_rules(&self) -> Option<&NodeRules> {
+        self.rules.as_ref().map(|read| &read.rules)
+    }
+
+    /// Where names are looked up.
+    pub fn directory(&self) -> Option<Directory<'_>> {
+        let rules = || self.node_rules().map(Directory::Rules);
+        self.index().map(Directory::Index).or_else(rules)
+    }
+
+    /// Nothing newer is in the source.
+    pub fn time(&self) -> Option<SystemTime> {
+        let loaded = self.loaded.as_ref().map(|loaded| loaded.source.time);
+        loaded.or(self.rules.as_ref().map(|rules| rules.time))
     }
 
     /// Age of what was read. `None` when it comes from the future.
     pub fn age(&self) -> Option<Duration> {
-        self.loaded.source.time.elapsed().ok()
+        self.time()?.elapsed().ok()
     }
 
     /// It can be read again; standard input cannot.
     pub fn can_be_read_again(&self) -> bool {
-        self.loaded.source.kind == SourceKind::File
+        let loaded = self.loaded.as_ref();
+        loaded.is_none_or(|loaded| loaded.source.kind == SourceKind::File)
     }
 
-    /// Services and slices are whole.
+    /// Only the node's rules are known.
+    pub fn is_rules_only(&self) -> bool {
+        self.loaded.is_none()
+    }
+
+    /// This machine's own rules are the source: they change by themselves.
+    pub fn is_live_rules(&self) -> bool {
+        self.loaded.is_none() && self.rules.as_ref().is_some_and(|read| read.path.is_none())
+    }
+
+    /// Services and slices are whole, or all rules were read.
     pub fn is_complete(&self) -> bool {
-        self.loaded.summary.complete
+        match &self.loaded {
+            Some(loaded) => loaded.summary.complete,
+            None => self.node_rules().is_some_and(|rules| !rules.cut),
+        }
     }
 
     /// What is missing, as kubectl calls it, Service ranges aside: few clusters need them.
     pub fn missing(&self) -> Vec<&'static str> {
-        let missing = self.loaded.summary.missing.iter().copied();
+        let Some(loaded) = &self.loaded else {
+            return match self.is_complete() {
+                true => Vec::new(),
+                false => vec!["rules"],
+            };
+        };
+        let missing = loaded.summary.missing.iter().copied();
         missing.filter(|kind| *kind != "servicecidrs").collect()
+    }
+
+    /// What helps when something is missing.
+    pub fn help(&self) -> &'static str {
+        match self.is_rules_only() {
+            true => "see above which rules could not be read",
+            false => FETCH,
+        }
+    }
+
+    /// IPVS balances Services here.
+    pub fn has_ipvs(&self) -> bool {
+        let by_rules = self
+            .node_rules()
+            .is_some_and(|rules| rules.proxies.contains(&Proxy::Ipvs));
+        by_rules || self.node.has_ipvs()
     }
 }
 
@@ -173,15 +270,17 @@ pub fn incomplete(cluster: Option<&Cluster>, asked: bool, undecided: u64) -> boo
     let missing = cluster.missing();
     if !cluster.is_complete() {
         note(format!(
-            "the cluster source is incomplete ({}), so nothing is judged; {FETCH}",
-            missing.join(", ")
+            "the cluster source is incomplete ({}), so nothing is judged; {}",
+            missing.join(", "),
+            cluster.help()
         ));
         return true;
     }
     if undecided > 0 && !missing.is_empty() {
         note(format!(
-            "{undecided} entries are not judged, because the cluster source lacks {}; {FETCH}",
-            missing.join(", ")
+            "{undecided} entries are not judged, because the cluster source lacks {}; {}",
+            missing.join(", "),
+            cluster.help()
         ));
         return true;
     }
@@ -189,11 +288,18 @@ pub fn incomplete(cluster: Option<&Cluster>, asked: bool, undecided: u64) -> boo
 }
 
 /// The node that `netns` belongs to.
-fn this_node(args: &SourceArgs, netns: &Netns, loaded: &Loaded) -> ThisNode {
+fn this_node(
+    args: &SourceArgs,
+    netns: &Netns,
+    loaded: Option<&Loaded>,
+    rules: Option<&rules::Read>,
+    tell: &dyn Fn(&str),
+) -> ThisNode {
     let local = netns.local_addresses();
     if let Err(error) = &local {
-        note(format!("local addresses are not known: {error}"));
+        tell(&format!("local addresses are not known: {error}"));
     }
+    let index = loaded.map(|loaded| &loaded.index);
     // The downward API's usual variable, set where ctk runs in a pod.
     let from_environment = std::env::var("NODE_NAME")
         .ok()
@@ -203,15 +309,19 @@ fn this_node(args: &SourceArgs, netns: &Netns, loaded: &Loaded) -> ThisNode {
         .nodename()
         .to_string_lossy()
         .into_owned();
-    let node = ThisNode::find(
-        Some(&loaded.index),
+    let mut node = ThisNode::find(
+        index,
         named.as_deref(),
         Some(&hostname),
         local.ok(),
         netns.is_initial(),
     );
-    if let Some(name) = named.filter(|_| node.object(&loaded.index).is_none()) {
-        note(format!("the cluster source knows no Node named {name:?}"));
+    let is_known = |index| node.object(index).is_some();
+    if let Some(name) = named.filter(|_| index.is_some_and(|index| !is_known(index))) {
+        tell(&format!("the cluster source knows no Node named {name:?}"));
+    }
+    if node.namespace == Namespace::Foreign && node_rules::hold_kube_proxy(rules, netns) {
+        node.sees_kube_proxy();
     }
     tracing::info!(node = ?node.name, namespace = ?node.namespace, "this node");
     node
@@ -238,15 +348,29 @@ pub fn cluster_summary(cluster: Option<&Cluster>) -> ClusterSummary {
     let Some(cluster) = cluster else {
         return ClusterSummary::default();
     };
-    let summary = &cluster.loaded.summary;
     let mut extra = serde_json::Map::new();
+    extra.insert("node".to_owned(), cluster.node.name.clone().into());
+    if let Some(time) = cluster.time() {
+        let time = humantime::format_rfc3339_seconds(time).to_string();
+        extra.insert("time".to_owned(), Value::from(time));
+    }
+    extra.insert("ipvs".to_owned(), cluster.has_ipvs().into());
+    if let Some(rules) = cluster.node_rules() {
+        extra.insert("rules".to_owned(), node_rules::summary(rules));
+    }
+    let Some(loaded) = &cluster.loaded else {
+        extra.insert("missing".to_owned(), cluster.missing().into());
+        return ClusterSummary {
+            source: "rules",
+            complete: cluster.is_complete(),
+            extra,
+        };
+    };
+    let summary = &loaded.summary;
     extra.insert("missing".to_owned(), summary.missing.clone().into());
     if let Ok(counts) = serde_json::to_value(summary.counts) {
         extra.insert("counts".to_owned(), counts);
     }
-    let time = humantime::format_rfc3339_seconds(cluster.loaded.source.time).to_string();
-    extra.insert("time".to_owned(), Value::from(time));
-    extra.insert("node".to_owned(), cluster.node.name.clone().into());
     ClusterSummary {
         source: summary.source,
         complete: summary.complete,

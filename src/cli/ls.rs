@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use crate::error::{CommandError, Status};
+use crate::filter::list::List;
 use crate::netlink::{DumpReport, Table, TableKind};
 use crate::output::{self, Format, Options, Palette, Printer, SortOrder, Sorter, Summary};
 
@@ -335,6 +336,12 @@ fn conclude(
             counts.foreign_netns
         ));
     }
+    if counts.stale > 0 && cluster.is_some_and(Cluster::has_ipvs) {
+        note(context::IPVS);
+    }
+    if counts.passed == 0 {
+        note_untracked(args, cluster);
+    }
     let mut partial = conclude_table(report.unreadable, report.inconsistent);
     partial |= context::incomplete(cluster, asked, counts.source_incomplete);
     partial |= counts.foreign_netns > 0 && args.select.asks_for_a_verdict();
@@ -344,6 +351,23 @@ fn conclude(
         Status::Found
     } else {
         Status::Done
+    }
+}
+
+/// Nothing there may mean that nothing is tracked there.
+fn note_untracked(args: &LsArgs, cluster: Option<&Cluster>) {
+    let Some(rules) = cluster.and_then(Cluster::node_rules) else {
+        return;
+    };
+    let asked = args.select.dst.iter().flat_map(List::items);
+    for asked in asked.filter(|item| !item.negated) {
+        let mut untracked = rules.untracked.iter();
+        if let Some(rule) = untracked.find(|rule| asked.value.contains(rule.destination.addr())) {
+            note(format!(
+                "a NOTRACK rule of the raw table covers {}: such packets never appear here",
+                rule.destination.addr()
+            ));
+        }
     }
 }
 

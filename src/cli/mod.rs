@@ -6,6 +6,7 @@ mod context;
 mod demo;
 mod expect;
 mod ls;
+mod node_rules;
 mod pick;
 mod purge;
 mod restore;

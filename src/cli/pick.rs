@@ -3,14 +3,14 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::cluster::index::Index;
-use crate::entry::Entry;
+use crate::entry::{Entry, Names};
 use crate::error::{CommandError, Status};
 use crate::filter::{Filter, Outcome};
 use crate::flow::Flow;
 use crate::label::{self, Matched};
 use crate::output;
-use crate::select::{SelectError, SelectErrorKind, Selection};
-use crate::verdict::{Judge, Reason, Seen};
+use crate::select::{Directory, SelectError, SelectErrorKind, Selection};
+use crate::verdict::{Judge, Reason, Seen, Verdict};
 
 use super::context::Cluster;
 use super::select::SelectArgs;
@@ -20,7 +20,6 @@ pub struct Picker<'c> {
     filter: Filter,
     /// `None` when nothing is selected by names or verdicts: most listings, and then no entry is asked for them.
     selection: Option<Selection>,
-    index: Option<&'c Index>,
     judge: Option<Judge<'c>>,
     /// Nanoseconds since the Unix epoch, for ages.
     now: u64,
@@ -42,6 +41,8 @@ pub struct Counts {
     pub not_compared: u64,
     /// Entries whose verdict is `unknown/source-incomplete`, and that passed every selector but those on verdicts.
     pub source_incomplete: u64,
+    /// Entries whose verdict is `stale`, and that passed every selector but those on verdicts.
+    pub stale: u64,
     /// The same with `unknown/foreign-netns`.
     pub foreign_netns: u64,
 }
@@ -57,20 +58,20 @@ impl<'c> Picker<'c> {
     ) -> Result<Self, CommandError> {
         let selectors = args.to_selectors();
         let empty = Index::default();
-        let index = cluster.map(|cluster| &cluster.loaded.index);
-        let selection = Selection::resolve(&selectors, index.unwrap_or(&empty))
-            .map_err(|error| select_error(error, cluster))?;
+        let directory = cluster.and_then(Cluster::directory);
+        let selection =
+            Selection::resolve(&selectors, directory.unwrap_or(Directory::Index(&empty)))
+                .map_err(|error| select_error(error, cluster))?;
         let judge = cluster.map(|cluster| Judge {
-            index: Some(&cluster.loaded.index),
-            rules: None,
+            index: cluster.index(),
+            rules: cluster.node_rules(),
             node: &cluster.node,
             zones,
-            source_time: Some(cluster.loaded.source.time),
+            source_time: cluster.time(),
         });
         Ok(Picker {
             filter,
             selection: (!selection.is_empty()).then_some(selection),
-            index,
             judge,
             now: now(),
             line: String::new(),
@@ -171,10 +172,9 @@ impl<'c> Picker<'c> {
 
     #[inline]
     fn complete(&self, entry: &mut Entry<'c>, seen: Option<Seen>) {
-        if let (Some(index), Some(judge)) = (self.index, &self.judge) {
-            let matched = Matched::of(&entry.flow, index, judge.node);
-            entry.names = label::names(&entry.flow, matched, index);
-            entry.judgement = judge.judge(&entry.flow, matched);
+        if let Some(judge) = &self.judge {
+            entry.names = names(&entry.flow, judge);
+            entry.judgement = judge.judge(&entry.flow, entry.names.matched);
         }
         if let Some(seen) = seen {
             entry.see(seen);
@@ -186,8 +186,20 @@ impl<'c> Picker<'c> {
         match entry.judgement.as_ref().map(|judgement| judgement.reason) {
             Some(Reason::SourceIncomplete) => self.counts.source_incomplete += 1,
             Some(Reason::ForeignNetns) => self.counts.foreign_netns += 1,
+            Some(reason) if reason.verdict() == Verdict::Stale => self.counts.stale += 1,
             _ => {}
         }
+    }
+}
+
+/// The names behind a flow, by objects where there are some, else by rules.
+fn names<'c>(flow: &Flow, judge: &Judge<'c>) -> Names<'c> {
+    match (judge.index, judge.rules) {
+        (Some(index), _) => label::names(flow, Matched::of(flow, index, judge.node), index),
+        (None, Some(rules)) => {
+            label::names_by_rules(flow, Matched::by_rules(flow, rules, judge.node))
+        }
+        (None, None) => Names::default(),
     }
 }
 
@@ -200,16 +212,19 @@ fn now() -> u64 {
 fn select_error(error: SelectError, cluster: Option<&Cluster>) -> CommandError {
     // A Service is known from Services and slices alone, every other name from the Pods, too.
     let whole = |cluster: &Cluster| {
-        let pods = cluster.loaded.index.completeness().pods;
+        let pods = cluster
+            .index()
+            .is_some_and(|index| index.completeness().pods);
         cluster.is_complete() && (pods || error.message.starts_with("--svc"))
     };
     let incomplete = !cluster.is_some_and(whole);
     let status = match error.kind {
+        SelectErrorKind::NotTold => Status::Partial,
         SelectErrorKind::Unknown if incomplete => Status::Partial,
         _ => Status::Usage,
     };
     let mut failed = CommandError::new(status, &error.message);
-    if status == Status::Partial {
+    if error.kind == SelectErrorKind::Unknown && incomplete {
         failed =
             failed.hint("the cluster source is not complete, so the name may exist all the same");
     }

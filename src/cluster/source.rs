@@ -72,7 +72,7 @@ impl ClusterSource {
         })
     }
 
-    /// Reads the whole source; `None` for `--cluster none`. `service_ranges` are those of `--service-cidr`.
+    /// Reads the whole source of objects; `None` for a source that has none: `--cluster none`, and rules. `service_ranges` are those of `--service-cidr`.
     pub fn load(&self, service_ranges: &[IpNet]) -> Result<Option<Loaded>, ClusterError> {
         match self {
             ClusterSource::None => Ok(None),
@@ -85,11 +85,10 @@ impl ClusterSource {
                 };
                 load(std::io::stdin().lock(), source, service_ranges).map(Some)
             }
-            ClusterSource::Auto => not_available("auto"),
+            // Rules are no objects: see `rules::read`.
+            ClusterSource::Auto | ClusterSource::Rules(_) => Ok(None),
             ClusterSource::Api => not_available("api"),
             ClusterSource::ApiAndRules => not_available("api,rules"),
-            ClusterSource::Rules(None) => not_available("rules"),
-            ClusterSource::Rules(Some(_)) => not_available("rules:FILE"),
         }
     }
 }

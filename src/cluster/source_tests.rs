@@ -316,11 +316,13 @@ fn the_flag_is_a_word_a_rule_set_or_a_file() {
     for text in ["", "rules:"] {
         assert!(ClusterSource::parse(OsStr::new(text)).is_err(), "{text:?}");
     }
-    for text in ["auto", "api", "rules", "rules:f", "api,rules"] {
+    for text in ["api", "api,rules"] {
         let error = parse(text).load(&[]).unwrap_err().to_string();
         assert!(error.contains("not available in this version"), "{error}");
     }
-    assert!(parse("none").load(&[]).unwrap().is_none());
+    for text in ["none", "rules", "rules:f"] {
+        assert!(parse(text).load(&[]).unwrap().is_none(), "{text}");
+    }
 }
 
 #[test]

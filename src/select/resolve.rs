@@ -3,8 +3,11 @@
 use std::collections::BTreeSet;
 
 use super::name::{ObjectName, PartyName, PortRef, ServiceRef};
-use super::{PartyPick, PodPick, SelectError, SelectErrorKind, Selection, Selectors, ServicePick};
-use crate::cluster::index::{Index, PortId, ServiceId};
+use super::{
+    Directory, PartyPick, PodPick, SelectError, SelectErrorKind, Selection, Selectors, ServicePick,
+};
+use crate::cluster::index::{Index, Name, PortId, ServiceId};
+use crate::cluster::rules::{NodeRules, RuleService};
 use crate::filter::Picks;
 use crate::filter::suggest::near;
 use crate::flow::Place;
@@ -15,7 +18,14 @@ const OFFERED: usize = 5;
 /// Namespace and name of what a hint may offer.
 type Known<'c> = (&'c str, &'c str);
 
-pub(super) fn resolve(selectors: &Selectors, index: &Index) -> Result<Selection, SelectError> {
+pub(super) fn resolve(
+    selectors: &Selectors,
+    known: Directory<'_>,
+) -> Result<Selection, SelectError> {
+    let index = match known {
+        Directory::Index(index) => index,
+        Directory::Rules(rules) => return by_rules(selectors, rules),
+    };
     Ok(Selection {
         services: each(&selectors.services, |typed| service(typed, index))?,
         pods: each(&selectors.pods, |typed| pod("--pod", &typed.0, index))?,
@@ -23,12 +33,101 @@ pub(super) fn resolve(selectors: &Selectors, index: &Index) -> Result<Selection,
         endpoints: each(&selectors.endpoints, |typed| {
             party("--endpoint", typed, index)
         })?,
-        namespaces: each(&selectors.namespaces, |typed| namespace(&typed.0, index))?,
+        namespaces: each(&selectors.namespaces, |typed| {
+            let all: BTreeSet<&str> = index.namespaces().collect();
+            namespace(&typed.0, &all)
+        })?,
+        ..others(selectors)?
+    })
+}
+
+/// Selectors that need no directory.
+fn others(selectors: &Selectors) -> Result<Selection, SelectError> {
+    Ok(Selection {
         verdicts: each(&selectors.verdicts, |word| Ok(word.0))?,
         reasons: each(&selectors.reasons, |word| Ok(word.0))?,
         stale: selectors.stale,
         refreshing: selectors.refreshing,
         names_a_protocol: selectors.names_a_protocol,
+        ..Selection::default()
+    })
+}
+
+fn by_rules(selectors: &Selectors, rules: &NodeRules) -> Result<Selection, SelectError> {
+    // Every name of a pod is unknown here, and may exist all the same.
+    let nobody = Index::default();
+    let not_told = |mut error: SelectError| {
+        error.kind = SelectErrorKind::NotTold;
+        error.hint = Some("this node's rules name Services, and no pods".to_owned());
+        error
+    };
+    let namespaces: BTreeSet<&str> = rules
+        .services()
+        .map(|(service, _)| &*service.namespace)
+        .collect();
+    Ok(Selection {
+        services: each(&selectors.services, |typed| service_by_rules(typed, rules))?,
+        pods: each(&selectors.pods, |typed| {
+            pod("--pod", &typed.0, &nobody).map_err(not_told)
+        })?,
+        clients: each(&selectors.clients, |typed| {
+            party("--client", typed, &nobody).map_err(not_told)
+        })?,
+        endpoints: each(&selectors.endpoints, |typed| {
+            party("--endpoint", typed, &nobody).map_err(not_told)
+        })?,
+        namespaces: each(&selectors.namespaces, |typed| {
+            namespace(&typed.0, &namespaces)
+        })?,
+        ..others(selectors)?
+    })
+}
+
+fn service_by_rules(typed: &ServiceRef, rules: &NodeRules) -> Result<ServicePick, SelectError> {
+    let wanted = &typed.service;
+    let all: BTreeSet<Known<'_>> = rules
+        .services()
+        .map(|(service, _)| (&*service.namespace, &*service.name))
+        .collect();
+    let mut found = all
+        .iter()
+        .filter(|(namespace, name)| *name == &*wanted.name && in_namespace(wanted, namespace));
+    let (namespace, name) = match (found.next(), found.next()) {
+        (Some(one), None) => *one,
+        (None, _) => return Err(unknown("--svc", "Service", wanted, all.iter().copied())),
+        (Some(_), Some(_)) => {
+            let same = all.iter().filter(|(_, name)| *name == &*wanted.name);
+            let owners = same.map(|(namespace, _)| *namespace);
+            return Err(ambiguous("--svc", "Service", &wanted.name, owners));
+        }
+    };
+    let of_service = || {
+        let all = rules.services();
+        all.filter(|(service, _)| &*service.namespace == namespace && &*service.name == name)
+    };
+    let is_meant = |service: &RuleService, number: u16| match &typed.port {
+        None => true,
+        Some(PortRef::Name(name)) => service.port.as_deref() == Some(name),
+        Some(PortRef::Number(wanted)) => number == *wanted,
+    };
+    // By their names, so that a number stands for every frontend of its port.
+    let ports: BTreeSet<Option<Name>> = of_service()
+        .filter(|(service, number)| is_meant(service, *number))
+        .map(|(service, _)| service.port.clone())
+        .collect();
+    if let (true, Some(port)) = (ports.is_empty(), &typed.port) {
+        let all: BTreeSet<String> = of_service()
+            .map(|(service, number)| match &service.port {
+                Some(name) => format!("{name} ({number})"),
+                None => number.to_string(),
+            })
+            .collect();
+        return Err(no_port(namespace, name, port, all.into_iter().collect()));
+    }
+    Ok(ServicePick::Named {
+        namespace: namespace.into(),
+        name: name.into(),
+        ports: ports.into_iter().collect(),
     })
 }
 
@@ -66,7 +165,7 @@ fn service(typed: &ServiceRef, index: &Index) -> Result<ServicePick, SelectError
         Some(port) => ports(id, port, index)?,
         None => index.ports_of(id).map(|(id, _)| id).collect(),
     };
-    Ok(ServicePick(ports))
+    Ok(ServicePick::Ports(ports))
 }
 
 /// The Service's ports that `wanted` means. A number is a Service port, or a node port as tables show it; one
@@ -89,16 +188,17 @@ fn ports(id: ServiceId, wanted: &PortRef, index: &Index) -> Result<Vec<PortId>, 
     }
     if found.is_empty() {
         let service = index.service(id);
-        return Err(SelectError {
-            kind: SelectErrorKind::Unknown,
-            message: format!(
-                "--svc: Service {}/{} has no port {wanted}",
-                service.namespace, service.name
-            ),
-            hint: (!all.is_empty()).then(|| format!("its ports are {}", all.join(", "))),
-        });
+        return Err(no_port(&service.namespace, &service.name, wanted, all));
     }
     Ok(found)
+}
+
+fn no_port(namespace: &str, name: &str, wanted: &PortRef, all: Vec<String>) -> SelectError {
+    SelectError {
+        kind: SelectErrorKind::Unknown,
+        message: format!("--svc: Service {namespace}/{name} has no port {wanted}"),
+        hint: (!all.is_empty()).then(|| format!("its ports are {}", all.join(", "))),
+    }
 }
 
 /// Every pod that has a name here: the pods themselves, and those that only a slice names, because pods were not read.
@@ -145,14 +245,14 @@ fn party(flag: &str, typed: &PartyName, index: &Index) -> Result<PartyPick, Sele
     })
 }
 
-fn namespace(wanted: &str, index: &Index) -> Result<Box<str>, SelectError> {
-    if index.namespaces().any(|known| known == wanted) {
+fn namespace(wanted: &str, all: &BTreeSet<&str>) -> Result<Box<str>, SelectError> {
+    if all.contains(wanted) {
         return Ok(wanted.into());
     }
     Err(SelectError {
         kind: SelectErrorKind::Unknown,
         message: format!("--namespace: there is no namespace {wanted}"),
-        hint: offer(near(wanted, index.namespaces(), OFFERED)),
+        hint: offer(near(wanted, all.iter().copied(), OFFERED)),
     })
 }
 

@@ -34,7 +34,7 @@ fn picks<T: std::str::FromStr<Err = BadValue> + Clone>(text: &str) -> Picks<T> {
 fn resolved(set: impl FnOnce(&mut Selectors)) -> Result<Selection, SelectError> {
     let mut selectors = Selectors::default();
     set(&mut selectors);
-    Selection::resolve(&selectors, &CLUSTER)
+    Selection::resolve(&selectors, Directory::Index(&CLUSTER))
 }
 
 fn selection(set: impl FnOnce(&mut Selectors)) -> Selection {

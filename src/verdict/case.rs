@@ -255,12 +255,19 @@ impl<'c> Case<'_, 'c> {
         };
         let (address, protocol) = (self.flow.original.dst, self.flow.protocol());
         let frontend = match self.matched {
-            Matched::NodePorts(_) => rules.node_ports.get(&(protocol, port)),
+            Matched::NodePorts(_) => rules.node_port(address, protocol, port, true),
             _ => rules.frontends.get(&(address, protocol, port)),
         };
         match frontend {
+            None if rules.cut => RuleAnswer::NotUnderstood,
             None => RuleAnswer::None,
-            Some(frontend) if frontend.refused => RuleAnswer::Refused,
+            // Pods and the node itself are translated all the same where only local endpoints lack.
+            Some(frontend)
+                if frontend.refused
+                    && (frontend.targets.is_empty() || !self.source_is_inside()) =>
+            {
+                RuleAnswer::Refused
+            }
             Some(frontend) if !frontend.understood => RuleAnswer::NotUnderstood,
             Some(frontend) if frontend.targets.is_empty() => RuleAnswer::None,
             Some(_) => RuleAnswer::Translates,

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::cluster::index::{Index, Pod, PortId, Service};
+use crate::cluster::rules::RuleService;
 use crate::flow::{Family, Flow, Place};
 
 use super::{Reason, Refreshing, Seen};
@@ -31,6 +32,8 @@ pub struct Evidence<'c> {
     pub(super) service: Option<(&'c Index, PortId)>,
     /// A Service that owns the destination address without a matching port.
     pub(super) owner: Option<&'c Service>,
+    /// The Service as the node's rules name it, where only these are known.
+    pub(super) named: Option<&'c RuleService>,
     pub(super) detail: Detail<'c>,
     /// What several looks at the entry showed.
     pub(super) seen: Option<Seen>,
@@ -45,6 +48,7 @@ impl<'c> Evidence<'c> {
             zone: flow.zone.id,
             service: None,
             owner: None,
+            named: None,
             detail: Detail::None,
             seen: None,
         }
@@ -73,8 +77,11 @@ impl fmt::Display for Name<'_> {
         });
         match matched.or(self.0.owner) {
             Some(service) => write!(f, "{}/{}", service.namespace, service.name),
-            // Only the node's rules are known.
-            None => f.write_str("its Service"),
+            None => match self.0.named {
+                Some(service) => write!(f, "{}/{}", service.namespace, service.name),
+                // Only the node's rules are known, and they name nobody.
+                None => f.write_str("its Service"),
+            },
         }
     }
 }

@@ -62,6 +62,15 @@ pub(super) fn leads(rules: &NodeRules, node: &ThisNode, flow: &Flow) -> bool {
     candidates(rules, node, flow).any(|rule| leads_to(rule, flow))
 }
 
+/// The first rule that could match the entry's destination.
+pub fn first_forward<'c>(
+    rules: &'c NodeRules,
+    node: &ThisNode,
+    flow: &Flow,
+) -> Option<&'c Forward> {
+    candidates(rules, node, flow).next()
+}
+
 /// Every rule that could match protocol, address and port; other matches are ignored.
 fn candidates<'c>(
     rules: &'c NodeRules,
@@ -76,6 +85,10 @@ fn candidates<'c>(
             && port.is_some_and(|port| rule.ports.contains(&port))
             && rule.destination.is_none_or(|net| net.contains(&address))
             && (local || !rule.local_only)
+            && !rule
+                .conditions
+                .iter()
+                .any(|c| matches!(c, Condition::NotDestination(net) if net.contains(&address)))
     })
 }
 
@@ -98,9 +111,14 @@ fn leads_to(rule: &Forward, flow: &Flow) -> bool {
 /// No match besides protocol, destination, port and `addrtype LOCAL`, but for the exclusion of an input interface, which
 /// every container engine writes to let containers reach each other.
 fn is_plain(rule: &Forward) -> bool {
-    rule.conditions
-        .iter()
-        .all(|condition| matches!(condition, Condition::Interface { equal: false, .. }))
+    rule.conditions.iter().all(|condition| {
+        matches!(
+            condition,
+            Condition::Interface { equal: false, .. }
+                | Condition::NotDestination(_)
+                | Condition::Origin { .. }
+        )
+    })
 }
 
 fn is_other(condition: &Condition) -> bool {
@@ -117,6 +135,12 @@ fn holds(condition: &Condition, node: &ThisNode, flow: &Flow) -> bool {
             Some(behind) => behind == *equal,
             None => false,
         },
+        // Such a rule is no candidate where it does not hold.
+        Condition::NotDestination(_) => true,
+        // Without the local addresses nobody knows by which hook the packet came.
+        Condition::Origin { local } => {
+            node.local.is_some() && node.interface_of(source).is_some() == *local
+        }
         Condition::Other(_) => false,
     }
 }

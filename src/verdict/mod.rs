@@ -13,6 +13,7 @@ mod sample;
 mod tests;
 
 pub use evidence::Evidence;
+pub use forward::first_forward;
 pub use node::{Namespace, ThisNode};
 pub use refresh::{APART, Look, Looks, Seen, compare, is_recreated};
 pub use rule::{Judge, Judgement};

@@ -32,7 +32,8 @@ impl ThisNode {
     /// the Node's and on a local interface; and decides whether the namespace is the node's.
     ///
     /// The namespace is the node's when an address of this Node is on one of its interfaces or, where no Node objects are
-    /// known at all, when it is the initial namespace (`initial`, `None` = could not be told).
+    /// known at all, when it is the initial namespace (`initial`, `None` = could not be told). [`ThisNode::sees_kube_proxy`]
+    /// is the third way.
     pub fn find(
         index: Option<&Index>,
         named: Option<&str>,
@@ -58,6 +59,17 @@ impl ThisNode {
                 Namespace::Foreign
             },
         }
+    }
+
+    /// kube-proxy's rules are in the namespace: it is the node's.
+    pub fn sees_kube_proxy(&mut self) {
+        self.namespace = Namespace::Node;
+    }
+
+    /// kube-proxy's dummy interface is here, so that IPVS balances Services.
+    pub fn has_ipvs(&self) -> bool {
+        let mut local = self.local.iter().flatten();
+        local.any(|own| own.interface == IPVS_INTERFACE)
     }
 
     /// The Node object of this node.

@@ -3,10 +3,11 @@
 //! Derived from kube-proxy's reconciler (`pkg/proxy/conntrack/cleanup.go`) with the gaps closed that it has. RS is the
 //! reply source, OD the original destination; an entry is *translated* when the two differ.
 
+use std::net::SocketAddr;
 use std::time::SystemTime;
 
 use crate::cluster::index::{Index, PortId, Service};
-use crate::cluster::rules::NodeRules;
+use crate::cluster::rules::{NodeRules, RuleFrontend, RuleService};
 use crate::flow::{Flow, Status};
 use crate::label::Matched;
 
@@ -53,6 +54,8 @@ pub(super) struct Finding<'c> {
     pub reason: Reason,
     port: Option<PortId>,
     pub owner: Option<&'c Service>,
+    /// The Service as the node's rules name it.
+    named: Option<&'c RuleService>,
     detail: Detail<'c>,
 }
 
@@ -62,6 +65,7 @@ impl<'c> Finding<'c> {
             reason,
             port: None,
             owner: None,
+            named: None,
             detail: Detail::None,
         }
     }
@@ -98,6 +102,7 @@ impl<'c> Judge<'c> {
         let mut evidence = Evidence::new(finding.reason, flow);
         evidence.service = self.index.zip(finding.port);
         evidence.owner = finding.owner;
+        evidence.named = finding.named;
         evidence.detail = finding.detail;
         Some(Judgement {
             reason: finding.reason,
@@ -123,14 +128,14 @@ impl<'c> Judge<'c> {
         }
         let Some(index) = self.index else {
             return match self.rules {
-                Some(rules) => self.find_by_rules(flow, rules),
+                Some(rules) => self.find_by_rules(flow, rules, matched),
                 None => Finding::incomplete("there is no cluster source"),
             };
         };
         if let Some(because) = incomplete(index, flow, matched) {
             return Finding::incomplete(because);
         }
-        if matched.is_nothing()
+        if !matched.is_service_port()
             && let Some(finding) = self.find_by_forward(flow)
         {
             return finding;
@@ -145,10 +150,10 @@ impl<'c> Judge<'c> {
             matched,
             translated: flow.is_dnat(),
         };
-        if matched.is_nothing() {
-            case.no_frontend()
-        } else {
+        if matched.is_service_port() {
             case.frontend()
+        } else {
+            case.no_frontend()
         }
     }
 
@@ -160,49 +165,63 @@ impl<'c> Judge<'c> {
     }
 
     /// Only the node's rules are known: they list what new packets get, not every endpoint there is.
-    fn find_by_rules(&self, flow: &Flow, rules: &NodeRules) -> Finding<'c> {
-        let Some(port) = flow.original.dport() else {
-            return Finding::new(Reason::NoFrontend);
-        };
-        let (address, protocol) = (flow.original.dst, flow.protocol());
-        let direct = rules.frontends.get(&(address, protocol, port));
-        let frontend = direct.or_else(|| {
-            let local = self.node.owns(None, address) == Some(true);
-            local
-                .then(|| rules.node_ports.get(&(protocol, port)))
-                .flatten()
-        });
-        if frontend.is_none()
+    fn find_by_rules(
+        &self,
+        flow: &Flow,
+        rules: &'c NodeRules,
+        matched: Matched<'c>,
+    ) -> Finding<'c> {
+        if rules.cut {
+            return Finding::incomplete("not all rules of this node could be read");
+        }
+        if let Matched::Forward(_) = matched
             && let Some(finding) = self.find_by_forward(flow)
         {
             return finding;
         }
-        if self.node.namespace == Namespace::Foreign {
+        // A namespace that has DNAT rules of its own is a host's, if not a node's: what they do not name is nobody's frontend.
+        let is_host = matched.is_nothing() && !rules.forwards.is_empty();
+        if self.node.namespace == Namespace::Foreign && !is_host {
             return Finding::new(Reason::ForeignNetns);
         }
-        let Some(frontend) = frontend else {
-            let known = rules.frontends.keys().any(|(ip, _, _)| *ip == address);
-            return Finding::new(if known {
+        match matched {
+            Matched::Rule(frontend) => {
+                let mut finding = by_frontend(flow, frontend);
+                finding.named = frontend.service.as_ref();
+                finding
+            }
+            _ => Finding::new(if rules.has_address(flow.original.dst) {
                 Reason::OtherPort
             } else {
                 Reason::NoFrontend
-            });
-        };
-        if !frontend.understood {
-            return Finding::incomplete("a rule for this destination was not understood");
+            }),
         }
-        let source = flow.reply.sport();
-        let listed = frontend
-            .targets
-            .iter()
-            .any(|target| target.ip() == flow.reply.src && Some(target.port()) == source);
-        let usable = frontend.targets.len();
-        match (listed, flow.is_dnat()) {
-            (true, _) => Finding::new(Reason::Endpoint),
-            (false, true) => Finding::new(Reason::NotInNodeRules),
-            (false, false) if usable == 0 => Finding::new(Reason::NoDnatNoEndpoint),
-            (false, false) => Finding::new(Reason::NoDnat).with(Detail::Endpoints(usable)),
-        }
+    }
+}
+
+fn by_frontend<'c>(flow: &Flow, frontend: &'c RuleFrontend) -> Finding<'c> {
+    if !frontend.understood {
+        return Finding::incomplete("a rule for this destination was not understood");
+    }
+    let source = flow.reply.sport();
+    let is_among = |all: &[SocketAddr]| {
+        all.iter()
+            .any(|target| target.ip() == flow.reply.src && Some(target.port()) == source)
+    };
+    let usable = match frontend.refused {
+        true => 0,
+        false => frontend.targets.len(),
+    };
+    if is_among(&frontend.targets) {
+        Finding::new(Reason::Endpoint)
+    } else if is_among(&frontend.draining) {
+        Finding::new(Reason::EndpointTerminating)
+    } else if flow.is_dnat() {
+        Finding::new(Reason::NotInNodeRules)
+    } else if usable == 0 {
+        Finding::new(Reason::NoDnatNoEndpoint)
+    } else {
+        Finding::new(Reason::NoDnat).with(Detail::Endpoints(usable))
     }
 }
 
@@ -221,7 +240,7 @@ fn incomplete(index: &Index, flow: &Flow, matched: Matched<'_>) -> Option<&'stat
     let node_port = match matched {
         Matched::NodePorts(_) => true,
         Matched::Addresses(_) => false,
-        Matched::Nothing => {
+        Matched::Nothing | Matched::Rule(_) | Matched::Forward(_) => {
             let port = flow.original.dport();
             index.owners(flow.original.dst).is_empty()
                 && port.is_some_and(|port| !index.node_ports(flow.protocol(), port).is_empty())

@@ -149,7 +149,9 @@ impl Setting<'_> {
         };
         let matched = match self.index {
             Some(index) => Matched::of(&flow, index, self.node),
-            None => Matched::Nothing,
+            None => self.rules.map_or(Matched::Nothing, |rules| {
+                Matched::by_rules(&flow, rules, self.node)
+            }),
         };
         let judgement = judge.judge(&flow, matched)?;
         let evidence = judgement.evidence.to_string();

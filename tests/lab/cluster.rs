@@ -16,6 +16,8 @@ impl ClusterFile {
     }
 
     pub fn of_text(text: &str) -> Self {
+        // A file's time lags behind the clock by up to a tick of the kernel: entries made just before would be younger.
+        std::thread::sleep(std::time::Duration::from_millis(20));
         let mut file = NamedTempFile::new().unwrap();
         file.write_all(text.as_bytes()).unwrap();
         ClusterFile(file)

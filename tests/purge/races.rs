@@ -310,7 +310,7 @@ fn the_command_tells_replaced_and_gone_entries_from_deleted_ones() {
         let mut args = vec!["purge", "--stale", "--yes", "--cluster", file.path()];
         args.extend(["--settle", "2s", "--verify", "0", "-o", "json"]);
         let mut purge = Started::new(&args);
-        purge.wait_for("deleting 3 entries");
+        purge.wait_for("3 entries match");
         delete(&mut table, &flows[0]);
         let healthy = put(&mut table, &dns(40_000, "10.244.2.30", "[UNREPLIED]"));
         delete(&mut table, &flows[1]);

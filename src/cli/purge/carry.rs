@@ -11,9 +11,10 @@ use crate::netlink::Table;
 use crate::output::{ItemResult, Printer};
 use crate::purge::execute::{Outcome, Report, Steps, execute};
 use crate::purge::plan::{Fate, Plan, Planned};
-use crate::verdict::is_recreated;
+use crate::verdict::{Reason, is_recreated};
 
 use super::super::context::{Cluster, note};
+use super::super::node_rules;
 use super::super::pick::Picker;
 use super::{Purge, Scan, say, writing};
 
@@ -38,13 +39,19 @@ impl Purge<'_> {
             .args
             .settle
             .unwrap_or(if by_verdict { SETTLE } else { Duration::ZERO });
-        std::thread::sleep(settle);
+        if !settle.is_zero() {
+            note(say::waiting(plan.len(), settle));
+            std::thread::sleep(settle);
+        }
         // Deleting acts on the newest word there is. What cannot be read again is held against its age once more.
         let again = self.by_cluster && first.as_ref().is_some_and(Cluster::can_be_read_again);
-        let cluster = match again {
-            true => self.read_cluster()?,
+        let mut cluster = match again {
+            true => self.read_cluster(Cluster::read_again)?,
             false => first,
         };
+        if let Some(cluster) = &mut cluster {
+            self.add_rules(cluster, plan);
+        }
         if let Some(cluster) = cluster.as_ref().filter(|_| self.by_cluster) {
             self.accept(cluster)?;
         }
@@ -71,10 +78,20 @@ impl Purge<'_> {
         let summary = self.summary(plan, &report, came_back, scan, cluster.as_ref());
         printer.finish(&summary).map_err(writing)?;
         say::outcome(&report, plan.len());
+        say::ipvs(cluster.as_ref());
         Ok(match status(&report, came_back, scan) {
             Status::Done if back.is_none() => Status::Partial,
             status => status,
         })
+    }
+
+    /// A new packet is translated only if this node's rules do it, whatever the cluster says: for entries that never were,
+    /// the rules have a word, too.
+    fn add_rules(&self, cluster: &mut Cluster, plan: &Plan) {
+        let mut reasons = plan.planned().iter().map(|planned| planned.reason);
+        if cluster.rules.is_none() && reasons.any(|reason| reason == Some(Reason::NoDnat)) {
+            cluster.rules = node_rules::of_kube_proxy(&self.netns);
+        }
     }
 
     /// Waits, and counts what came back; `None` when that could not be told. A signal ends the wait.
@@ -171,6 +188,7 @@ fn status(report: &Report, came_back: u64, scan: &Scan) -> Status {
 
 #[cfg(test)]
 mod tests {
+    use super::super::suspects::Suspects;
     use super::*;
 
     #[test]
@@ -178,6 +196,7 @@ mod tests {
         let scan = |unreadable, inconsistent| Scan {
             scanned: 9,
             unjudged: false,
+            suspects: Suspects::new(&[], false),
             unreadable,
             inconsistent,
         };

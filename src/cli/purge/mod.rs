@@ -5,6 +5,7 @@
 
 mod carry;
 mod say;
+mod suspects;
 
 use std::io;
 use std::ops::ControlFlow;
@@ -18,7 +19,7 @@ use crate::netlink::{Table, TableKind};
 use crate::netns::Netns;
 use crate::output::{self, ItemResult, Printer, Summary};
 use crate::purge::execute::Report;
-use crate::purge::plan::{Fate, IncludeWord, Plan, PlanBuilder, Planned, Policy};
+use crate::purge::plan::{Fate, Held, IncludeWord, Plan, PlanBuilder, Planned, Policy};
 
 use super::World;
 use super::args::{self, OutputArgs, SourceArgs, duration};
@@ -28,6 +29,7 @@ use super::ls;
 use super::pick::Picker;
 use super::sample::{self, Sample};
 use super::select::SelectArgs;
+use suspects::Suspects;
 
 /// How often the scan is repeated when the table changes its shape meanwhile.
 const ATTEMPTS: usize = 3;
@@ -112,7 +114,7 @@ pub fn run(world: World, args: &PurgeArgs) -> Result<Status, CommandError> {
         zones: args.select.named_zones(),
         by_cluster: selectors.wants_cluster(),
     };
-    let cluster = purge.read_cluster()?;
+    let cluster = purge.read_cluster(Cluster::read)?;
     let mut picker = purge.picker(cluster.as_ref())?;
     let mut table = Table::open(&purge.netns).map_err(context::netlink_error)?;
     let sample = sample::wanted(args.sample, args.select.refreshing)
@@ -120,7 +122,8 @@ pub fn run(world: World, args: &PurgeArgs) -> Result<Status, CommandError> {
         .transpose()?;
     let (plan, mut scan) = purge.plan(&mut table, &mut picker, sample.as_ref())?;
     drop(sample);
-    say::held_back(&plan);
+    let by_rules = cluster.as_ref().is_some_and(Cluster::is_rules_only);
+    say::held_back(&plan, by_rules.then_some(&scan.suspects));
     say::undecided(&picker.counts);
     scan.unjudged = purge.policy.selects_by_verdict()
         && context::unjudged(
@@ -176,12 +179,16 @@ struct Scan {
     inconsistent: bool,
     /// A verdict was asked for and could not be given for want of a source or of the node's namespace.
     unjudged: bool,
+    suspects: Suspects,
 }
+
+/// How a cluster is read: the first time with a word about it, or once more.
+type ReadCluster = fn(World, &SourceArgs, &Netns) -> Result<Option<Cluster>, CommandError>;
 
 impl<'a> Purge<'a> {
     /// The cluster, if it is to decide, must be whole and young enough; else it only gives names.
-    fn read_cluster(&self) -> Result<Option<Cluster>, CommandError> {
-        let cluster = Cluster::read(self.world, &self.args.source, &self.netns)?;
+    fn read_cluster(&self, read: ReadCluster) -> Result<Option<Cluster>, CommandError> {
+        let cluster = read(self.world, &self.args.source, &self.netns)?;
         context::require_cluster(&self.args.source, cluster.as_ref(), self.by_cluster)?;
         if let Some(cluster) = cluster.as_ref().filter(|_| self.by_cluster) {
             self.accept(cluster)?;
@@ -200,7 +207,7 @@ impl<'a> Purge<'a> {
                     cluster.missing().join(", ")
                 ),
             )
-            .hint(context::FETCH));
+            .hint(cluster.help()));
         }
         let Some(age) = cluster.age() else {
             return Err(CommandError::new(
@@ -218,7 +225,10 @@ impl<'a> Purge<'a> {
                     humantime::format_duration(self.args.max_age)
                 ),
             )
-            .hint(context::FETCH));
+            .hint(match cluster.is_rules_only() {
+                true => "save the rules again, or use those of this node: --cluster rules",
+                false => context::FETCH,
+            }));
         }
         Ok(())
     }
@@ -240,6 +250,7 @@ impl<'a> Purge<'a> {
             picker.start_over();
             let mut builder = PlanBuilder::default();
             let (mut unreadable, mut inconsistent) = (0, false);
+            let mut suspects = Suspects::new(&self.args.include, sample.is_some());
             for filter in picker.filter().dumps() {
                 let began = Instant::now();
                 let dump = table.dump_timed(TableKind::Conntrack, &filter, &mut |flow, at| {
@@ -247,6 +258,9 @@ impl<'a> Purge<'a> {
                     if let Some(entry) = picker.consider(flow, seen) {
                         picker.count_reason(&entry);
                         let fate = self.fate(&entry);
+                        if fate == Fate::Held(Held::Suspect) {
+                            suspects.add(&entry.flow);
+                        }
                         let reason = entry.judgement.map(|judgement| judgement.reason);
                         let flow = entry.flow;
                         builder.add(Planned { flow, reason, seen }, fate);
@@ -265,6 +279,7 @@ impl<'a> Purge<'a> {
                     unreadable,
                     inconsistent: inconsistent || spoiled,
                     unjudged: false,
+                    suspects,
                 };
                 return Ok((builder.finish(inconsistent), scan));
             }
@@ -302,6 +317,9 @@ impl<'a> Purge<'a> {
         };
         closed_is_done(print())?;
         note(format!("{} entries would be deleted", plan.len()));
+        if !plan.is_empty() {
+            say::ipvs(cluster);
+        }
         if plan.len() > self.args.max {
             note(format!(
                 "that is more than --max {}: without --dry-run it would be refused",

@@ -10,15 +10,16 @@ use crate::entry::Entry;
 use crate::error::Status;
 use crate::output::{self, Format, ItemResult, Palette, Printer, Summary};
 use crate::purge::execute::Report;
-use crate::purge::plan::{Plan, Planned};
+use crate::purge::plan::{Held, Plan, Planned};
 use crate::purge::verify::verify;
 use crate::verdict::Verdict;
 
 use super::super::args::OutputArgs;
-use super::super::context::note;
+use super::super::context::{self, Cluster, note};
 use super::super::ls::{conclude_table, not_compared, terminal_width};
 use super::super::pick::{Counts, Picker};
 use super::Scan;
+use super::suspects::Suspects;
 
 /// Rows of the set that are shown before the question.
 const SHOWN: usize = 40;
@@ -64,6 +65,16 @@ pub fn question(count: usize) -> String {
     }
 }
 
+pub fn waiting(count: usize, settle: Duration) -> String {
+    let entries = if count == 1 {
+        "entry matches"
+    } else {
+        "entries match"
+    };
+    let settle = humantime::format_duration(settle);
+    format!("{count} {entries}; looking again in {settle}, before anything is deleted")
+}
+
 pub fn about_to(count: usize) -> String {
     match count {
         1 => "deleting 1 entry".to_owned(),
@@ -71,8 +82,13 @@ pub fn about_to(count: usize) -> String {
     }
 }
 
-pub fn held_back(plan: &Plan) {
+/// `suspects`: by the node's rules alone, which need more words.
+pub fn held_back(plan: &Plan, suspects: Option<&Suspects>) {
     for (why, count) in plan.held() {
+        if let (Held::Suspect, Some(suspects)) = (why, suspects) {
+            suspects.advice().iter().for_each(note);
+            continue;
+        }
         note(format!(
             "{count} entries held back ({}): {}",
             why.name(),
@@ -240,6 +256,13 @@ fn endpoint(entry: &Entry<'_>) -> String {
     match party.and_then(|party| Some((party.namespace?, party.name?))) {
         Some((namespace, name)) => format!("{namespace}/{name} ({source})"),
         None => source.to_string(),
+    }
+}
+
+/// Conntrack is not the whole truth there.
+pub fn ipvs(cluster: Option<&Cluster>) {
+    if cluster.is_some_and(Cluster::has_ipvs) {
+        note(context::IPVS);
     }
 }
 

@@ -26,6 +26,8 @@ use super::{Until, WatchArgs};
 
 /// The longest wait: signals, keys and a rewritten cluster file are looked for in between.
 const TICK: Duration = Duration::from_millis(200);
+/// Between two readings of the node's rules: nothing tells when they change.
+const RULES: Duration = Duration::from_secs(10);
 /// Dumps in a row that the kernel may spoil before the view is left as it is until the next one.
 const ATTEMPTS: usize = 3;
 /// Until the next look after a spoiled one, where there would be none.
@@ -52,6 +54,8 @@ pub(super) struct Watch<'a> {
     /// Nothing is judged, for want of parts of the cluster.
     incomplete: bool,
     stop: Arc<AtomicBool>,
+    /// When this node's rules are read again, where they are the source.
+    next_rules: Option<Instant>,
     /// Modification time of the cluster file that was read.
     file_time: Option<SystemTime>,
 }
@@ -135,6 +139,7 @@ impl<'a> Watch<'a> {
             gaps: 0,
             incomplete: false,
             stop,
+            next_rules: None,
             file_time: None,
         })
     }
@@ -176,7 +181,10 @@ impl<'a> Watch<'a> {
     }
 
     fn read_cluster(&mut self) -> Result<Option<Cluster>, CommandError> {
-        let cluster = Cluster::read(self.world, &self.args.source, &self.netns)?;
+        let cluster = match self.next_rules {
+            None => Cluster::read(self.world, &self.args.source, &self.netns)?,
+            Some(_) => Cluster::read_again(self.world, &self.args.source, &self.netns)?,
+        };
         let waits = matches!(self.args.until, Some(Until::Stale | Until::Gone));
         let asked = self.select.wants_cluster() || waits;
         context::require_cluster(&self.args.source, cluster.as_ref(), asked)?;
@@ -188,7 +196,12 @@ impl<'a> Watch<'a> {
             let error = "--until stale and --until gone need verdicts, and nothing can be judged";
             return Err(CommandError::new(Status::Partial, error).hint(context::FETCH));
         }
-        self.file_time = cluster.as_ref().map(|cluster| cluster.loaded.source.time);
+        self.file_time = match &self.args.source.cluster {
+            ClusterSource::Rules(None) | ClusterSource::Auto => None,
+            _ => cluster.as_ref().and_then(Cluster::time),
+        };
+        let live = cluster.as_ref().is_some_and(Cluster::is_live_rules);
+        self.next_rules = live.then(|| Instant::now() + RULES);
         Ok(cluster)
     }
 
@@ -200,17 +213,20 @@ impl<'a> Watch<'a> {
                 return ended;
             }
             first = false;
-            // The file was rewritten. One that is only half there is read again when it changes again.
+            // The file was rewritten, or it is time to look at the rules. A file that is only half there is read again
+            // when it changes again.
             let time = self.modified();
             let read = self.read_cluster();
             match read.and_then(|read| self.names_are_there(read.as_ref()).map(|()| read)) {
                 Ok(read) => cluster = read,
                 Err(error) => {
-                    note(format!(
-                        "the new cluster file is not used: {}",
-                        error.message
-                    ));
+                    let what = match self.next_rules {
+                        None => "the new cluster file is not used",
+                        Some(_) => "this node's rules are not used as they are now",
+                    };
+                    note(format!("{what}: {}", error.message));
                     self.file_time = time;
+                    self.next_rules = self.next_rules.map(|_| Instant::now() + RULES);
                 }
             }
         }
@@ -250,7 +266,9 @@ impl<'a> Watch<'a> {
                 }
             }
             self.ask_whether_done()?;
-            if self.modified() != self.file_time {
+            if self.modified() != self.file_time
+                || self.next_rules.is_some_and(|at| at <= Instant::now())
+            {
                 return Ok(());
             }
             self.take_events(&mut picker)?;
@@ -427,7 +445,7 @@ impl<'a> Watch<'a> {
     /// When the cluster file was written; as it was read for everything that is no file.
     fn modified(&self) -> Option<SystemTime> {
         match &self.args.source.cluster {
-            ClusterSource::File(path) => {
+            ClusterSource::File(path) | ClusterSource::Rules(Some(path)) => {
                 let metadata = std::fs::metadata(path)
                     .ok()
                     .filter(|metadata| metadata.is_file());

@@ -1,0 +1,121 @@
+//! The node's rules as a cluster source: read in the namespace whose table is meant, described, and searched for
+//! kube-proxy's.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use crate::cluster::rules::NodeRules;
+use crate::cluster::rules::read::{self, Read, ReadError};
+use crate::error::{CommandError, Status};
+use crate::netns::Netns;
+
+use super::context::RUN_AS_ROOT;
+
+/// A saved rule set, or the rules of the namespace.
+///
+/// # Errors
+/// They cannot be read at all.
+pub fn read(path: Option<&Path>, netns: &Netns) -> Result<Read, CommandError> {
+    let read = match path {
+        Some(path) => read::file(path),
+        None => netns
+            .run(read::here)
+            .map_err(|error| CommandError::failed(format!("--cluster rules: {error}")))?,
+    };
+    read.map_err(|error| {
+        let text = format!("--cluster rules: {error}");
+        match error {
+            ReadError::Refused(_) => {
+                CommandError::new(Status::NotPermitted, text).hint(RUN_AS_ROOT)
+            }
+            ReadError::NoTool => CommandError::failed(text).hint(
+                "install iptables and nftables, or name a saved rule set: --cluster rules:FILE",
+            ),
+            ReadError::Failed(_) => CommandError::failed(text)
+                .hint("-v shows what was run; --cluster rules:FILE reads a saved rule set"),
+            ReadError::File { .. } | ReadError::Text { .. } => CommandError::failed(text).hint(
+                "save one with: (iptables-save; ip6tables-save; nft -j list ruleset) > rules.txt",
+            ),
+        }
+    })
+}
+
+/// The rules of the namespace, if they translate anything. Quiet: nobody asked for them.
+pub fn automatic(netns: &Netns) -> Option<Read> {
+    match netns.run(read::here) {
+        Ok(Ok(read)) => Some(read).filter(|read| !read.rules.is_empty()),
+        Ok(Err(error)) => {
+            tracing::info!(%error, "rules");
+            None
+        }
+        Err(error) => {
+            tracing::info!(%error, "rules");
+            None
+        }
+    }
+}
+
+/// kube-proxy's rules of the namespace, to be asked beside a file. `None` where there are none, or where they cannot be
+/// read.
+pub fn of_kube_proxy(netns: &Netns) -> Option<Read> {
+    automatic(netns).filter(|read| read.rules.has_kube_proxy())
+}
+
+/// kube-proxy's rules are in the namespace. Saved ones do not tell.
+pub fn hold_kube_proxy(read: Option<&Read>, netns: &Netns) -> bool {
+    match read.filter(|read| read.path.is_none()) {
+        Some(read) => read.rules.has_kube_proxy(),
+        None => of_kube_proxy(netns).is_some(),
+    }
+}
+
+/// Says what the source is, and what of it is missing or not understood.
+pub fn describe(read: &Read, tell: &dyn Fn(&str)) {
+    let rules = &read.rules;
+    for note in &read.notes {
+        tell(note);
+    }
+    let mut parts = Vec::new();
+    if !rules.proxies.is_empty() {
+        parts.push(format!(
+            "kube-proxy's ({}) with {} frontends",
+            modes(rules).join(", "),
+            rules.frontends.len() + rules.node_ports.len()
+        ));
+    }
+    if !rules.forwards.is_empty() {
+        parts.push(format!(
+            "{} DNAT rules that are not kube-proxy's",
+            rules.forwards.len()
+        ));
+    }
+    let what = match parts.is_empty() {
+        true => "none that translates a destination".to_owned(),
+        false => parts.join(", "),
+    };
+    match &read.path {
+        None => tell(&format!("cluster: this node's rules: {what}")),
+        Some(path) => tell(&format!("cluster: the rules in {}: {what}", path.display())),
+    }
+    let odd = rules.not_understood();
+    if odd > 0 {
+        tell(&format!(
+            "{odd} frontends have rules of a shape that is not understood: their entries are unknown"
+        ));
+    }
+}
+
+fn modes(rules: &NodeRules) -> Vec<&'static str> {
+    rules.proxies.iter().map(|proxy| proxy.name()).collect()
+}
+
+/// For `summary.cluster` in JSON.
+pub fn summary(rules: &NodeRules) -> Value {
+    json!({
+        "kube_proxy": modes(rules),
+        "frontends": rules.frontends.len() + rules.node_ports.len(),
+        "forwards": rules.forwards.len(),
+        "not_understood": rules.not_understood(),
+    })
+}

@@ -1,0 +1,195 @@
+//! DNAT rules of the nat table that are not kube-proxy's, whoever wrote them.
+
+use super::super::matches::{
+    Guards, Matches, Ports, address_range, any_address, port_range, shifted,
+};
+use super::super::{Condition, Forward, ForwardTarget, NodeRules, TargetPorts};
+use super::{Rule, Table, kube};
+
+/// Chains within chains; iptables itself allows 16.
+const DEPTH: usize = 32;
+/// Rules looked at; a chain that many others call is looked at for each.
+const STEPS: usize = 200_000;
+
+pub(super) fn nat(table: &Table<'_>, rules: &mut NodeRules) {
+    let mut walk = Walk {
+        table,
+        guards: Guards::default(),
+        found: Vec::new(),
+        steps: 0,
+        cut: false,
+    };
+    for (hook, output) in [("PREROUTING", false), ("OUTPUT", true)] {
+        walk.guards = Guards::default();
+        walk.chain(hook, &Matches::at_hook(output), DEPTH);
+    }
+    rules.forwards.append(&mut walk.found);
+    rules.cut |= walk.cut;
+}
+
+struct Walk<'a, 't> {
+    table: &'a Table<'t>,
+    guards: Guards,
+    found: Vec<Forward>,
+    steps: usize,
+    cut: bool,
+}
+
+impl Walk<'_, '_> {
+    fn chain(&mut self, chain: &str, above: &Matches, depth: usize) {
+        let mark = self.guards.mark();
+        for line in self.table.rules(chain) {
+            self.steps += 1;
+            if depth == 0 || self.steps > STEPS {
+                self.cut = true;
+                break;
+            }
+            let rule = Rule::parse(line);
+            let Some(target) = rule.target.as_deref() else {
+                continue;
+            };
+            let mut here = above.clone();
+            apply(&rule, &mut here);
+            if here.is_never() || target == kube::SERVICES {
+                continue;
+            }
+            match target {
+                "RETURN" => self.guards.push(&here, line, false),
+                "ACCEPT" | "DROP" => self.guards.push(&here, line, true),
+                "DNAT" => self.dnat(&rule, here, line),
+                "REDIRECT" => self.redirect(&rule, here, line),
+                _ if self.table.has(target) => {
+                    self.chain(target, &here, depth - 1);
+                    if rule.goto {
+                        self.guards.push(&here, line, false);
+                    }
+                }
+                "MARK" | "CONNMARK" | "LOG" | "NFLOG" | "ULOG" | "TRACE" | "AUDIT" | "SET"
+                | "CT" | "NOTRACK" | "TOS" | "DSCP" | "SNAT" | "MASQUERADE" => {}
+                // It may translate in a way that is not known here.
+                _ => {
+                    here.other(format!("-j {target}"));
+                    self.emit(here, line, |_| Vec::new());
+                }
+            }
+        }
+        self.guards.leave(mark);
+    }
+
+    fn emit(&mut self, here: Matches, line: &str, targets: impl Fn(&Ports) -> Vec<ForwardTarget>) {
+        let made = here.forwards(self.guards.all(), line, targets);
+        self.found.extend(made);
+    }
+
+    /// `--to-destination [ADDRESS[-ADDRESS]][:PORT[-PORT[/BASE]]]`, IPv6 in brackets.
+    fn dnat(&mut self, rule: &Rule<'_>, mut here: Matches, line: &str) {
+        let ipv6 = self.table.ipv6;
+        let words = rule.arguments.iter();
+        let mut given = words.skip_while(|word| *word != "--to-destination");
+        match given.nth(1).and_then(|text| destination(text, ipv6)) {
+            Some((addresses, ports)) => self.emit(here, line, |matched| {
+                vec![ForwardTarget {
+                    addresses: addresses.clone(),
+                    ports: ports.of(matched),
+                }]
+            }),
+            None => {
+                here.other("a DNAT target that is not understood");
+                self.emit(here, line, |_| Vec::new());
+            }
+        }
+    }
+
+    fn redirect(&mut self, rule: &Rule<'_>, here: Matches, line: &str) {
+        let words = rule.arguments.iter();
+        let mut given = words.skip_while(|word| *word != "--to-ports");
+        let ports = given.nth(1).and_then(|text| port_range(text, '-'));
+        let ports = ports.map_or(TargetPorts::Unchanged, TargetPorts::Range);
+        let addresses = any_address(self.table.ipv6);
+        self.emit(here, line, |_| {
+            vec![ForwardTarget {
+                addresses: addresses.clone(),
+                ports: ports.clone(),
+            }]
+        });
+    }
+}
+
+/// Where a DNAT target sends ports.
+#[derive(Clone, Debug)]
+enum To {
+    Unchanged,
+    Range(Ports),
+    /// Port `base` becomes the first of them.
+    Shift(Ports, u16),
+}
+
+impl To {
+    fn of(&self, matched: &Ports) -> TargetPorts {
+        match self {
+            To::Unchanged => TargetPorts::Unchanged,
+            To::Range(ports) => TargetPorts::Range(ports.clone()),
+            To::Shift(ports, base) => {
+                shifted(ports, *base, matched).unwrap_or(TargetPorts::Range(ports.clone()))
+            }
+        }
+    }
+}
+
+fn destination(text: &str, ipv6: bool) -> Option<(std::ops::RangeInclusive<std::net::IpAddr>, To)> {
+    let (addresses, ports) = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (addresses, ports) = rest.split_once(']')?;
+            (addresses, ports.strip_prefix(':'))
+        }
+        // An IPv6 address without a port has no brackets.
+        None if text.matches(':').count() > 1 => (text, None),
+        None => match text.split_once(':') {
+            Some((addresses, ports)) => (addresses, Some(ports)),
+            None => (text, None),
+        },
+    };
+    let addresses = match addresses {
+        "" => any_address(ipv6),
+        text => address_range(&text.replace(['[', ']'], ""))?,
+    };
+    let to = match ports {
+        None => To::Unchanged,
+        Some(text) => match text.split_once('/') {
+            None => To::Range(port_range(text, '-')?),
+            Some((range, base)) => To::Shift(port_range(range, '-')?, base.parse().ok()?),
+        },
+    };
+    Some((addresses, to))
+}
+
+fn apply(rule: &Rule<'_>, here: &mut Matches) {
+    if let Some(protocol) = rule.protocol {
+        here.protocols(&[protocol]);
+    }
+    match rule.destination {
+        Some((net, true)) => here.destinations(&[net]),
+        Some((net, false)) => here.condition(Condition::NotDestination(net)),
+        None => {}
+    }
+    match &rule.ports {
+        Some((ports, true)) => here.ports(ports),
+        Some((ports, false)) => here.not_ports(ports),
+        None => {}
+    }
+    if rule.to_local {
+        here.local_only();
+    }
+    if let Some((net, equal)) = rule.source {
+        here.condition(Condition::Source { net, equal });
+    }
+    if let Some((name, equal)) = &rule.interface {
+        here.condition(Condition::Interface {
+            name: name.to_string(),
+            equal: *equal,
+        });
+    }
+    for other in &rule.others {
+        here.other(other.text.clone());
+    }
+}

@@ -1,0 +1,254 @@
+//! kube-proxy's chains (`pkg/proxy/iptables/proxier.go`, `syncProxyRules`).
+//!
+//! Since 1.24 external traffic goes by `KUBE-EXT-*` to `KUBE-SVC-*` (all endpoints) or `KUBE-SVL-*` (this node's), before by
+//! `KUBE-FW-*` and `KUBE-XLB-*`. Above 1000 endpoints the rules of these chains have no comments.
+
+use std::collections::{HashMap, HashSet};
+use std::net::{IpAddr, SocketAddr};
+
+use super::super::{
+    NodePortScope, NodeRules, Proxy, RuleFrontend, RuleKind, RuleService, service_name,
+};
+use super::{Rule, Table};
+
+pub(super) const SERVICES: &str = "KUBE-SERVICES";
+const NODE_PORTS: &str = "KUBE-NODEPORTS";
+const EXTERNAL: &str = "KUBE-EXTERNAL-SERVICES";
+
+/// Chains and targets that only mark the packet.
+fn only_marks(target: &str) -> bool {
+    matches!(
+        target,
+        "KUBE-MARK-MASQ" | "MARK" | "CONNMARK" | "LOG" | "NFLOG" | "RETURN" | "ACCEPT" | "TRACE"
+    )
+}
+
+/// Matches that choose among endpoints or sources and leave it possible that a packet comes there.
+fn is_choice(module: &str) -> bool {
+    matches!(
+        module,
+        "statistic" | "recent" | "addrtype" | "physdev" | "mark" | "conntrack"
+    )
+}
+
+/// What a chain can lead to.
+#[derive(Clone, Debug, Default)]
+struct Reach {
+    targets: Vec<SocketAddr>,
+    refused: bool,
+    not_understood: bool,
+}
+
+struct Walk<'a, 't> {
+    table: &'a Table<'t>,
+    /// By the chain that a frontend jumps to.
+    reached: HashMap<String, Reach>,
+}
+
+impl Walk<'_, '_> {
+    fn reach(&mut self, chain: &str) -> Reach {
+        if let Some(known) = self.reached.get(chain) {
+            return known.clone();
+        }
+        let mut reach = Reach::default();
+        let mut listed = HashSet::new();
+        let mut visited = HashSet::from([chain.to_owned()]);
+        let mut ahead = vec![chain.to_owned()];
+        while let Some(chain) = ahead.pop() {
+            if !self.table.has(&chain) {
+                reach.not_understood = true;
+                continue;
+            }
+            for line in self.table.rules(&chain) {
+                let rule = Rule::parse(line);
+                let target = match rule.target.as_deref() {
+                    None => continue,
+                    Some(target) if only_marks(target) => continue,
+                    Some(target) => target,
+                };
+                reach.not_understood |= !rule.others.iter().all(|o| is_choice(&o.module));
+                match target {
+                    // Before 1.26 this is where packets go that no endpoint takes, and at the end of KUBE-FW those of
+                    // sources that are not allowed.
+                    "KUBE-MARK-DROP" => {
+                        let comment = rule.comment.as_deref().unwrap_or_default();
+                        reach.refused |= comment.contains("endpoints");
+                    }
+                    "DNAT" => match endpoint(&rule) {
+                        Some(endpoint) if listed.insert(endpoint) => reach.targets.push(endpoint),
+                        Some(_) => {}
+                        None => reach.not_understood = true,
+                    },
+                    _ if visited.contains(target) => {}
+                    _ => {
+                        visited.insert(target.to_owned());
+                        ahead.push(target.to_owned());
+                    }
+                }
+            }
+        }
+        // Found last to first, because chains are taken from the end.
+        reach.targets.sort_unstable();
+        self.reached.insert(chain.to_owned(), reach.clone());
+        reach
+    }
+}
+
+/// `--to-destination IP:PORT`, one address and one port.
+fn endpoint(rule: &Rule<'_>) -> Option<SocketAddr> {
+    let mut words = rule.arguments.iter();
+    words.find(|word| *word == "--to-destination")?;
+    words.next()?.parse().ok()
+}
+
+pub(super) fn nat(table: &Table<'_>, rules: &mut NodeRules) {
+    if !table.is_used(SERVICES) {
+        return;
+    }
+    rules.proxies.insert(Proxy::Iptables);
+    let mut walk = Walk {
+        table,
+        reached: HashMap::new(),
+    };
+    let mut has_node_ports = false;
+    for line in table.rules(SERVICES) {
+        let rule = Rule::parse(line);
+        match rule.target.as_deref() {
+            Some(NODE_PORTS) => {
+                has_node_ports |= scope(&rule, table.ipv6, rules);
+            }
+            Some(target) if table.has(target) && !target.starts_with("KUBE-MARK-") => {
+                let reach = walk.reach(target);
+                match key(&rule) {
+                    Some((address, protocol, port)) => {
+                        let (service, kind) = named(&rule);
+                        let frontend = frontend(reach, service, kind);
+                        rules.add_frontend((address, protocol, port), frontend);
+                    }
+                    // Chains that translate nothing are nobody's frontend.
+                    None => {
+                        let translates = !reach.targets.is_empty() || reach.refused;
+                        rules.not_understood += usize::from(translates);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+    if has_node_ports {
+        node_ports(&mut walk, rules);
+    }
+}
+
+/// The jump to the node ports; false where its shape is not understood.
+fn scope(rule: &Rule<'_>, ipv6: bool, rules: &mut NodeRules) -> bool {
+    let (destination, except) = match rule.destination {
+        None => (None, None),
+        Some((net, true)) => (Some(net), None),
+        Some((net, false)) => (None, Some(net)),
+    };
+    if !rule.others.is_empty() || (destination.is_none() && !rule.to_local) {
+        rules.not_understood += 1;
+        return false;
+    }
+    rules.node_port_scopes.push(NodePortScope {
+        ipv6,
+        destination,
+        except,
+    });
+    true
+}
+
+fn node_ports(walk: &mut Walk<'_, '_>, rules: &mut NodeRules) {
+    let table = walk.table;
+    for line in table.rules(NODE_PORTS) {
+        let rule = Rule::parse(line);
+        let Some(target) = rule.target.as_deref() else {
+            continue;
+        };
+        if !table.has(target) || target.starts_with("KUBE-MARK-") {
+            continue;
+        }
+        let reach = walk.reach(target);
+        match port_key(&rule) {
+            Some((protocol, port)) => {
+                let frontend = frontend(reach, named(&rule).0, RuleKind::NodePort);
+                rules.add_node_port((table.ipv6, protocol, port), frontend);
+            }
+            None => rules.not_understood += 1,
+        }
+    }
+}
+
+/// Frontends that are rejected or dropped for want of endpoints.
+pub(super) fn filter(table: &Table<'_>, rules: &mut NodeRules) {
+    for chain in [SERVICES, EXTERNAL, NODE_PORTS] {
+        for line in table.rules(chain) {
+            let rule = Rule::parse(line);
+            if !matches!(rule.target.as_deref(), Some("REJECT" | "DROP")) {
+                continue;
+            }
+            let (service, _) = named(&rule);
+            let refused = |kind| RuleFrontend {
+                kind,
+                service,
+                refused: true,
+                understood: true,
+                ..RuleFrontend::default()
+            };
+            if let Some(key) = key(&rule) {
+                let kind = match chain {
+                    SERVICES => RuleKind::ClusterIp,
+                    _ => RuleKind::Unknown,
+                };
+                rules.add_frontend(key, refused(kind));
+            } else if let Some((protocol, port)) = port_key(&rule).filter(|_| rule.to_local) {
+                let key = (table.ipv6, protocol, port);
+                rules.add_node_port(key, refused(RuleKind::NodePort));
+            }
+        }
+    }
+}
+
+fn frontend(reach: Reach, service: Option<RuleService>, kind: RuleKind) -> RuleFrontend {
+    RuleFrontend {
+        kind,
+        service,
+        targets: reach.targets,
+        refused: reach.refused,
+        understood: !reach.not_understood,
+        ..RuleFrontend::default()
+    }
+}
+
+/// One address, protocol and port.
+fn key(rule: &Rule<'_>) -> Option<(IpAddr, u8, u16)> {
+    let (net, true) = rule.destination? else {
+        return None;
+    };
+    let (protocol, port) = port_key(rule)?;
+    (net.prefix_len() == net.max_prefix_len()).then_some((net.addr(), protocol, port))
+}
+
+fn port_key(rule: &Rule<'_>) -> Option<(u8, u16)> {
+    let Some((ports, true)) = &rule.ports else {
+        return None;
+    };
+    let [range] = ports.as_slice() else {
+        return None;
+    };
+    (range.start() == range.end()).then_some((rule.protocol?, *range.start()))
+}
+
+/// What the comment tells: `ns/name:port cluster IP`.
+fn named(rule: &Rule<'_>) -> (Option<RuleService>, RuleKind) {
+    let comment = rule.comment.as_deref().unwrap_or_default();
+    let (name, rest) = comment.split_once(' ').unwrap_or((comment, ""));
+    let kind = match rest {
+        "cluster IP" => RuleKind::ClusterIp,
+        "external IP" => RuleKind::ExternalIp,
+        "loadbalancer IP" => RuleKind::LoadBalancerIp,
+        _ => RuleKind::Unknown,
+    };
+    (service_name(name), kind)
+}

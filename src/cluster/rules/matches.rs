@@ -1,0 +1,395 @@
+//! What a packet must be to come to a rule, gathered on the way from the hook: for DNAT rules that are not kube-proxy's.
+//!
+//! Rules that end a chain early (`RETURN`, `ACCEPT`) are conditions of all that follow: a container engine keeps packets of
+//! its own bridge from its DNAT rules that way.
+
+use std::net::IpAddr;
+use std::ops::RangeInclusive;
+
+use ipnet::IpNet;
+
+use super::{Condition, Forward, ForwardTarget, SCTP, TCP, TargetPorts, UDP};
+
+/// Rules that one rule may be shown as; more are shown as one without the destinations.
+const EXPANDED: usize = 1024;
+/// Rules that end a chain early of which the effect on later ones is worked out.
+const GUARDS: usize = 256;
+
+pub type Ports = RangeInclusive<u16>;
+
+/// A conjunction.
+#[derive(Clone, Debug, Default)]
+pub struct Matches {
+    /// `None`: any.
+    protocols: Option<Vec<u8>>,
+    destinations: Option<Vec<IpNet>>,
+    local_only: bool,
+    ports: Option<Vec<Ports>>,
+    conditions: Vec<Condition>,
+    /// Packets that this node sends: they have no input interface.
+    output: bool,
+    /// Nothing matches.
+    never: bool,
+}
+
+impl Matches {
+    /// At the hook.
+    pub fn at_hook(output: bool) -> Self {
+        Matches {
+            conditions: vec![Condition::Origin { local: output }],
+            output,
+            ..Matches::default()
+        }
+    }
+
+    pub fn is_never(&self) -> bool {
+        self.never
+    }
+
+    pub fn local_only(&mut self) {
+        self.local_only = true;
+    }
+
+    pub fn protocols(&mut self, wanted: &[u8]) {
+        let both = match &self.protocols {
+            None => wanted.to_vec(),
+            Some(known) => known
+                .iter()
+                .copied()
+                .filter(|p| wanted.contains(p))
+                .collect(),
+        };
+        self.never |= both.is_empty();
+        self.protocols = Some(both);
+    }
+
+    pub fn destinations(&mut self, wanted: &[IpNet]) {
+        let both = match &self.destinations {
+            None => wanted.to_vec(),
+            Some(known) => {
+                let pairs = known
+                    .iter()
+                    .flat_map(|a| wanted.iter().filter_map(move |b| narrower(a, b)));
+                pairs.take(EXPANDED).collect()
+            }
+        };
+        self.never |= both.is_empty();
+        self.destinations = Some(both);
+    }
+
+    pub fn ports(&mut self, wanted: &[Ports]) {
+        let both = match &self.ports {
+            None => wanted.to_vec(),
+            Some(known) => {
+                let pairs = known
+                    .iter()
+                    .flat_map(|a| wanted.iter().filter_map(move |b| overlap(a, b)));
+                pairs.take(EXPANDED).collect()
+            }
+        };
+        self.never |= both.is_empty();
+        self.ports = Some(both);
+    }
+
+    /// Every port but these.
+    pub fn not_ports(&mut self, unwanted: &[Ports]) {
+        self.ports(&complement(unwanted));
+    }
+
+    pub fn condition(&mut self, condition: Condition) {
+        if let Condition::Interface { equal, .. } = &condition
+            && self.output
+        {
+            self.never |= *equal;
+            return;
+        }
+        if !self.conditions.contains(&condition) {
+            self.conditions.push(condition);
+        }
+    }
+
+    pub fn other(&mut self, text: impl Into<String>) {
+        self.condition(Condition::Other(text.into()));
+    }
+
+    fn is_disjoint(&self, other: &Matches) -> bool {
+        fn apart<T>(a: &Option<Vec<T>>, b: &Option<Vec<T>>, meet: impl Fn(&T, &T) -> bool) -> bool {
+            match (a, b) {
+                (Some(a), Some(b)) => !a.iter().any(|x| b.iter().any(|y| meet(x, y))),
+                _ => false,
+            }
+        }
+        self.never
+            || other.never
+            || apart(&self.protocols, &other.protocols, |a, b| a == b)
+            || apart(&self.ports, &other.ports, |a, b| overlap(a, b).is_some())
+            || apart(&self.destinations, &other.destinations, |a, b| {
+                narrower(a, b).is_some()
+            })
+    }
+
+    /// Protocol, destination and port of every packet that `other` matches are matched.
+    fn covers(&self, other: &Matches) -> bool {
+        fn within<T>(
+            outer: &Option<Vec<T>>,
+            inner: &Option<Vec<T>>,
+            has: impl Fn(&T, &T) -> bool,
+        ) -> bool {
+            match (outer, inner) {
+                (None, _) => true,
+                (Some(_), None) => false,
+                (Some(outer), Some(inner)) => inner.iter().all(|i| outer.iter().any(|o| has(o, i))),
+            }
+        }
+        (!self.local_only || other.local_only)
+            && within(&self.protocols, &other.protocols, |a, b| a == b)
+            && within(&self.ports, &other.ports, |a, b| {
+                a.start() <= b.start() && b.end() <= a.end()
+            })
+            && within(&self.destinations, &other.destinations, |a, b| {
+                a.contains(b)
+            })
+    }
+
+    /// Packets that `guard` matched do not come here.
+    fn but_not(&mut self, guard: &Guard) {
+        if guard.matches.is_disjoint(self) {
+            return;
+        }
+        let rest = guard.matches.conditions.iter();
+        let mut rest = rest.filter(|condition| !self.conditions.contains(condition));
+        let opposite = match (guard.matches.covers(self), rest.next(), rest.next()) {
+            (true, None, _) => {
+                self.never = true;
+                return;
+            }
+            (true, Some(condition), None) => opposite(condition),
+            _ => None,
+        };
+        match opposite {
+            Some(condition) => self.condition(condition),
+            None => self.other(format!("not before: {}", guard.rule)),
+        }
+    }
+
+    /// The rule as plain data: one for each protocol, destination and range of ports. `targets` gives where packets to a
+    /// range of ports go.
+    pub fn forwards(
+        mut self,
+        guards: &[Guard],
+        rule: &str,
+        targets: impl Fn(&Ports) -> Vec<ForwardTarget>,
+    ) -> Vec<Forward> {
+        for guard in guards {
+            self.but_not(guard);
+        }
+        if guards.len() >= GUARDS {
+            self.other("many rules before it");
+        }
+        if self.never {
+            return Vec::new();
+        }
+        let with_ports = |p: &u8| matches!(*p, TCP | UDP | SCTP);
+        let protocols = match self.protocols.take() {
+            Some(some) => some,
+            None => vec![TCP, UDP, SCTP],
+        };
+        let ports = self.ports.take().unwrap_or_else(|| vec![0..=u16::MAX]);
+        let mut destinations: Vec<Option<IpNet>> = match self.destinations.take() {
+            None => vec![None],
+            Some(some) => some.into_iter().map(Some).collect(),
+        };
+        if protocols.len() * ports.len() * destinations.len() > EXPANDED {
+            destinations = vec![None];
+            self.other("one of many destinations");
+        }
+        let mut all = Vec::new();
+        for protocol in protocols.into_iter().filter(with_ports) {
+            for destination in &destinations {
+                for ports in &ports {
+                    all.push(Forward {
+                        protocol,
+                        destination: *destination,
+                        local_only: self.local_only,
+                        ports: ports.clone(),
+                        targets: targets(ports),
+                        conditions: self.conditions.clone(),
+                        rule: rule.to_owned(),
+                    });
+                }
+            }
+        }
+        all
+    }
+}
+
+/// A rule that ends its chain, or the whole walk, for the packets that it matches.
+#[derive(Clone, Debug)]
+pub struct Guard {
+    matches: Matches,
+    rule: String,
+    /// `ACCEPT`, or what else ends more than the chain.
+    ends_all: bool,
+}
+
+/// The guards met so far.
+#[derive(Clone, Debug, Default)]
+pub struct Guards(Vec<Guard>);
+
+impl Guards {
+    pub fn push(&mut self, matches: &Matches, rule: &str, ends_all: bool) {
+        if self.0.len() < GUARDS {
+            self.0.push(Guard {
+                matches: matches.clone(),
+                rule: rule.to_owned(),
+                ends_all,
+            });
+        }
+    }
+
+    pub fn mark(&self) -> usize {
+        self.0.len()
+    }
+
+    /// At the end of a chain that began at `mark`: packets that it gave back go on behind it.
+    pub fn leave(&mut self, mark: usize) {
+        let mut place = 0;
+        self.0.retain(|guard| {
+            place += 1;
+            place <= mark || guard.ends_all
+        });
+    }
+
+    pub fn all(&self) -> &[Guard] {
+        &self.0
+    }
+}
+
+fn opposite(condition: &Condition) -> Option<Condition> {
+    Some(match condition {
+        Condition::Interface { name, equal } => Condition::Interface {
+            name: name.clone(),
+            equal: !equal,
+        },
+        Condition::Source { net, equal } => Condition::Source {
+            net: *net,
+            equal: !equal,
+        },
+        _ => return None,
+    })
+}
+
+fn narrower(a: &IpNet, b: &IpNet) -> Option<IpNet> {
+    if a.contains(b) {
+        Some(*b)
+    } else {
+        b.contains(a).then_some(*a)
+    }
+}
+
+fn overlap(a: &Ports, b: &Ports) -> Option<Ports> {
+    let both = *a.start().max(b.start())..=*a.end().min(b.end());
+    (!both.is_empty()).then_some(both)
+}
+
+fn complement(ranges: &[Ports]) -> Vec<Ports> {
+    let mut sorted: Vec<&Ports> = ranges.iter().filter(|range| !range.is_empty()).collect();
+    sorted.sort_by_key(|range| *range.start());
+    let (mut rest, mut next) = (Vec::new(), Some(0u16));
+    for range in sorted {
+        let Some(from) = next else { break };
+        if *range.start() > from {
+            rest.push(from..=range.start() - 1);
+        }
+        next = range.end().checked_add(1).map(|after| after.max(from));
+    }
+    rest.extend(next.map(|from| from..=u16::MAX));
+    rest
+}
+
+/// `port`, `first-last` (or `first:last`) with the first not above the last.
+pub fn port_range(text: &str, separator: char) -> Option<Ports> {
+    let (first, last) = match text.split_once(separator) {
+        Some((first, last)) => (first, last),
+        None => (text, text),
+    };
+    let range = first.parse().ok()?..=last.parse().ok()?;
+    (!range.is_empty()).then_some(range)
+}
+
+/// `address` or `first-last`.
+pub fn address_range(text: &str) -> Option<RangeInclusive<IpAddr>> {
+    let (first, last) = match text.split_once('-') {
+        Some((first, last)) => (first, last),
+        None => (text, text),
+    };
+    let (first, last): (IpAddr, IpAddr) = (first.parse().ok()?, last.parse().ok()?);
+    (first.is_ipv4() == last.is_ipv4() && first <= last).then_some(first..=last)
+}
+
+/// Any address of the family: `REDIRECT` sends to whichever the packet's interface has.
+pub fn any_address(ipv6: bool) -> RangeInclusive<IpAddr> {
+    if ipv6 {
+        IpAddr::from([0u8; 16])..=IpAddr::from([0xffu8; 16])
+    } else {
+        IpAddr::from([0u8; 4])..=IpAddr::from([0xffu8; 4])
+    }
+}
+
+/// Ports `to` for a rule whose port `base` becomes the first of them; `None` where the sum is no port.
+pub fn shifted(to: &Ports, base: u16, ports: &Ports) -> Option<TargetPorts> {
+    let first = ports.start().checked_sub(base)?.checked_add(*to.start())?;
+    Some(TargetPorts::Shift(first))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_complement_of_ports_leaves_every_other_port() {
+        let rest = |ranges: &[Ports]| complement(ranges);
+        assert_eq!(rest(&[]), [0..=65535]);
+        assert_eq!(rest(&[5..=5, 3..=4]), [0..=2, 6..=65535]);
+        assert_eq!(rest(&[0..=9, 2..=3, 65535..=65535]), [10..=65534]);
+        assert_eq!(rest(&[0..=65535]), []);
+    }
+
+    #[test]
+    fn a_rule_that_ends_the_chain_early_is_a_condition_of_what_follows() {
+        let at = |port: Option<u16>, conditions: &[Condition]| {
+            let mut matches = Matches::at_hook(false);
+            matches.protocols(&[UDP]);
+            matches.ports(&port.map_or(vec![0..=u16::MAX], |p| vec![p..=p]));
+            conditions.iter().for_each(|c| matches.condition(c.clone()));
+            matches
+        };
+        let bridge = |equal| Condition::Interface {
+            name: "docker0".into(),
+            equal,
+        };
+        let odd = Condition::Other("-m odd".into());
+        let came_in = Condition::Origin { local: false };
+        for (guard, expected) in [
+            (
+                at(None, &[bridge(true)]),
+                Some(vec![came_in.clone(), bridge(false)]),
+            ),
+            (at(Some(54), &[]), Some(vec![came_in.clone()])),
+            (at(Some(53), &[]), None),
+            (
+                at(None, std::slice::from_ref(&odd)),
+                Some(vec![
+                    came_in.clone(),
+                    Condition::Other("not before: g".into()),
+                ]),
+            ),
+        ] {
+            let mut guards = Guards::default();
+            guards.push(&guard, "g", false);
+            let made = at(Some(53), &[]).forwards(guards.all(), "r", |_| Vec::new());
+            let conditions = made.first().map(|forward| forward.conditions.clone());
+            assert_eq!(conditions, expected, "{guard:?}");
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! kube-proxy's table (`pkg/proxy/nftables/proxier.go`): the map `service-ips` leads to a Service's chain, that one by a
+//! random number to an endpoint's, and there stands the `dnat`. Chain names are cut short and mangled, so that only the
+//! `dnat` tells the endpoint.
+
+use std::collections::{HashMap, HashSet};
+use std::net::{IpAddr, SocketAddr};
+
+use serde_json::Value;
+
+use super::super::{
+    NodePortScope, NodeRules, Proxy, RuleFrontend, RuleKind, RuleService, service_name,
+};
+use super::{Table, element, jump, net, pairs, port, protocol};
+
+pub(super) const TABLE: &str = "kube-proxy";
+const SERVICE_IPS: &str = "service-ips";
+const NODE_PORTS: &str = "service-nodeports";
+const NODE_PORT_IPS: &str = "nodeport-ips";
+/// kube-proxy cuts chain names that are longer.
+const NAME_LIMIT: usize = 240;
+
+#[derive(Clone, Debug, Default)]
+struct Reach {
+    targets: Vec<SocketAddr>,
+    refused: bool,
+    not_understood: bool,
+}
+
+struct Walk<'a, 't> {
+    table: &'a Table<'t>,
+    reached: HashMap<String, Reach>,
+}
+
+pub(super) fn table(table: &Table<'_>, rules: &mut NodeRules) {
+    let Some(services) = table.named(SERVICE_IPS) else {
+        return;
+    };
+    rules.proxies.insert(Proxy::Nftables);
+    let cluster_ips = table.named("cluster-ips").unwrap_or_default();
+    let limited = table.named("firewall-ips").unwrap_or_default();
+    let limited: Vec<&Value> = limited.iter().filter_map(|pair| pair.get(0)).collect();
+    let mut walk = Walk {
+        table,
+        reached: HashMap::new(),
+    };
+    for pair in &services {
+        let Some((key, verdict, comment)) = split(pair) else {
+            rules.not_understood += 1;
+            continue;
+        };
+        let Some(place) = address_key(key) else {
+            rules.not_understood += 1;
+            continue;
+        };
+        let cluster_ip = cluster_ips
+            .iter()
+            .any(|ip| net(element(ip).0) == Some(place.0.into()));
+        let chain = jump(verdict).map_or("", |(chain, _)| chain);
+        let kind = if cluster_ip || !chain.starts_with("external-") {
+            RuleKind::ClusterIp
+        } else if limited.iter().any(|other| element(other).0 == key) {
+            // Only load balancer addresses have source ranges.
+            RuleKind::LoadBalancerIp
+        } else {
+            RuleKind::ExternalIp
+        };
+        rules.add_frontend(place, walk.frontend(verdict, comment, kind));
+    }
+    node_ports(&mut walk, rules);
+    refused(table, rules);
+}
+
+fn node_ports(walk: &mut Walk<'_, '_>, rules: &mut NodeRules) {
+    let table = walk.table;
+    let ipv6 = table.family == "ip6";
+    for pair in table.named(NODE_PORTS).unwrap_or_default() {
+        let found = split(&pair).and_then(|(key, verdict, comment)| {
+            let (protocol, port) = port_key(key)?;
+            let frontend = walk.frontend(verdict, comment, RuleKind::NodePort);
+            Some(((ipv6, protocol, port), frontend))
+        });
+        match found {
+            Some((key, frontend)) => rules.add_node_port(key, frontend),
+            None => rules.not_understood += 1,
+        }
+    }
+    // Without the set node ports answer on every local address, but on loopback.
+    let Some(addresses) = table.named(NODE_PORT_IPS) else {
+        let loopback = if ipv6 { "::1/128" } else { "127.0.0.0/8" };
+        rules.node_port_scopes.push(NodePortScope {
+            ipv6,
+            destination: None,
+            except: loopback.parse().ok(),
+        });
+        return;
+    };
+    for address in &addresses {
+        match net(element(address).0) {
+            Some(net) => rules.node_port_scopes.push(NodePortScope {
+                ipv6,
+                destination: Some(net),
+                except: None,
+            }),
+            None => rules.not_understood += 1,
+        }
+    }
+    if addresses.is_empty() {
+        rules.node_ports.retain(|(of, ..), _| *of != ipv6);
+    }
+}
+
+/// Frontends that are rejected or dropped for want of endpoints.
+fn refused(table: &Table<'_>, rules: &mut NodeRules) {
+    let frontend = |comment: Option<&str>, kind| RuleFrontend {
+        kind,
+        service: comment.and_then(service_name),
+        refused: true,
+        understood: true,
+        ..RuleFrontend::default()
+    };
+    for pair in table.named("no-endpoint-services").unwrap_or_default() {
+        match split(&pair).and_then(|(key, _, comment)| Some((address_key(key)?, comment))) {
+            Some((key, comment)) => {
+                rules.add_frontend(key, frontend(comment, RuleKind::Unknown));
+            }
+            None => rules.not_understood += 1,
+        }
+    }
+    let ipv6 = table.family == "ip6";
+    for pair in table.named("no-endpoint-nodeports").unwrap_or_default() {
+        match split(&pair).and_then(|(key, _, comment)| Some((port_key(key)?, comment))) {
+            Some(((protocol, port), comment)) => {
+                let key = (ipv6, protocol, port);
+                rules.add_node_port(key, frontend(comment, RuleKind::NodePort));
+            }
+            None => rules.not_understood += 1,
+        }
+    }
+}
+
+impl Walk<'_, '_> {
+    fn frontend(&mut self, verdict: &Value, comment: Option<&str>, kind: RuleKind) -> RuleFrontend {
+        let Some((chain, _)) = jump(verdict) else {
+            return RuleFrontend {
+                kind,
+                service: comment.and_then(service_name),
+                refused: verdict.get("drop").is_some(),
+                understood: verdict.get("drop").is_some(),
+                ..RuleFrontend::default()
+            };
+        };
+        let reach = self.reach(chain);
+        RuleFrontend {
+            kind,
+            service: comment
+                .and_then(service_name)
+                .or_else(|| named_by_chain(chain)),
+            targets: reach.targets,
+            refused: reach.refused,
+            understood: !reach.not_understood,
+            ..RuleFrontend::default()
+        }
+    }
+
+    fn reach(&mut self, chain: &str) -> Reach {
+        if let Some(known) = self.reached.get(chain) {
+            return known.clone();
+        }
+        let mut reach = Reach::default();
+        let mut listed = HashSet::new();
+        let mut visited = HashSet::from([chain.to_owned()]);
+        let mut ahead = vec![chain.to_owned()];
+        while let Some(chain) = ahead.pop() {
+            if !self.table.has(&chain) {
+                reach.not_understood = true;
+                continue;
+            }
+            for rule in self.table.rules(&chain) {
+                // A rule that could not be read as a list of expressions.
+                reach.not_understood |= rule.is_empty();
+                for expression in &rule {
+                    let mut step = |next: &str| {
+                        if visited.insert(next.to_owned()) {
+                            ahead.push(next.to_owned());
+                        }
+                    };
+                    match self.step(expression, &mut step) {
+                        Step::On => {}
+                        Step::Target(endpoint) => {
+                            if listed.insert(endpoint) {
+                                reach.targets.push(endpoint);
+                            }
+                        }
+                        Step::Refused => reach.refused = true,
+                        Step::NotUnderstood => reach.not_understood = true,
+                    }
+                }
+            }
+        }
+        reach.targets.sort_unstable();
+        self.reached.insert(chain.to_owned(), reach.clone());
+        reach
+    }
+
+    fn step(&self, expression: &Value, visit: &mut dyn FnMut(&str)) -> Step {
+        let Some((word, body)) = expression.as_object().and_then(|o| o.iter().next()) else {
+            return Step::NotUnderstood;
+        };
+        match word.as_str() {
+            // What a packet must be, and what is noted of it: it may go on in any case.
+            "match" | "counter" | "mangle" | "set" | "return" | "accept" | "continue" | "log" => {
+                Step::On
+            }
+            "jump" | "goto" => match jump(expression) {
+                Some((chain, _)) => {
+                    visit(chain);
+                    Step::On
+                }
+                None => Step::NotUnderstood,
+            },
+            "vmap" => {
+                let verdicts = body.get("data").and_then(|data| pairs(self.table, data));
+                let Some(verdicts) = verdicts else {
+                    return Step::NotUnderstood;
+                };
+                for (_, verdict) in &verdicts {
+                    match jump(verdict) {
+                        Some((chain, _)) => visit(chain),
+                        None => return Step::NotUnderstood,
+                    }
+                }
+                Step::On
+            }
+            "dnat" => endpoint(body).map_or(Step::NotUnderstood, Step::Target),
+            "drop" | "reject" => Step::Refused,
+            _ => Step::NotUnderstood,
+        }
+    }
+}
+
+enum Step {
+    On,
+    Target(SocketAddr),
+    Refused,
+    NotUnderstood,
+}
+
+/// One address and one port.
+fn endpoint(dnat: &Value) -> Option<SocketAddr> {
+    let address: IpAddr = dnat.get("addr")?.as_str()?.parse().ok()?;
+    Some(SocketAddr::new(address, port(dnat.get("port")?)?))
+}
+
+/// Key, verdict and comment of a map's element.
+fn split(pair: &Value) -> Option<(&Value, &Value, Option<&str>)> {
+    let (key, comment) = element(pair.get(0)?);
+    Some((key, pair.get(1)?, comment))
+}
+
+/// `address . protocol . port`.
+fn address_key(key: &Value) -> Option<(IpAddr, u8, u16)> {
+    let [address, proto, number] = key.get("concat")?.as_array()?.as_slice() else {
+        return None;
+    };
+    let address = address.as_str()?.parse().ok()?;
+    Some((address, protocol(proto)?, port(number)?))
+}
+
+/// `protocol . port`.
+fn port_key(key: &Value) -> Option<(u8, u16)> {
+    let [proto, number] = key.get("concat")?.as_array()?.as_slice() else {
+        return None;
+    };
+    Some((protocol(proto)?, port(number)?))
+}
+
+/// `service-HASH-namespace/name/protocol/port`, where it is whole.
+fn named_by_chain(chain: &str) -> Option<RuleService> {
+    if chain.len() >= NAME_LIMIT {
+        return None;
+    }
+    let (_, name) = chain.split_once('-')?.1.split_once('-')?;
+    let [namespace, name, _, port] = name.split('/').collect::<Vec<_>>()[..] else {
+        return None;
+    };
+    service_name(&match port {
+        "" => format!("{namespace}/{name}"),
+        port => format!("{namespace}/{name}:{port}"),
+    })
+}

@@ -1,0 +1,367 @@
+//! Asks this machine for its rules: the tools of iptables and nftables, and what the kernel shows of IPVS.
+//!
+//! The tools are run without a table's name: `iptables-legacy-save -t nat` would load the table where there is none, and
+//! with it connection tracking. They inherit the network namespace of the calling thread.
+
+use std::fs;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant, SystemTime};
+
+use super::text::{self, TextError};
+use super::{NodeRules, iptables, ipvs, nft};
+
+/// For all tools together.
+const BUDGET: Duration = Duration::from_secs(5);
+/// What one tool may print: about a million rules.
+const LIMIT: u64 = 256 << 20;
+/// Beside `PATH`, where users without privilege often lack them.
+const FOLDERS: [&str; 3] = ["/usr/sbin", "/sbin", "/usr/local/sbin"];
+/// Tables of iptables.
+const BUILT_IN: [&str; 5] = ["nat", "filter", "mangle", "raw", "security"];
+
+/// Rules, and how they were read.
+#[derive(Debug)]
+pub struct Read {
+    pub rules: NodeRules,
+    /// Nothing newer can be in them: when reading began, or the file's modification time.
+    pub time: SystemTime,
+    /// The file; `None` for this machine's own rules.
+    pub path: Option<PathBuf>,
+    /// One line each: what could not be read, and what is odd.
+    pub notes: Vec<String>,
+}
+
+/// Why there are no rules at all.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    #[error(
+        "there is no tool to read this node's rules with: neither nft nor iptables-save was found"
+    )]
+    NoTool,
+    #[error("reading this node's rules was refused: {0}")]
+    Refused(String),
+    #[error("this node's rules could not be read: {0}")]
+    Failed(String),
+    #[error("cannot read {path}: {error}")]
+    File { path: PathBuf, error: io::Error },
+    #[error("{path}: {error}")]
+    Text { path: PathBuf, error: TextError },
+}
+
+/// Reads a saved rule set.
+///
+/// # Errors
+/// [`ReadError::File`], [`ReadError::Text`]
+pub fn file(path: &Path) -> Result<Read, ReadError> {
+    let failed = |error| ReadError::File {
+        path: path.to_owned(),
+        error,
+    };
+    let began = SystemTime::now();
+    let mut file = fs::File::open(path).map_err(failed)?;
+    let metadata = file.metadata().map_err(failed)?;
+    let time = match metadata.is_file() {
+        true => metadata.modified().map_err(failed)?,
+        false => began,
+    };
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map_err(failed)?;
+    let rules = text::read(&String::from_utf8_lossy(&bytes));
+    Ok(Read {
+        rules: rules.map_err(|error| ReadError::Text {
+            path: path.to_owned(),
+            error,
+        })?,
+        time,
+        path: Some(path.to_owned()),
+        notes: Vec::new(),
+    })
+}
+
+/// Reads the rules of the network namespace that the calling thread is in.
+///
+/// # Errors
+/// No tool, or none that worked.
+pub fn here() -> Result<Read, ReadError> {
+    let mut reader = Reader {
+        until: Instant::now() + BUDGET,
+        rules: NodeRules::default(),
+        notes: Vec::new(),
+        worked: 0,
+        refused: None,
+        failed: None,
+    };
+    let time = SystemTime::now();
+    let mut saved = Vec::new();
+    reader.iptables("iptables", "ip", &mut saved);
+    reader.iptables("ip6tables", "ip6", &mut saved);
+    reader.nft(&saved);
+    reader.ipvs();
+    match (reader.worked, reader.refused, reader.failed) {
+        (0, Some(refused), _) => Err(ReadError::Refused(refused)),
+        (0, None, Some(failed)) => Err(ReadError::Failed(failed)),
+        (0, None, None) => Err(ReadError::NoTool),
+        _ => Ok(Read {
+            rules: reader.rules,
+            time,
+            path: None,
+            notes: reader.notes,
+        }),
+    }
+}
+
+/// What a tool said.
+enum Said {
+    Text(String),
+    /// It is not installed.
+    NoTool,
+    /// It could not, or took too long.
+    Failed,
+}
+
+/// A family of which `iptables-nft-save` gave these tables.
+struct Saved {
+    family: &'static str,
+    text: String,
+}
+
+impl Saved {
+    /// The table is there, and all of it.
+    fn has(&self, table: &str) -> bool {
+        let mut lines = self.text.lines();
+        lines.any(|line| line.strip_prefix('*') == Some(table)) && !self.is_foreign(table)
+    }
+
+    /// `nft` wrote into the table what iptables cannot show.
+    fn is_foreign(&self, table: &str) -> bool {
+        let name = format!("`{table}'");
+        let mut lines = self.text.lines();
+        lines.any(|line| {
+            line.starts_with('#') && line.contains("incompatible") && line.contains(&name)
+        })
+    }
+
+    /// Tables that `nft` wrote itself under a name of iptables.
+    fn has_foreign(&self) -> bool {
+        let mut lines = self.text.lines();
+        lines.any(|line| line.starts_with('#') && line.contains("incompatible"))
+    }
+}
+
+struct Reader {
+    until: Instant,
+    rules: NodeRules,
+    notes: Vec<String>,
+    worked: usize,
+    refused: Option<String>,
+    failed: Option<String>,
+}
+
+impl Reader {
+    /// Both flavours of one family: their rules are in force side by side.
+    fn iptables(&mut self, tool: &str, family: &'static str, saved: &mut Vec<Saved>) {
+        let nft = match self.run(&format!("{tool}-nft-save"), &[]) {
+            Said::NoTool => self.run(&format!("{tool}-save"), &[]),
+            said => said,
+        };
+        let names = match tool {
+            "iptables" => "ip_tables_names",
+            _ => "ip6_tables_names",
+        };
+        let legacy = fs::read_to_string(proc_net(names)).unwrap_or_default();
+        let legacy = match legacy.lines().any(|name| name == "nat") {
+            false => Said::NoTool,
+            true => match self.run(&format!("{tool}-legacy-save"), &[]) {
+                Said::NoTool if matches!(nft, Said::NoTool) => {
+                    self.fault(format!("{tool}-legacy-save is not installed"), false);
+                    Said::Failed
+                }
+                said => said,
+            },
+        };
+        let holds =
+            |said: &Said| matches!(said, Said::Text(text) if iptables::holds_kube_proxy(text));
+        if holds(&nft) && holds(&legacy) {
+            self.notes.push(format!(
+                "both flavours of {tool} hold kube-proxy's rules (nft and legacy): one of them is likely left over"
+            ));
+        }
+        if let Said::Text(text) = legacy {
+            self.rules.merge(iptables::read(&text));
+        }
+        if let Said::Text(text) = nft {
+            self.rules.merge(iptables::read(&text));
+            saved.push(Saved { family, text });
+        }
+    }
+
+    /// Tables that iptables did not write.
+    fn nft(&mut self, saved: &[Saved]) {
+        let list = match self.run("nft", &["-j", "list", "tables"]) {
+            Said::Text(text) => text,
+            Said::NoTool => {
+                self.notes
+                    .push("nft is not installed: rules of nftables are not seen".to_owned());
+                self.rules.cut |= saved.iter().any(Saved::has_foreign);
+                return;
+            }
+            Said::Failed => return,
+        };
+        let tables = match nft::tables(&list) {
+            Ok(tables) => tables,
+            Err(error) => return self.fault(format!("nft -j list tables: {error}"), false),
+        };
+        let families: Vec<&str> = saved.iter().map(|saved| saved.family).collect();
+        for (family, name) in tables {
+            let of_iptables = BUILT_IN.contains(&name.as_str())
+                && saved.iter().any(|s| s.family == family && s.has(&name));
+            if of_iptables || !matches!(family.as_str(), "ip" | "ip6" | "inet") {
+                continue;
+            }
+            let Said::Text(json) = self.run("nft", &["-j", "list", "table", &family, &name]) else {
+                continue;
+            };
+            match nft::read(&json, &families) {
+                Ok(rules) => self.rules.merge(rules),
+                Err(error) => {
+                    self.fault(format!("nft -j list table {family} {name}: {error}"), false)
+                }
+            }
+        }
+    }
+
+    fn ipvs(&mut self) {
+        // Without the module, or where nothing was ever balanced, there is no such file.
+        match fs::read_to_string(proc_net("ip_vs")) {
+            Ok(text) => self.rules.merge(ipvs::read(&text)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) => self.fault(
+                format!("/proc/net/ip_vs: {error}"),
+                error.kind() == io::ErrorKind::PermissionDenied,
+            ),
+        }
+    }
+
+    /// Rules that exist were not read.
+    fn fault(&mut self, what: String, refused: bool) {
+        tracing::info!(what, "rules");
+        self.rules.cut = true;
+        self.notes.push(what.clone());
+        let kept = match refused {
+            true => &mut self.refused,
+            false => &mut self.failed,
+        };
+        kept.get_or_insert(what);
+    }
+
+    fn run(&mut self, tool: &str, arguments: &[&str]) -> Said {
+        let Some(path) = find(tool) else {
+            return Said::NoTool;
+        };
+        let line = [&[tool], arguments].concat().join(" ");
+        match output(&path, arguments, self.until) {
+            Ok(text) => {
+                tracing::debug!(line, bytes = text.len(), "rules");
+                self.worked += 1;
+                Said::Text(text)
+            }
+            Err(Fault { text, refused }) => {
+                self.fault(format!("{line}: {text}"), refused);
+                Said::Failed
+            }
+        }
+    }
+}
+
+struct Fault {
+    text: String,
+    /// For want of a capability.
+    refused: bool,
+}
+
+impl From<io::Error> for Fault {
+    fn from(error: io::Error) -> Self {
+        Fault {
+            refused: error.kind() == io::ErrorKind::PermissionDenied,
+            text: error.to_string(),
+        }
+    }
+}
+
+/// Of the calling thread's namespace; `/proc/net` is that of the process's first thread.
+fn proc_net(name: &str) -> String {
+    format!("/proc/thread-self/net/{name}")
+}
+
+fn find(tool: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders = std::env::split_paths(&path).chain(FOLDERS.iter().map(PathBuf::from));
+    folders
+        .map(|folder| folder.join(tool))
+        .find(|file| file.is_file())
+}
+
+/// Standard output of a program that ends well and in time.
+fn output(path: &Path, arguments: &[&str], until: Instant) -> Result<String, Fault> {
+    let mut child = Command::new(path)
+        .args(arguments)
+        .env("LC_ALL", "C")
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    let said = listen(&mut child, until);
+    let Some((printed, complaint)) = said else {
+        end(&mut child);
+        return Err(Fault {
+            text: "it took too long, or printed too much".to_owned(),
+            refused: false,
+        });
+    };
+    let status = child.wait()?;
+    if status.success() {
+        return Ok(String::from_utf8_lossy(&printed).into_owned());
+    }
+    let complaint = String::from_utf8_lossy(&complaint);
+    let refused = ["ermission denied", "not permitted", "must be root"]
+        .iter()
+        .any(|words| complaint.contains(words));
+    let first = complaint
+        .lines()
+        .map(str::trim)
+        .find(|line| !line.is_empty());
+    Err(Fault {
+        text: first.map_or_else(|| status.to_string(), str::to_owned),
+        refused,
+    })
+}
+
+/// Both streams to their ends; `None` when that takes too long or is too much.
+fn listen(child: &mut Child, until: Instant) -> Option<(Vec<u8>, Vec<u8>)> {
+    let (stdout, stderr) = (child.stdout.take()?, child.stderr.take()?);
+    let (to_printed, printed) = mpsc::channel();
+    let (to_complaint, complaint) = mpsc::channel();
+    // They end with the program: its ends of the pipes are closed then.
+    thread::spawn(move || to_printed.send(bounded(stdout)));
+    thread::spawn(move || to_complaint.send(bounded(stderr)));
+    let left = || until.saturating_duration_since(Instant::now());
+    let printed = printed.recv_timeout(left()).ok()??;
+    let complaint = complaint.recv_timeout(left()).ok()??;
+    Some((printed, complaint))
+}
+
+fn bounded(stream: impl io::Read) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let read = stream.take(LIMIT).read_to_end(&mut bytes).ok()?;
+    ((read as u64) < LIMIT).then_some(bytes)
+}
+
+fn end(child: &mut Child) {
+    // One that has ended by itself meanwhile is no error.
+    let _ = child.kill();
+    let _ = child.wait();
+}
