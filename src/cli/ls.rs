@@ -222,7 +222,7 @@ fn stream(
         let mut failed = None;
         let dump = table.dump_timed(looks.kind, &filter, &mut |flow, at| {
             let seen = looks.sample.map(|sample| sample.seen(&flow, at));
-            match picker.pick(flow, seen, |entry| printer.entry(entry, None)) {
+            match picker.show(flow, seen, |entry| printer.entry(entry, None)) {
                 None | Some(Ok(())) => ControlFlow::Continue(()),
                 Some(Err(error)) => {
                     failed = Some(error);
@@ -254,7 +254,7 @@ fn gather<'c>(
         for filter in picker.filter().dumps() {
             let dump = table.dump_timed(looks.kind, &filter, &mut |flow, at| {
                 let seen = looks.sample.map(|sample| sample.seen(&flow, at));
-                picker.pick(flow, seen, |entry| sorter.push(entry));
+                picker.show(flow, seen, |entry| sorter.push(entry));
                 ControlFlow::Continue(())
             });
             report.add(&dump.map_err(|error| Ended::Failed(context::netlink_error(error)))?);

@@ -99,11 +99,18 @@ impl<'c> Picker<'c> {
             && self.selection.as_ref().is_none_or(by_parties)
     }
 
-    /// Shows the entry of a flow, if it passes every selector. `seen` is what several looks at it showed.
-    ///
-    /// An entry is half a kilobyte: handed on by reference it is made once and never moved.
+    /// The entry that is shown for a flow, if it passes every selector. `seen` is what several looks at it showed.
+    pub fn pick(&mut self, flow: Flow, seen: Option<Seen>) -> Option<Entry<'c>> {
+        if !self.filter_passes(&flow) {
+            return None;
+        }
+        let entry = self.entry(flow, seen);
+        self.passes(&entry).then_some(entry)
+    }
+
+    /// As [`Picker::pick`], for listings: an entry is half a kilobyte, and lent to `show` it is made once and never moved.
     #[inline]
-    pub fn pick<R>(
+    pub fn show<R>(
         &mut self,
         flow: Flow,
         seen: Option<Seen>,
@@ -114,18 +121,24 @@ impl<'c> Picker<'c> {
         }
         let mut entry = Entry::bare(flow);
         self.complete(&mut entry, seen);
-        if !self.rest_passes(&entry) {
-            return None;
+        self.passes(&entry).then(|| show(&entry))
+    }
+
+    /// The entry passes every selector but those on what the kernel says, which are asked before there is an entry.
+    #[inline]
+    fn passes(&mut self, entry: &Entry<'c>) -> bool {
+        if !self.named_passes(entry) {
+            return false;
         }
-        self.count_reason(&entry);
+        self.count_reason(entry);
         if let Some(selection) = &self.selection
-            && !selection.test(&entry)
+            && !selection.test(entry)
         {
-            self.counts.held_back += u64::from(selection.stale_held_back(&entry));
-            return None;
+            self.counts.held_back += u64::from(selection.stale_held_back(entry));
+            return false;
         }
         self.counts.passed += 1;
-        Some(show(&entry))
+        true
     }
 
     /// The entry behind a flow, if it passes every selector but those on verdicts.
@@ -134,7 +147,7 @@ impl<'c> Picker<'c> {
             return None;
         }
         let entry = self.entry(flow, seen);
-        self.rest_passes(&entry).then_some(entry)
+        self.named_passes(&entry).then_some(entry)
     }
 
     /// The flow passes every selector on what the kernel says.
@@ -148,7 +161,7 @@ impl<'c> Picker<'c> {
 
     /// The entry passes the selectors on names, and those on its line.
     #[inline]
-    fn rest_passes(&mut self, entry: &Entry<'c>) -> bool {
+    fn named_passes(&mut self, entry: &Entry<'c>) -> bool {
         if let Some(selection) = &self.selection
             && !selection.by_names(entry)
         {

@@ -84,7 +84,9 @@ fn usual(results: bool) -> Vec<&'static Column> {
 
 /// Quotes what needs it. Line ends never get here: foreign text is escaped before.
 pub(super) fn field(text: &[u8], out: &mut Vec<u8>) {
-    if !text.iter().any(|byte| matches!(byte, b',' | b'"')) {
+    let needs = |byte: &u8| matches!(byte, b',' | b'"');
+    // Looks at every byte: without a way out of the loop the compiler takes sixteen at a time.
+    if !text.iter().fold(false, |found, byte| found | needs(byte)) {
         out.extend_from_slice(text);
         return;
     }

@@ -102,7 +102,7 @@ struct Sight<'p, 'c>(&'p mut Picker<'c>);
 
 impl<'c> Eyes<'c> for Sight<'_, 'c> {
     fn pick(&mut self, flow: Flow, seen: Option<Seen>) -> Option<Entry<'c>> {
-        self.0.pick(flow, seen, Entry::clone)
+        self.0.pick(flow, seen)
     }
 
     fn entry(&mut self, flow: Flow, seen: Option<Seen>) -> Entry<'c> {
