@@ -197,7 +197,7 @@ fn quiet_is_a_look_after_an_interval_without_anything() {
         // Refills alone are no quiet, though no event tells of them, and though a look shows them only after 3 s.
         let [a, b] = [(); 2].map(|()| std::net::UdpSocket::bind(("127.0.0.1", 0)).unwrap());
         let began = Instant::now();
-        while began.elapsed() < Duration::from_secs(8) {
+        while began.elapsed() < Duration::from_secs(6) {
             a.send_to(&[0], b.local_addr().unwrap()).unwrap();
             std::thread::sleep(Duration::from_millis(200));
         }
@@ -210,7 +210,7 @@ fn quiet_is_a_look_after_an_interval_without_anything() {
             .filter(|r| r["type"] == "refresh")
             .count();
         assert!(
-            refreshes >= 2,
+            refreshes >= 1,
             "it ended while the timer was refilled: {ended:#?}"
         );
         let unheard = &ended.records[told.len()..];

@@ -58,8 +58,15 @@ fn the_dns_incident_is_told_from_the_first_packet_to_the_recovery() {
         let mut death = 0;
         asking(&client, || {
             watch.wait("answers", |records| {
-                let well = |record| is_refresh(record, dying, "two-way");
-                records.iter().filter(|record| well(record)).count() >= 2
+                let well = records
+                    .iter()
+                    .any(|record| is_refresh(record, dying, "two-way"));
+                // It is assured with the first answer after 2 s.
+                well && words(records, PORT)
+                    .iter()
+                    .filter(|word| *word == "update")
+                    .count()
+                    == 2
             });
             lab.kill(dying);
             lab.set_endpoints(&[living]);

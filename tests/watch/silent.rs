@@ -3,7 +3,7 @@
 use crate::child::{has, start, words};
 use crate::mixed::{insert, udp};
 use crate::private_netns::private_netns;
-use crate::tools::sysctl;
+use crate::tools::{run, sysctl};
 
 fn watched(events: &'static str, interval: &str) -> (Vec<String>, String) {
     sysctl("events", events);
@@ -56,5 +56,27 @@ fn without_an_interval_nobody_looks_and_that_is_said() {
         assert_eq!(ended.status, Some(0), "{ended:#?}");
         assert_eq!(words(&ended.records, 1001), ["snapshot", "synced"]);
         assert!(ended.stderr.contains("looked at never"), "{}", ended.stderr);
+    });
+}
+
+/// The kernel's filter leaves out an entry whose status changed, as it leaves out one that is over.
+#[test]
+fn a_silent_flow_that_leaves_the_selection_is_not_told_to_be_over() {
+    private_netns(|| {
+        sysctl("events", "0");
+        let mut flow = udp("10.0.0.1", 1001);
+        flow.status = ctk::flow::Status::CONFIRMED;
+        insert(&[flow]);
+        let watch = start(&["--cluster", "none", "--interval", "1s", "--unreplied"]);
+        let line = "-U -p udp --orig-src 10.0.0.1 --status SEEN_REPLY";
+        run("conntrack", &line.split(' ').collect::<Vec<_>>());
+        watch.wait("its last word", |records| has(records, "update"));
+        let ended = watch.stop();
+        assert_eq!(
+            words(&ended.records, 1001),
+            ["snapshot", "synced", "update"]
+        );
+        let last = &ended.records[2]["entry"]["status"];
+        assert_eq!(*last, serde_json::json!(["seen-reply", "confirmed"]));
     });
 }
