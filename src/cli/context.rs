@@ -15,6 +15,7 @@ use crate::verdict::ThisNode;
 
 use super::World;
 use super::args::SourceArgs;
+use super::remote::{self, Purpose};
 
 /// How a cluster file is made.
 pub const FETCH: &str =
@@ -78,11 +79,12 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Reads what `--cluster` names. `None` where there is no source: with `none`, and with `auto` in this version.
+    /// Reads what `--cluster` names. `None` where there is no source: with `none`, and where `auto` finds none.
     pub fn read(
         world: World,
         args: &SourceArgs,
         netns: &Netns,
+        purpose: Purpose,
     ) -> Result<Option<Self>, CommandError> {
         let loaded = match (&args.cluster, world.cluster) {
             (ClusterSource::Auto, Some(text)) => {
@@ -96,7 +98,8 @@ impl Cluster {
                         .map_err(cluster_error)?,
                 )
             }
-            (ClusterSource::Auto, None) => None,
+            (ClusterSource::Auto, None) => remote::auto(args, purpose)?,
+            (ClusterSource::Api, _) => Some(remote::api(args, purpose)?),
             (source, _) => source.load(&args.service_cidr).map_err(cluster_error)?,
         };
         let Some(loaded) = loaded else {
@@ -114,12 +117,20 @@ impl Cluster {
 
     /// It can be read again; standard input cannot.
     pub fn can_be_read_again(&self) -> bool {
-        self.loaded.source.kind == SourceKind::File
+        self.loaded.source.kind != SourceKind::Stdin
     }
 
     /// Services and slices are whole.
     pub fn is_complete(&self) -> bool {
         self.loaded.summary.complete
+    }
+
+    /// What would make the source whole.
+    pub fn remedy(&self) -> String {
+        match self.loaded.source.kind {
+            SourceKind::Api => remote::remedy(&self.loaded),
+            SourceKind::File | SourceKind::Stdin => FETCH.to_owned(),
+        }
     }
 
     /// What is missing, as kubectl calls it, Service ranges aside: few clusters need them.
@@ -138,8 +149,9 @@ pub fn require_cluster(
     cluster: Option<&Cluster>,
     asked: bool,
 ) -> Result<(), CommandError> {
-    if cluster.is_some() {
-        return Ok(());
+    if let Some(cluster) = cluster {
+        let refused = remote::refused_all(&cluster.loaded).filter(|_| asked);
+        return refused.map_or(Ok(()), Err);
     }
     let error = match (&args.cluster, asked) {
         (ClusterSource::None, true) => {
@@ -166,15 +178,17 @@ pub fn incomplete(cluster: Option<&Cluster>, asked: bool, undecided: u64) -> boo
     let missing = cluster.missing();
     if !cluster.is_complete() {
         note(format!(
-            "the cluster source is incomplete ({}), so nothing is judged; {FETCH}",
-            missing.join(", ")
+            "the cluster source is incomplete ({}), so nothing is judged; {}",
+            missing.join(", "),
+            cluster.remedy()
         ));
         return true;
     }
     if undecided > 0 && !missing.is_empty() {
         note(format!(
-            "{undecided} entries are not judged, because the cluster source lacks {}; {FETCH}",
-            missing.join(", ")
+            "{undecided} entries are not judged, because the cluster source lacks {}; {}",
+            missing.join(", "),
+            cluster.remedy()
         ));
         return true;
     }
@@ -236,6 +250,14 @@ pub fn cluster_summary(cluster: Option<&Cluster>) -> ClusterSummary {
     extra.insert("missing".to_owned(), summary.missing.clone().into());
     if let Ok(counts) = serde_json::to_value(summary.counts) {
         extra.insert("counts".to_owned(), counts);
+    }
+    let listed = &cluster.loaded.listed;
+    if !listed.is_empty() {
+        let states = listed.iter().map(|one| {
+            let state = serde_json::to_value(one.state).unwrap_or_default();
+            (one.kind.resource().to_owned(), state)
+        });
+        extra.insert("lists".to_owned(), Value::Object(states.collect()));
     }
     let time = humantime::format_rfc3339_seconds(cluster.loaded.source.time).to_string();
     extra.insert("time".to_owned(), Value::from(time));

@@ -8,6 +8,7 @@ mod expect;
 mod ls;
 mod pick;
 mod purge;
+mod remote;
 mod restore;
 mod sample;
 pub mod select;

@@ -99,28 +99,33 @@ impl Builder {
     fn completeness(&mut self, index: &Index) -> Completeness {
         let api_service = index.service_named("default", "kubernetes").is_some();
         let whole = api_service && self.api_slice;
-        if !whole {
+        if self.gaps_are_told {
+            // A source that lists each kind by itself says better what it lacks.
+        } else if !whole {
             let what = if api_service {
                 "EndpointSlice"
             } else {
                 "Service"
             };
-            self.warnings.note(
-                "not the whole cluster (was a kind or -A forgotten?)",
-                || format!("no {what} default/kubernetes"),
-            );
-        } else if self.namespaces.len() == 1 && self.counts.services > 1 {
+            let problem = match self.listed.is_empty() {
+                true => "not the whole cluster (was a kind or -A forgotten?)",
+                false => "not the whole cluster",
+            };
+            let detail = || format!("no {what} default/kubernetes");
+            self.warnings.note(problem, detail);
+        } else if self.listed.is_empty() && self.namespaces.len() == 1 && self.counts.services > 1 {
             let detail = || "all there is lies in the namespace default".to_owned();
             self.warnings.note("was -A forgotten?", detail);
         }
         let read = |kind| !self.partial.contains(&kind);
         let counts = &self.counts;
+        let some = |count, kind| count > 0 || self.listed.contains(&kind);
         let ranges = !self.given_ranges.is_empty() || !self.service_ranges.is_empty();
         Completeness {
             services: whole && read(Kind::Service),
             slices: whole && read(Kind::EndpointSlice),
-            pods: counts.pods > 0 && read(Kind::Pod),
-            nodes: counts.nodes > 0 && read(Kind::Node),
+            pods: some(counts.pods, Kind::Pod) && read(Kind::Pod),
+            nodes: some(counts.nodes, Kind::Node) && read(Kind::Node),
             service_cidrs: ranges && read(Kind::ServiceCidr),
         }
     }

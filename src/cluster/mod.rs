@@ -3,11 +3,17 @@
 //! A [`source`] names where the objects come from; [`list`] reads them item by item into the slim shapes of [`object`];
 //! [`build`] joins them into the [`index`], which answers by address. [`rules`] is what a walk of the node's own rules found.
 
+#[cfg(feature = "kube")]
+pub mod api;
 pub mod build;
 pub mod index;
 mod items;
 mod join;
+pub mod kubectl;
 pub mod list;
+pub mod listed;
+pub mod lists;
+pub mod live;
 pub mod object;
 pub mod rules;
 pub mod source;

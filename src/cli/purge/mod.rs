@@ -18,7 +18,7 @@ use crate::error::{CommandError, Status};
 use crate::flow::Flow;
 use crate::netlink::{Table, TableKind};
 use crate::netns::Netns;
-use crate::output::{self, ItemResult, Printer, Summary};
+use crate::output::{self, Format, ItemResult, Printer, Summary};
 use crate::purge::execute::{Outcome, Report, Steps, execute};
 use crate::purge::plan::{Fate, IncludeWord, Plan, PlanBuilder, Planned, Policy};
 use crate::verdict::is_recreated;
@@ -29,6 +29,7 @@ use super::confirm::{self, Leave};
 use super::context::{self, Cluster, note};
 use super::ls;
 use super::pick::Picker;
+use super::remote::Purpose;
 use super::sample::{self, Sample};
 use super::select::SelectArgs;
 
@@ -183,8 +184,17 @@ struct Scan {
 impl<'a> Purge<'a> {
     /// The cluster, if it is to decide, must be whole and young enough; else it only gives names.
     fn read_cluster(&self) -> Result<Option<Cluster>, CommandError> {
-        let cluster = Cluster::read(self.world, &self.args.source, &self.netns)?;
-        context::require_cluster(&self.args.source, cluster.as_ref(), self.by_cluster)?;
+        // Nothing of it would be shown.
+        if !self.by_cluster && self.args.output.output == Format::Conntrack {
+            return Ok(None);
+        }
+        let source = &self.args.source;
+        let purpose = match self.by_cluster {
+            true => Purpose::Delete,
+            false => Purpose::Show,
+        };
+        let cluster = Cluster::read(self.world, source, &self.netns, purpose)?;
+        context::require_cluster(source, cluster.as_ref(), self.by_cluster)?;
         if let Some(cluster) = cluster
             .as_ref()
             .filter(|_| self.policy.selects_by_verdict())
@@ -205,7 +215,7 @@ impl<'a> Purge<'a> {
                     cluster.missing().join(", ")
                 ),
             )
-            .hint(context::FETCH));
+            .hint(cluster.remedy()));
         }
         let age = cluster.age().unwrap_or_default();
         if age > self.args.max_age {

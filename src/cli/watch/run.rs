@@ -20,6 +20,7 @@ use crate::watch::view::{Eyes, View};
 use super::super::World;
 use super::super::context::{self, Cluster, note};
 use super::super::pick::Picker;
+use super::super::remote::Purpose;
 use super::super::select::SelectArgs;
 use super::tell::Teller;
 use super::{Until, WatchArgs};
@@ -152,10 +153,11 @@ impl<'a> Watch<'a> {
     }
 
     fn read_cluster(&mut self) -> Result<Option<Cluster>, CommandError> {
-        let cluster = Cluster::read(self.world, &self.args.source, &self.netns)?;
+        let source = &self.args.source;
+        let cluster = Cluster::read(self.world, source, &self.netns, Purpose::Follow)?;
         let waits = matches!(self.args.until, Some(Until::Stale | Until::Gone));
         let asked = self.select.wants_cluster() || waits;
-        context::require_cluster(&self.args.source, cluster.as_ref(), asked)?;
+        context::require_cluster(source, cluster.as_ref(), asked)?;
         self.file_time = cluster.as_ref().map(|cluster| cluster.loaded.source.time);
         Ok(cluster)
     }
