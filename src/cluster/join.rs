@@ -94,36 +94,47 @@ impl Builder {
         }
     }
 
-    /// A source is whole for Services and slices only if it holds what every cluster has: the Service `default/kubernetes`
-    /// and a slice of it. Their absence shows a forgotten kind, a forgotten `-A`, or a cut.
-    fn completeness(&mut self, index: &Index) -> Completeness {
-        let api_service = index.service_named("default", "kubernetes").is_some();
-        let whole = api_service && self.api_slice;
+    /// Says what shows that a text is not the whole cluster. A source that lists each kind by itself knows its gaps better.
+    fn warn_of_gaps(&mut self, api_service: bool) {
         if self.gaps_are_told {
-            // A source that lists each kind by itself says better what it lacks.
-        } else if !whole {
-            let what = if api_service {
-                "EndpointSlice"
-            } else {
-                "Service"
+            return;
+        }
+        let text = self.listed.is_empty();
+        if !api_service || !self.api_slice {
+            let what = match api_service {
+                true => "EndpointSlice",
+                false => "Service",
             };
-            let problem = match self.listed.is_empty() {
+            let problem = match text {
                 true => "not the whole cluster (was a kind or -A forgotten?)",
                 false => "not the whole cluster",
             };
             let detail = || format!("no {what} default/kubernetes");
             self.warnings.note(problem, detail);
-        } else if self.listed.is_empty() && self.namespaces.len() == 1 && self.counts.services > 1 {
+        } else if text && self.namespaces.len() == 1 && self.counts.services > 1 {
             let detail = || "all there is lies in the namespace default".to_owned();
             self.warnings.note("was -A forgotten?", detail);
         }
+    }
+
+    /// A source is whole for Services and slices only if it holds what every cluster has: the Service `default/kubernetes`
+    /// and a slice of it. Their absence shows a forgotten kind, a forgotten `-A`, or a cut. In a text the one makes the other
+    /// doubtful, too; where each kind is listed by itself it does not.
+    fn completeness(&mut self, index: &Index) -> Completeness {
+        let api_service = index.service_named("default", "kubernetes").is_some();
+        self.warn_of_gaps(api_service);
+        let whole = api_service && self.api_slice;
+        let (services, slices) = match self.gaps_are_told {
+            true => (api_service, self.api_slice),
+            false => (whole, whole),
+        };
         let read = |kind| !self.partial.contains(&kind);
         let counts = &self.counts;
         let some = |count, kind| count > 0 || self.listed.contains(&kind);
         let ranges = !self.given_ranges.is_empty() || !self.service_ranges.is_empty();
         Completeness {
-            services: whole && read(Kind::Service),
-            slices: whole && read(Kind::EndpointSlice),
+            services: services && read(Kind::Service),
+            slices: slices && read(Kind::EndpointSlice),
             pods: some(counts.pods, Kind::Pod) && read(Kind::Pod),
             nodes: some(counts.nodes, Kind::Node) && read(Kind::Node),
             service_cidrs: ranges && read(Kind::ServiceCidr),

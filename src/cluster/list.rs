@@ -289,9 +289,11 @@ fn feed(raw: &str, head: &ListHead, builder: &mut Builder, kindless: Option<&mut
         Err(error) => without_place(&error),
     };
     let header = serde_json::from_str::<Header>(raw).ok();
-    let kind = header.as_ref().map_or(Said::Nothing, |header| {
-        kind_of(text(&header.kind), text(&header.api_version), list)
-    });
+    let kind = match &header {
+        Some(header) => kind_of(text(&header.kind), text(&header.api_version), list),
+        // Not even an object: all that is known is the list that it stands in.
+        None => kind_of(None, None, list),
+    };
     let metadata = header.as_ref().and_then(|header| header.metadata);
     let named = metadata.and_then(|raw| serde_json::from_str::<Named>(raw.get()).ok());
     let name = named.as_ref().and_then(|named| text(&named.name));

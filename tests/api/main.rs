@@ -4,13 +4,11 @@
 
 mod command;
 #[path = "../lab/mod.rs"]
-#[allow(dead_code)]
 mod lab;
 mod lists;
 mod login;
 mod memory;
 #[path = "../mixed/mod.rs"]
-#[allow(dead_code)]
 mod mixed;
 #[path = "../private_netns/mod.rs"]
 mod private_netns;
