@@ -57,6 +57,9 @@ pub struct SourceArgs {
     /// Longest time for reading the cluster's API [default: 15s; 5s with --cluster auto]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub request_timeout: Option<Duration>,
+    /// Read every Pod of the cluster, not only those that this node's entries concern
+    #[arg(long)]
+    pub all_pods: bool,
     /// This node's name in the cluster [default: found by local addresses and hostname]
     #[arg(long, value_name = "NAME")]
     pub node: Option<String>,

@@ -6,6 +6,8 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
+use crate::cluster::index::Index;
+use crate::cluster::lists::ChoosePods;
 use crate::cluster::source::{self, ClusterError, ClusterSource, Loaded, Source, SourceKind};
 use crate::error::{CommandError, Status};
 use crate::netlink::{ErrorKind, NetlinkError};
@@ -85,6 +87,7 @@ impl Cluster {
         args: &SourceArgs,
         netns: &Netns,
         purpose: Purpose,
+        pods: Option<ChoosePods>,
     ) -> Result<Option<Self>, CommandError> {
         let loaded = match (&args.cluster, world.cluster) {
             (ClusterSource::Auto, Some(text)) => {
@@ -98,8 +101,8 @@ impl Cluster {
                         .map_err(cluster_error)?,
                 )
             }
-            (ClusterSource::Auto, None) => remote::auto(args, purpose)?,
-            (ClusterSource::Api, _) => Some(remote::api(args, purpose)?),
+            (ClusterSource::Auto, None) => remote::auto(args, purpose, pods)?,
+            (ClusterSource::Api, _) => Some(remote::api(args, purpose, pods)?),
             (source, _) => source.load(&args.service_cidr).map_err(cluster_error)?,
         };
         let Some(loaded) = loaded else {
@@ -195,33 +198,43 @@ pub fn incomplete(cluster: Option<&Cluster>, asked: bool, undecided: u64) -> boo
     false
 }
 
-/// The node that `netns` belongs to.
+/// The node that `netns` belongs to, with what is odd about it on stderr.
 fn this_node(args: &SourceArgs, netns: &Netns, loaded: &Loaded) -> ThisNode {
-    let local = netns.local_addresses();
-    if let Err(error) = &local {
-        note(format!("local addresses are not known: {error}"));
+    let node = find_node(args.node.clone(), netns, &loaded.index);
+    if node.local.is_none() {
+        note("local addresses are not known");
     }
-    // The downward API's usual variable, set where ctk runs in a pod.
-    let from_environment = std::env::var("NODE_NAME")
-        .ok()
-        .filter(|name| !name.is_empty());
-    let named = args.node.clone().or(from_environment);
-    let hostname = rustix::system::uname()
-        .nodename()
-        .to_string_lossy()
-        .into_owned();
-    let node = ThisNode::find(
-        Some(&loaded.index),
-        named.as_deref(),
-        Some(&hostname),
-        local.ok(),
-        netns.is_initial(),
-    );
+    let named = named_node(args.node.clone());
     if let Some(name) = named.filter(|_| node.object(&loaded.index).is_none()) {
         note(format!("the cluster source knows no Node named {name:?}"));
     }
     tracing::info!(node = ?node.name, namespace = ?node.namespace, "this node");
     node
+}
+
+/// The name that the flag gives, else the downward API's usual variable, set where ctk runs in a pod.
+fn named_node(flag: Option<String>) -> Option<String> {
+    let variable = || std::env::var("NODE_NAME").ok();
+    flag.or_else(|| variable().filter(|name| !name.is_empty()))
+}
+
+/// The node that `netns` belongs to. `flag` is the value of `--node`.
+pub fn find_node(flag: Option<String>, netns: &Netns, index: &Index) -> ThisNode {
+    let local = netns.local_addresses();
+    if let Err(error) = &local {
+        tracing::info!(%error, "local addresses");
+    }
+    let hostname = rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned();
+    ThisNode::find(
+        Some(index),
+        named_node(flag).as_deref(),
+        Some(&hostname),
+        local.ok(),
+        netns.is_initial(),
+    )
 }
 
 fn cluster_error(error: ClusterError) -> CommandError {

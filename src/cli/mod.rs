@@ -7,6 +7,7 @@ mod demo;
 mod expect;
 mod ls;
 mod pick;
+mod pods;
 mod purge;
 mod remote;
 mod restore;

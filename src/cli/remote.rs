@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::cluster::listed;
+use crate::cluster::lists::ChoosePods;
 use crate::cluster::live::{self, LiveError, Obstacle, Options};
 use crate::cluster::source::Loaded;
 use crate::error::{CommandError, Status};
@@ -30,12 +31,16 @@ pub enum Purpose {
 ///
 /// # Errors
 /// Nothing could be read of it.
-pub fn api(args: &SourceArgs, purpose: Purpose) -> Result<Loaded, CommandError> {
+pub fn api(
+    args: &SourceArgs,
+    purpose: Purpose,
+    pods: Option<ChoosePods>,
+) -> Result<Loaded, CommandError> {
     if purpose == Purpose::Follow {
         let error = CommandError::failed("watch cannot follow the API in this version");
         return Err(error.hint("ctk watch --cluster FILE reads the file again whenever it changes"));
     }
-    live::load(&options(args, purpose, API_LIMIT), &args.service_cidr)
+    live::load(&options(args, purpose, API_LIMIT), pods, &args.service_cidr)
         .map_err(|error| failed(&error))
 }
 
@@ -43,11 +48,19 @@ pub fn api(args: &SourceArgs, purpose: Purpose) -> Result<Loaded, CommandError> 
 ///
 /// # Errors
 /// Only what would be wrong with any source: a Service range that cannot be one.
-pub fn auto(args: &SourceArgs, purpose: Purpose) -> Result<Option<Loaded>, CommandError> {
+pub fn auto(
+    args: &SourceArgs,
+    purpose: Purpose,
+    pods: Option<ChoosePods>,
+) -> Result<Option<Loaded>, CommandError> {
     if purpose == Purpose::Follow {
         return Ok(None);
     }
-    let loaded = match live::load(&options(args, purpose, AUTO_LIMIT), &args.service_cidr) {
+    let loaded = match live::load(
+        &options(args, purpose, AUTO_LIMIT),
+        pods,
+        &args.service_cidr,
+    ) {
         Ok(loaded) => loaded,
         Err(error) if error.obstacle == Obstacle::ServiceRange => return Err(failed(&error)),
         // Nobody expects a cluster here.

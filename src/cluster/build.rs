@@ -67,6 +67,8 @@ pub struct Builder {
     pub(super) partial: HashSet<Kind>,
     /// Kinds of which a source that lists each by itself gave the last page: that there is none of it is an answer, too.
     pub(super) listed: HashSet<Kind>,
+    /// See [`Index`].
+    pub(super) pods_asked: Option<HashSet<IpAddr>>,
     /// The source itself says which kinds it lacks.
     pub(super) gaps_are_told: bool,
 }
@@ -174,6 +176,21 @@ impl Builder {
     pub fn not_listed(&mut self, kind: Kind) {
         self.partial.insert(kind);
         self.gaps_are_told = true;
+    }
+
+    /// Not every Pod is read: those of one node, and those that have these addresses.
+    pub fn chose_pods(&mut self, asked: HashSet<IpAddr>) {
+        self.pods_asked = Some(asked);
+    }
+
+    /// Whether the first address of every Pod so far is an IPv4 one (`true`) or an IPv6 one; `None` when they differ, and
+    /// when there is none. Addresses shared with a node do not count.
+    pub fn first_family(&self) -> Option<bool> {
+        let own = self.pods.iter().filter(|(pod, _)| !pod.host_network);
+        let mut families =
+            own.filter_map(|(_, addresses)| Some(addresses.iter().next()?.is_ipv4()));
+        let first = families.next()?;
+        families.all(|family| family == first).then_some(first)
     }
 
     /// Drops every item of a kind, before it is listed anew: of two states of a list only one may be believed.

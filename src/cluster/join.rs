@@ -13,16 +13,31 @@ impl Builder {
     ///
     /// Fails when a Service range that was given by hand holds an address of a Node or Pod.
     pub fn finish(mut self) -> Result<Built, NotAServiceRange> {
-        if let Some(conflict) = self.conflict {
-            return Err(conflict);
-        }
+        let index = self.without_pods();
+        self.finish_with_pods(index)
+    }
+
+    /// Everything but Pods and what only the end tells, for a first look at which Pods matter. Goes on with
+    /// [`Builder::finish_with_pods`].
+    pub fn without_pods(&mut self) -> Index {
         let mut index = Index::default();
         self.place_services(&mut index);
         self.place_endpoints(&mut index);
-        index.completeness = self.completeness(&index);
-        self.place_pods(&mut index);
         self.place_nodes(&mut index);
         place_frontends(&mut index);
+        index
+    }
+
+    /// The index of [`Builder::without_pods`], and the Pods that came since.
+    ///
+    /// Fails as [`Builder::finish`] does.
+    pub fn finish_with_pods(mut self, mut index: Index) -> Result<Built, NotAServiceRange> {
+        if let Some(conflict) = self.conflict {
+            return Err(conflict);
+        }
+        index.completeness = self.completeness(&index);
+        self.place_pods(&mut index);
+        index.pods_asked = self.pods_asked;
         index.service_ranges = self.service_ranges;
         index.service_ranges.append(&mut self.given_ranges);
         index.namespaces = self.namespaces;

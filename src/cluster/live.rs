@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use ipnet::IpNet;
 
 use super::kubectl::Kubectl;
-use super::lists::{self, Asking, GetError, ReadError, Server};
+use super::lists::{self, Asking, ChoosePods, GetError, ReadError, Server};
 use super::source::Loaded;
 
 /// A connection that is not there by then never comes: one try to reach the API server, TLS and all.
@@ -82,14 +82,18 @@ impl LiveError {
 ///
 /// # Errors
 /// Nothing could be read at all. Whatever less is missing stands in [`Loaded::listed`].
-pub fn load(options: &Options, service_ranges: &[IpNet]) -> Result<Loaded, LiveError> {
+pub fn load(
+    options: &Options,
+    choose_pods: Option<ChoosePods>,
+    service_ranges: &[IpNet],
+) -> Result<Loaded, LiveError> {
     let limit = options.limit;
     let deadline = Instant::now() + limit;
     let (sender, receiver) = sync_channel(1);
     let (options, ranges) = (options.clone(), service_ranges.to_vec());
     let work = move || {
         // Nobody waits any more when it takes too long.
-        let _ = sender.send(load_here(&options, deadline, &ranges));
+        let _ = sender.send(load_here(&options, deadline, choose_pods, &ranges));
     };
     let spawned = std::thread::Builder::new()
         .name("cluster".to_owned())
@@ -113,6 +117,7 @@ pub fn load(options: &Options, service_ranges: &[IpNet]) -> Result<Loaded, LiveE
 fn load_here(
     options: &Options,
     deadline: Instant,
+    choose_pods: Option<ChoosePods>,
     service_ranges: &[IpNet],
 ) -> Result<Loaded, LiveError> {
     let asking = Asking {
@@ -120,7 +125,7 @@ fn load_here(
         consistent: options.consistent,
     };
     let read = |server: &mut dyn Server, whom: &str| {
-        lists::read(server, asking, service_ranges)
+        lists::read(server, asking, choose_pods, service_ranges)
             .map_err(|error| explained(error, whom, options.limit))
     };
     match connect(options, deadline) {

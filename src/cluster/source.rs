@@ -147,18 +147,23 @@ impl Loaded {
     /// # Errors
     /// A Service range that was given by hand holds an address of a Node or Pod.
     pub fn build(builder: Builder, source: Source) -> Result<Self, NotAServiceRange> {
+        Ok(Loaded::of(builder.finish()?, source))
+    }
+
+    /// What came of a builder that was fed from `source`.
+    pub fn of(built: Built, source: Source) -> Self {
         let Built {
             index,
             counts,
             warnings,
-        } = builder.finish()?;
-        Ok(Loaded {
+        } = built;
+        Loaded {
             summary: Summary::new(&source, index.completeness(), counts),
             index,
             warnings,
             source,
             listed: Vec::new(),
-        })
+        }
     }
 }
 

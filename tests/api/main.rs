@@ -10,6 +10,7 @@ mod login;
 mod memory;
 #[path = "../mixed/mod.rs"]
 mod mixed;
+mod pods;
 #[path = "../private_netns/mod.rs"]
 mod private_netns;
 mod server;
@@ -26,7 +27,7 @@ use server::Objects;
 
 /// Reads with a kubeconfig, as a listing does.
 fn read(kubeconfig: PathBuf) -> Result<Loaded, LiveError> {
-    load(&options(kubeconfig), &[])
+    load(&options(kubeconfig), None, &[])
 }
 
 fn options(kubeconfig: PathBuf) -> Options {

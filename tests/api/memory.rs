@@ -26,7 +26,7 @@ fn child_reads_the_cluster() {
         limit: Duration::from_secs(600),
         ..options(kubeconfig.into())
     };
-    let loaded = load(&options, &[]).unwrap();
+    let loaded = load(&options, None, &[]).unwrap();
     assert!(loaded.summary.complete, "{:?}", loaded.warnings);
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let peak = status

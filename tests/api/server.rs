@@ -105,12 +105,16 @@ impl Objects {
             "/apis/networking.k8s.io/v1/servicecidrs" => ("ServiceCIDR", "networking.k8s.io/v1"),
             _ => return Answer::status(404),
         };
-        let all: Vec<Value> = self
-            .0
-            .iter()
-            .filter(|o| o["kind"] == kind)
-            .cloned()
-            .collect();
+        let selected = |object: &&Value| match asked.value("fieldSelector") {
+            None => true,
+            Some(selector) => match selector.split_once('=').unwrap() {
+                ("spec.nodeName", node) => object["spec"]["nodeName"] == node,
+                ("status.podIP", address) => object["status"]["podIP"] == address,
+                other => panic!("the API server has no such field: {other:?}"),
+            },
+        };
+        let of_kind = self.0.iter().filter(|object| object["kind"] == kind);
+        let all: Vec<Value> = of_kind.filter(selected).cloned().collect();
         let limit = match asked.value("resourceVersion") {
             Some("0") => None,
             _ => asked.value("limit").map(|l| l.parse::<usize>().unwrap()),

@@ -29,6 +29,7 @@ use super::confirm::{self, Leave};
 use super::context::{self, Cluster, note};
 use super::ls;
 use super::pick::Picker;
+use super::pods;
 use super::remote::Purpose;
 use super::sample::{self, Sample};
 use super::select::SelectArgs;
@@ -193,7 +194,10 @@ impl<'a> Purge<'a> {
             true => Purpose::Delete,
             false => Purpose::Show,
         };
-        let cluster = Cluster::read(self.world, source, &self.netns, purpose)?;
+        let select = &self.args.select;
+        let filter = select.to_filter()?;
+        let pods = pods::choice(source, &self.netns, &filter, &select.to_selectors());
+        let cluster = Cluster::read(self.world, source, &self.netns, purpose, pods)?;
         context::require_cluster(source, cluster.as_ref(), self.by_cluster)?;
         if let Some(cluster) = cluster
             .as_ref()

@@ -154,7 +154,7 @@ impl<'a> Watch<'a> {
 
     fn read_cluster(&mut self) -> Result<Option<Cluster>, CommandError> {
         let source = &self.args.source;
-        let cluster = Cluster::read(self.world, source, &self.netns, Purpose::Follow)?;
+        let cluster = Cluster::read(self.world, source, &self.netns, Purpose::Follow, None)?;
         let waits = matches!(self.args.until, Some(Until::Stale | Until::Gone));
         let asked = self.select.wants_cluster() || waits;
         context::require_cluster(source, cluster.as_ref(), asked)?;
