@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 
 use crate::cluster::index::Index;
 use crate::cluster::lists::{ChoosePods, ChosenPods};
-use crate::filter::Filter;
+use crate::filter::{Filter, Outcome};
 use crate::flow::Flow;
 use crate::label::{Matched, endpoint_at};
 use crate::netlink::{Table, TableKind};
@@ -54,10 +54,14 @@ fn choose(index: &Index, node: &ThisNode, netns: &Netns, filter: &Filter) -> Opt
         return None;
     }
     let mut addresses = HashSet::new();
+    // What a selector leaves out now and might let in later is looked at: only lasting answers count.
+    let lasting = filter.lasting();
     let mut table = Table::open(netns).ok()?;
     for dump in filter.dumps() {
         let report = table.dump(TableKind::Conntrack, &dump, &mut |flow| {
-            addresses.extend(in_question(&flow, index, node));
+            if lasting.test(&flow, super::pick::now()) != Outcome::Fail {
+                addresses.extend(in_question(&flow, index, node));
+            }
             ControlFlow::Continue(())
         });
         report.ok()?;
