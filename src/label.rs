@@ -219,7 +219,7 @@ fn client<'c>(flow: &Flow, index: &'c Index) -> Option<Party<'c>> {
         // Outside is only what is certainly inside none of the cluster's ranges.
         None => match (index.in_pod_range(address), index.in_service_range(address)) {
             (Some(true), _) | (_, Some(true)) => PartyKind::Unknown,
-            (Some(false), Some(false)) if index.completeness().pods => PartyKind::External,
+            (Some(false), Some(false)) if index.pods_known_at(address) => PartyKind::External,
             _ => return None,
         },
     };

@@ -1,5 +1,6 @@
 //! What was typed: flags that several commands share. Those of one command stand in its own file.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::{OsStringValueParser, TypedValueParser};
@@ -43,11 +44,23 @@ pub enum Command {
 #[derive(Args)]
 #[command(next_help_heading = "Where things come from")]
 pub struct SourceArgs {
-    /// Services and Pods: auto (this node's rules, else none), none, rules (this node's), rules:FILE (saved by
-    /// iptables-save or nft -j), a FILE with what `kubectl get nodes,svc,endpointslices,pods -A -o json` prints, or -
-    /// for standard input
+    /// Services and Pods: auto (the API, else this node's rules, else none), none, api, rules (this node's), rules:FILE
+    /// (saved by iptables-save or nft -j), a FILE with what `kubectl get nodes,svc,endpointslices,pods -A -o json`
+    /// prints, or - for standard input
     #[arg(long, value_name = "SOURCE", default_value = "auto", value_parser = cluster_source())]
     pub cluster: ClusterSource,
+    /// Instead of KUBECONFIG and ~/.kube/config
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig, instead of its current one
+    #[arg(long, value_name = "NAME")]
+    pub context: Option<String>,
+    /// Longest time for reading the cluster's API [default: 15s; 5s with --cluster auto]
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub request_timeout: Option<Duration>,
+    /// Read every Pod of the cluster, not only those that this node's entries concern
+    #[arg(long)]
+    pub all_pods: bool,
     /// This node's name in the cluster [default: found by local addresses and hostname]
     #[arg(long, value_name = "NAME")]
     pub node: Option<String>,

@@ -7,6 +7,7 @@ use std::time::{Duration, SystemTime};
 use serde_json::Value;
 
 use crate::cluster::index::Index;
+use crate::cluster::lists::ChoosePods;
 use crate::cluster::rules::read as rules;
 use crate::cluster::rules::{NodeRules, Proxy};
 use crate::cluster::source::{self, ClusterError, ClusterSource, Loaded, Source, SourceKind};
@@ -20,6 +21,7 @@ use crate::verdict::{Namespace, ThisNode};
 use super::World;
 use super::args::SourceArgs;
 use super::node_rules;
+use super::remote::{self, Purpose};
 
 /// How a cluster file is made.
 pub const FETCH: &str =
@@ -89,13 +91,15 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Reads what `--cluster` names. `None` where there is no source: with `none`, and with `auto` that found nothing.
+    /// Reads what `--cluster` names. `None` where there is no source: with `none`, and where `auto` finds none.
     pub fn read(
         world: World,
         args: &SourceArgs,
         netns: &Netns,
+        purpose: Purpose,
+        pods: Option<ChoosePods>,
     ) -> Result<Option<Self>, CommandError> {
-        Self::read_telling(world, args, netns, &|text| note(text))
+        Self::read_telling(world, args, netns, purpose, pods, &|text| note(text))
     }
 
     /// The same once more, when everything worth saying of the source was said.
@@ -103,14 +107,19 @@ impl Cluster {
         world: World,
         args: &SourceArgs,
         netns: &Netns,
+        purpose: Purpose,
+        pods: Option<ChoosePods>,
     ) -> Result<Option<Self>, CommandError> {
-        Self::read_telling(world, args, netns, &|text| tracing::info!(text, "cluster"))
+        let tell = |text: &str| tracing::info!(text, "cluster");
+        Self::read_telling(world, args, netns, purpose, pods, &tell)
     }
 
     fn read_telling(
         world: World,
         args: &SourceArgs,
         netns: &Netns,
+        purpose: Purpose,
+        pods: Option<ChoosePods>,
         tell: &dyn Fn(&str),
     ) -> Result<Option<Self>, CommandError> {
         let loaded = match (&args.cluster, world.cluster) {
@@ -125,6 +134,8 @@ impl Cluster {
                         .map_err(cluster_error)?,
                 )
             }
+            (ClusterSource::Auto, None) => remote::auto(args, purpose, pods)?,
+            (ClusterSource::Api, _) => Some(remote::api(args, purpose, pods)?),
             (source, _) => source.load(&args.service_cidr).map_err(cluster_error)?,
         };
         let rules = match (&loaded, &args.cluster) {
@@ -176,7 +187,7 @@ impl Cluster {
     /// It can be read again; standard input cannot.
     pub fn can_be_read_again(&self) -> bool {
         let loaded = self.loaded.as_ref();
-        loaded.is_none_or(|loaded| loaded.source.kind == SourceKind::File)
+        loaded.is_none_or(|loaded| loaded.source.kind != SourceKind::Stdin)
     }
 
     /// Only the node's rules are known.
@@ -197,6 +208,15 @@ impl Cluster {
         }
     }
 
+    /// What would make the source whole.
+    pub fn remedy(&self) -> String {
+        match &self.loaded {
+            None => "see above which rules could not be read".to_owned(),
+            Some(loaded) if loaded.source.kind == SourceKind::Api => remote::remedy(loaded),
+            Some(_) => FETCH.to_owned(),
+        }
+    }
+
     /// What is missing, as kubectl calls it, Service ranges aside: few clusters need them.
     pub fn missing(&self) -> Vec<&'static str> {
         let Some(loaded) = &self.loaded else {
@@ -207,14 +227,6 @@ impl Cluster {
         };
         let missing = loaded.summary.missing.iter().copied();
         missing.filter(|kind| *kind != "servicecidrs").collect()
-    }
-
-    /// What helps when something is missing.
-    pub fn help(&self) -> &'static str {
-        match self.is_rules_only() {
-            true => "see above which rules could not be read",
-            false => FETCH,
-        }
     }
 
     /// IPVS balances Services here.
@@ -235,8 +247,9 @@ pub fn require_cluster(
     cluster: Option<&Cluster>,
     asked: bool,
 ) -> Result<(), CommandError> {
-    if cluster.is_some() {
-        return Ok(());
+    if let Some(cluster) = cluster {
+        let refused = cluster.loaded.as_ref().and_then(remote::refused_all);
+        return refused.filter(|_| asked).map_or(Ok(()), Err);
     }
     let error = match (&args.cluster, asked) {
         (ClusterSource::None, true) => {
@@ -272,7 +285,7 @@ pub fn incomplete(cluster: Option<&Cluster>, asked: bool, undecided: u64) -> boo
         note(format!(
             "the cluster source is incomplete ({}), so nothing is judged; {}",
             missing.join(", "),
-            cluster.help()
+            cluster.remedy()
         ));
         return true;
     }
@@ -280,14 +293,14 @@ pub fn incomplete(cluster: Option<&Cluster>, asked: bool, undecided: u64) -> boo
         note(format!(
             "{undecided} entries are not judged, because the cluster source lacks {}; {}",
             missing.join(", "),
-            cluster.help()
+            cluster.remedy()
         ));
         return true;
     }
     false
 }
 
-/// The node that `netns` belongs to.
+/// The node that `netns` belongs to, with what is odd about it told.
 fn this_node(
     args: &SourceArgs,
     netns: &Netns,
@@ -295,27 +308,12 @@ fn this_node(
     rules: Option<&rules::Read>,
     tell: &dyn Fn(&str),
 ) -> ThisNode {
-    let local = netns.local_addresses();
-    if let Err(error) = &local {
-        tell(&format!("local addresses are not known: {error}"));
-    }
     let index = loaded.map(|loaded| &loaded.index);
-    // The downward API's usual variable, set where ctk runs in a pod.
-    let from_environment = std::env::var("NODE_NAME")
-        .ok()
-        .filter(|name| !name.is_empty());
-    let named = args.node.clone().or(from_environment);
-    let hostname = rustix::system::uname()
-        .nodename()
-        .to_string_lossy()
-        .into_owned();
-    let mut node = ThisNode::find(
-        index,
-        named.as_deref(),
-        Some(&hostname),
-        local.ok(),
-        netns.is_initial(),
-    );
+    let mut node = find_node(args.node.clone(), netns, index);
+    if node.local.is_none() {
+        tell("local addresses are not known");
+    }
+    let named = named_node(args.node.clone());
     let is_known = |index| node.object(index).is_some();
     if let Some(name) = named.filter(|_| index.is_some_and(|index| !is_known(index))) {
         tell(&format!("the cluster source knows no Node named {name:?}"));
@@ -325,6 +323,31 @@ fn this_node(
     }
     tracing::info!(node = ?node.name, namespace = ?node.namespace, "this node");
     node
+}
+
+/// The name that the flag gives, else the downward API's usual variable, set where ctk runs in a pod.
+fn named_node(flag: Option<String>) -> Option<String> {
+    let variable = || std::env::var("NODE_NAME").ok();
+    flag.or_else(|| variable().filter(|name| !name.is_empty()))
+}
+
+/// The node that `netns` belongs to. `flag` is the value of `--node`.
+pub fn find_node(flag: Option<String>, netns: &Netns, index: Option<&Index>) -> ThisNode {
+    let local = netns.local_addresses();
+    if let Err(error) = &local {
+        tracing::info!(%error, "local addresses");
+    }
+    let hostname = rustix::system::uname()
+        .nodename()
+        .to_string_lossy()
+        .into_owned();
+    ThisNode::find(
+        index,
+        named_node(flag).as_deref(),
+        Some(&hostname),
+        local.ok(),
+        netns.is_initial(),
+    )
 }
 
 fn cluster_error(error: ClusterError) -> CommandError {
@@ -370,6 +393,14 @@ pub fn cluster_summary(cluster: Option<&Cluster>) -> ClusterSummary {
     extra.insert("missing".to_owned(), summary.missing.clone().into());
     if let Ok(counts) = serde_json::to_value(summary.counts) {
         extra.insert("counts".to_owned(), counts);
+    }
+    let listed = &loaded.listed;
+    if !listed.is_empty() {
+        let states = listed.iter().map(|one| {
+            let state = serde_json::to_value(one.state).unwrap_or_default();
+            (one.kind.resource().to_owned(), state)
+        });
+        extra.insert("lists".to_owned(), Value::Object(states.collect()));
     }
     ClusterSummary {
         source: summary.source,

@@ -15,6 +15,8 @@ use super::World;
 use super::args::{self, OutputArgs, SourceArgs};
 use super::context::{self, Cluster, note};
 use super::pick::Picker;
+use super::pods;
+use super::remote::Purpose;
 use super::sample::{self, Sample};
 use super::select::SelectArgs;
 
@@ -82,7 +84,8 @@ pub fn run(world: World, args: &LsArgs) -> Result<Status, CommandError> {
     }
     let asked = args.select.wants_cluster();
     let cluster = if asked || args.output.output != Format::Conntrack {
-        Cluster::read(world, &args.source, &netns)?
+        let pods = pods::choice(&args.source, &netns, &filter, &args.select.to_selectors());
+        Cluster::read(world, &args.source, &netns, Purpose::Show, pods)?
     } else {
         None
     };

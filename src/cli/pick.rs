@@ -216,7 +216,8 @@ fn names<'c>(flow: &Flow, judge: &Judge<'c>) -> Names<'c> {
     }
 }
 
-fn now() -> u64 {
+/// Nanoseconds since the Unix epoch.
+pub(super) fn now() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0, |since| since.as_nanos() as u64)
 }

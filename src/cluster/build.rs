@@ -65,6 +65,12 @@ pub struct Builder {
     pub(super) api_slice: bool,
     /// Kinds of which something is known to be missing.
     pub(super) partial: HashSet<Kind>,
+    /// Kinds of which a source that lists each by itself gave the last page: that there is none of it is an answer, too.
+    pub(super) listed: HashSet<Kind>,
+    /// See [`Index`].
+    pub(super) pods_asked: Option<HashSet<IpAddr>>,
+    /// The source itself says which kinds it lacks.
+    pub(super) gaps_are_told: bool,
 }
 
 /// A pod's addresses: nearly always one or two, and 50,000 short lists on the heap would cost more than the addresses.
@@ -158,6 +164,64 @@ impl Builder {
         self.warnings.note("lists that are only a page", || {
             kind.map_or("List", Kind::name).to_owned()
         });
+    }
+
+    /// The kind was listed to its end, by a source that lists each kind by itself. Whether every item could be read.
+    pub fn listed(&mut self, kind: Kind) -> bool {
+        self.listed.insert(kind);
+        !self.partial.contains(&kind)
+    }
+
+    /// The kind could not be listed, or not to its end, and the source says so itself.
+    pub fn not_listed(&mut self, kind: Kind) {
+        self.partial.insert(kind);
+        self.gaps_are_told = true;
+    }
+
+    /// Not every Pod is read: those of one node, and those that have these addresses.
+    pub fn chose_pods(&mut self, asked: HashSet<IpAddr>) {
+        self.pods_asked = Some(asked);
+    }
+
+    /// Whether the first address of every Pod so far is an IPv4 one (`true`) or an IPv6 one; `None` when they differ, and
+    /// when there is none. Addresses shared with a node do not count.
+    pub fn first_family(&self) -> Option<bool> {
+        let own = self.pods.iter().filter(|(pod, _)| !pod.host_network);
+        let mut families =
+            own.filter_map(|(_, addresses)| Some(addresses.iter().next()?.is_ipv4()));
+        let first = families.next()?;
+        families.all(|family| family == first).then_some(first)
+    }
+
+    /// Drops every item of a kind, before it is listed anew: of two states of a list only one may be believed.
+    pub fn forget(&mut self, kind: Kind) {
+        self.partial.remove(&kind);
+        self.listed.remove(&kind);
+        let counts = &mut self.counts;
+        match kind {
+            Kind::Service => {
+                self.services.clear();
+                counts.services = 0;
+            }
+            Kind::EndpointSlice => {
+                self.slices.clear();
+                self.api_slice = false;
+                counts.endpoint_slices = 0;
+            }
+            Kind::Pod => {
+                self.pods.clear();
+                self.host_ports.clear();
+                counts.pods = 0;
+            }
+            Kind::Node => {
+                self.nodes.clear();
+                counts.nodes = 0;
+            }
+            Kind::ServiceCidr => {
+                self.service_ranges.clear();
+                counts.service_cidrs = 0;
+            }
+        }
     }
 
     pub fn add(&mut self, kind: Kind, item: &Item) {

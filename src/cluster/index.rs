@@ -8,7 +8,7 @@
 //! of VmHWM between two sizes of cluster, IPv4, release build on x86-64 with glibc:
 //! `cargo test --release --test cluster_memory -- --ignored --nocapture`.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::Arc;
@@ -178,6 +178,8 @@ pub struct Index {
     pub(super) service_ranges: Vec<IpNet>,
     pub(super) pod_ranges: Vec<IpNet>,
     pub(super) namespaces: BTreeSet<Name>,
+    /// Where not every Pod was read: the addresses of which it was asked who has them.
+    pub(super) pods_asked: Option<HashSet<IpAddr>>,
 }
 
 impl Index {
@@ -258,6 +260,18 @@ impl Index {
             None => self.pods.get(only.pod as usize),
             Some(_) => None,
         }
+    }
+
+    /// Only the Pods of one node were read, and those that have certain addresses.
+    pub fn pods_are_chosen(&self) -> bool {
+        self.pods_asked.is_some()
+    }
+
+    /// Whether [`Index::pods_at`] tells the truth of this address.
+    pub fn pods_known_at(&self, address: IpAddr) -> bool {
+        let asked = self.pods_asked.as_ref();
+        let known = asked.is_none_or(|asked| asked.contains(&address));
+        self.completeness.pods && (known || self.pods_at(address).next().is_some())
     }
 
     pub fn pod_named(&self, namespace: &str, name: &str) -> Option<&Pod> {

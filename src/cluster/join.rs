@@ -13,16 +13,31 @@ impl Builder {
     ///
     /// Fails when a Service range that was given by hand holds an address of a Node or Pod.
     pub fn finish(mut self) -> Result<Built, NotAServiceRange> {
-        if let Some(conflict) = self.conflict {
-            return Err(conflict);
-        }
+        let index = self.without_pods();
+        self.finish_with_pods(index)
+    }
+
+    /// Everything but Pods and what only the end tells, for a first look at which Pods matter. Goes on with
+    /// [`Builder::finish_with_pods`].
+    pub fn without_pods(&mut self) -> Index {
         let mut index = Index::default();
         self.place_services(&mut index);
         self.place_endpoints(&mut index);
-        index.completeness = self.completeness(&index);
-        self.place_pods(&mut index);
         self.place_nodes(&mut index);
         place_frontends(&mut index);
+        index
+    }
+
+    /// The index of [`Builder::without_pods`], and the Pods that came since.
+    ///
+    /// Fails as [`Builder::finish`] does.
+    pub fn finish_with_pods(mut self, mut index: Index) -> Result<Built, NotAServiceRange> {
+        if let Some(conflict) = self.conflict {
+            return Err(conflict);
+        }
+        index.completeness = self.completeness(&index);
+        self.place_pods(&mut index);
+        index.pods_asked = self.pods_asked;
         index.service_ranges = self.service_ranges;
         index.service_ranges.append(&mut self.given_ranges);
         index.namespaces = self.namespaces;
@@ -94,33 +109,43 @@ impl Builder {
         }
     }
 
+    /// Says what shows that a text is not the whole cluster. A source that lists each kind by itself knows its gaps better.
+    fn warn_of_gaps(&mut self, api_service: bool) {
+        if self.gaps_are_told {
+            return;
+        }
+        let text = self.listed.is_empty();
+        if !api_service || !self.api_slice {
+            let what = match api_service {
+                true => "EndpointSlice",
+                false => "Service",
+            };
+            let problem = match text {
+                true => "not the whole cluster (was a kind or -A forgotten?)",
+                false => "not the whole cluster",
+            };
+            let detail = || format!("no {what} default/kubernetes");
+            self.warnings.note(problem, detail);
+        } else if text && self.namespaces.len() == 1 && self.counts.services > 1 {
+            let detail = || "all there is lies in the namespace default".to_owned();
+            self.warnings.note("was -A forgotten?", detail);
+        }
+    }
+
     /// A source is whole for Services and slices only if it holds what every cluster has: the Service `default/kubernetes`
     /// and a slice of it. Their absence shows a forgotten kind, a forgotten `-A`, or a cut.
     fn completeness(&mut self, index: &Index) -> Completeness {
         let api_service = index.service_named("default", "kubernetes").is_some();
-        let whole = api_service && self.api_slice;
-        if !whole {
-            let what = if api_service {
-                "EndpointSlice"
-            } else {
-                "Service"
-            };
-            self.warnings.note(
-                "not the whole cluster (was a kind or -A forgotten?)",
-                || format!("no {what} default/kubernetes"),
-            );
-        } else if self.namespaces.len() == 1 && self.counts.services > 1 {
-            let detail = || "all there is lies in the namespace default".to_owned();
-            self.warnings.note("was -A forgotten?", detail);
-        }
+        self.warn_of_gaps(api_service);
         let read = |kind| !self.partial.contains(&kind);
         let counts = &self.counts;
+        let some = |count, kind| count > 0 || self.listed.contains(&kind);
         let ranges = !self.given_ranges.is_empty() || !self.service_ranges.is_empty();
         Completeness {
             services: api_service && read(Kind::Service),
             slices: self.api_slice && read(Kind::EndpointSlice),
-            pods: counts.pods > 0 && read(Kind::Pod),
-            nodes: counts.nodes > 0 && read(Kind::Node),
+            pods: some(counts.pods, Kind::Pod) && read(Kind::Pod),
+            nodes: some(counts.nodes, Kind::Node) && read(Kind::Node),
             service_cidrs: ranges && read(Kind::ServiceCidr),
         }
     }

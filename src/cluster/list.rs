@@ -39,6 +39,35 @@ pub enum ListError {
     NotAList { kind: String, byte: u64 },
 }
 
+/// What one page of a list of one kind said of itself.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Page {
+    /// What to ask with for the next page; `None` after the last one.
+    pub token: Option<String>,
+}
+
+/// Feeds the items of one page to the builder. That more pages follow is the caller's business.
+///
+/// After an error the items before it are in the builder: the kind is not whole then.
+pub fn read_page(reader: impl Read, kind: Kind, builder: &mut Builder) -> Result<Page, ListError> {
+    let mut counted = Counted { reader, bytes: 0 };
+    let result = read_document(&mut counted, kind, builder);
+    let byte = counted.bytes;
+    result.map_err(|problem| problem.at(byte))
+}
+
+fn read_document(reader: impl Read, kind: Kind, builder: &mut Builder) -> Result<Page, Problem> {
+    let mut json = serde_json::Deserializer::from_reader(reader);
+    let list = Document { builder }
+        .deserialize(&mut json)
+        .map_err(Problem::Json)?;
+    json.end().map_err(Problem::Json)?;
+    if !list.has_items || list.kind() != Some(kind) {
+        return Err(list.not_expected());
+    }
+    Ok(Page { token: list.token })
+}
+
 /// Feeds every item of every list in `reader` to the builder. Lists may follow each other (`cat services.json pods.json`).
 ///
 /// An error means that the text as a whole cannot be trusted; what the builder holds by then must not be used.
@@ -46,17 +75,23 @@ pub fn read(reader: impl Read, builder: &mut Builder) -> Result<(), ListError> {
     let mut counted = Counted { reader, bytes: 0 };
     let result = read_documents(&mut counted, builder);
     let byte = counted.bytes;
-    result.map_err(|problem| match problem {
-        Problem::Empty => ListError::Empty,
-        Problem::NotAList(kind) => ListError::NotAList { kind, byte },
-        Problem::Json(error) => placed(error, byte),
-    })
+    result.map_err(|problem| problem.at(byte))
 }
 
 enum Problem {
     Empty,
     NotAList(String),
     Json(serde_json::Error),
+}
+
+impl Problem {
+    fn at(self, byte: u64) -> ListError {
+        match self {
+            Problem::Empty => ListError::Empty,
+            Problem::NotAList(kind) => ListError::NotAList { kind, byte },
+            Problem::Json(error) => placed(error, byte),
+        }
+    }
 }
 
 fn read_documents(reader: impl Read, builder: &mut Builder) -> Result<(), Problem> {
@@ -72,8 +107,10 @@ fn read_documents(reader: impl Read, builder: &mut Builder) -> Result<(), Proble
         let document = Document { builder };
         let list = document.deserialize(&mut json).map_err(Problem::Json)?;
         if !list.has_items {
-            let kind = list.kind.unwrap_or_else(|| "an object of no kind".into());
-            return Err(Problem::NotAList(kind));
+            return Err(list.not_expected());
+        }
+        if list.token.is_some() {
+            builder.more_pages(list.kind());
         }
         documents += 1;
     }
@@ -123,7 +160,8 @@ struct ListHead {
     kind: Option<String>,
     api_version: Option<String>,
     has_items: bool,
-    more_pages: bool,
+    /// There are more pages, and this asks for the next one.
+    token: Option<String>,
 }
 
 impl ListHead {
@@ -131,6 +169,15 @@ impl ListHead {
     fn item_kind(&self) -> Option<&str> {
         let kind = self.kind.as_deref()?.strip_suffix("List")?;
         (!kind.is_empty()).then_some(kind)
+    }
+
+    fn kind(&self) -> Option<Kind> {
+        Kind::of(self.item_kind()?, self.api_version.as_deref())
+    }
+
+    fn not_expected(self) -> Problem {
+        let kind = self.kind.unwrap_or_else(|| "an object of no kind".into());
+        Problem::NotAList(kind)
     }
 }
 
@@ -168,7 +215,8 @@ impl<'de> Visitor<'de> for Document<'_> {
                 "metadata" => {
                     let raw: Box<RawValue> = map.next_value()?;
                     let metadata = serde_json::from_str::<ListMetadata>(raw.get());
-                    head.more_pages = metadata.is_ok_and(|m| text(&m.token).is_some());
+                    let token = metadata.ok().and_then(|m| Some(text(&m.token)?.to_owned()));
+                    head.token = token;
                 }
                 "items" => {
                     head.has_items = true;
@@ -185,11 +233,6 @@ impl<'de> Visitor<'de> for Document<'_> {
         }
         for item in &kindless {
             feed(item, &head, self.builder, None);
-        }
-        if head.more_pages {
-            let kind = head.item_kind();
-            self.builder
-                .more_pages(kind.and_then(|kind| Kind::of(kind, head.api_version.as_deref())));
         }
         Ok(head)
     }
@@ -246,9 +289,11 @@ fn feed(raw: &str, head: &ListHead, builder: &mut Builder, kindless: Option<&mut
         Err(error) => without_place(&error),
     };
     let header = serde_json::from_str::<Header>(raw).ok();
-    let kind = header.as_ref().map_or(Said::Nothing, |header| {
-        kind_of(text(&header.kind), text(&header.api_version), list)
-    });
+    let kind = match &header {
+        Some(header) => kind_of(text(&header.kind), text(&header.api_version), list),
+        // Not even an object: all that is known is the list that it stands in.
+        None => kind_of(None, None, list),
+    };
     let metadata = header.as_ref().and_then(|header| header.metadata);
     let named = metadata.and_then(|raw| serde_json::from_str::<Named>(raw.get()).ok());
     let name = named.as_ref().and_then(|named| text(&named.name));

@@ -1,13 +1,20 @@
 //! Services, endpoints, Pods and Nodes. Knows neither flows nor netlink.
 //!
-//! A [`source`] names where the objects come from; [`list`] reads them item by item into the slim shapes of [`object`];
+//! A [`source`] names where the objects come from: a file, or a [`live`] cluster whose [`lists`] are asked for one after the
+//! other, over HTTPS (`api`) or by [`kubectl`]. [`list`] reads them item by item into the slim shapes of [`object`];
 //! [`build`] joins them into the [`index`], which answers by address. [`rules`] is what a walk of the node's own rules found.
 
+#[cfg(feature = "kube")]
+pub mod api;
 pub mod build;
 pub mod index;
 mod items;
 mod join;
+pub mod kubectl;
 pub mod list;
+pub mod listed;
+pub mod lists;
+pub mod live;
 pub mod object;
 pub mod rules;
 pub mod source;

@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::build::{Builder, Built, Counts, NotAServiceRange};
 use super::index::{Completeness, Index};
 use super::list::{self, ListError};
+use super::listed::Listed;
 use super::object::Kind;
 
 /// What `--cluster` names.
@@ -103,6 +104,8 @@ pub enum SourceKind {
     File,
     /// Standard input, or a file that is a pipe (`--cluster <(kubectl ...)`): can be read once only.
     Stdin,
+    /// The API server, by whatever way it was asked.
+    Api,
 }
 
 impl SourceKind {
@@ -110,6 +113,7 @@ impl SourceKind {
     pub const fn name(self) -> &'static str {
         match self {
             SourceKind::File | SourceKind::Stdin => "file",
+            SourceKind::Api => "api",
         }
     }
 }
@@ -132,6 +136,34 @@ pub struct Loaded {
     pub warnings: Vec<String>,
     pub source: Source,
     pub summary: Summary,
+    /// What became of each list, where a live cluster was asked; else empty.
+    pub listed: Vec<Listed>,
+}
+
+impl Loaded {
+    /// What `builder` collected from `source`.
+    ///
+    /// # Errors
+    /// A Service range that was given by hand holds an address of a Node or Pod.
+    pub fn build(builder: Builder, source: Source) -> Result<Self, NotAServiceRange> {
+        Ok(Loaded::of(builder.finish()?, source))
+    }
+
+    /// What came of a builder that was fed from `source`.
+    pub fn of(built: Built, source: Source) -> Self {
+        let Built {
+            index,
+            counts,
+            warnings,
+        } = built;
+        Loaded {
+            summary: Summary::new(&source, index.completeness(), counts),
+            index,
+            warnings,
+            source,
+            listed: Vec::new(),
+        }
+    }
 }
 
 /// What `summary.cluster` in JSON says.
@@ -201,15 +233,5 @@ pub fn load(
         },
         error,
     })?;
-    let Built {
-        index,
-        counts,
-        warnings,
-    } = builder.finish()?;
-    Ok(Loaded {
-        summary: Summary::new(&source, index.completeness(), counts),
-        index,
-        warnings,
-        source,
-    })
+    Ok(Loaded::build(builder, source)?)
 }

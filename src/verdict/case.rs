@@ -225,6 +225,14 @@ impl<'c> Case<'_, 'c> {
                 _ => service.external_local && !self.source_is_inside(),
             };
             let node = self.judge.node.name.as_deref();
+            // Whether the policy binds hangs on a Pod that nobody asked for.
+            let external = kind != FrontendKind::ClusterIp;
+            if local && external && self.index.pods_are_chosen() {
+                let source = self.flow.original.src;
+                if !self.index.pods_known_at(source) {
+                    return None;
+                }
+            }
             if local && node.is_none() && of_family().next().is_some() {
                 return None;
             }
@@ -286,10 +294,10 @@ impl<'c> Case<'_, 'c> {
             return Finding::new(Reason::NotKubeProxy).with(Detail::Because(because));
         }
         let connected = matches!(flow.protocol(), TCP | SCTP);
-        if connected && !index.completeness().pods {
+        let source = flow.reply.src;
+        if (connected || index.pods_are_chosen()) && !index.pods_known_at(source) {
             return Finding::incomplete("the Pods are not known");
         }
-        let source = flow.reply.src;
         if self.endpoints().any(|e| e.address == source && e.serves()) {
             return Finding::new(Reason::EndpointPortChanged);
         }

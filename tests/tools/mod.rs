@@ -69,7 +69,16 @@ pub fn ctk_command<I: IntoIterator<Item: AsRef<OsStr>>>(args: I) -> Command {
 /// `program` with arguments and without variables that change what ctk prints.
 pub fn clean<I: IntoIterator<Item: AsRef<OsStr>>>(mut command: Command, args: I) -> Command {
     command.args(args).stdin(Stdio::null());
-    for name in ["NODE_NAME", "KUBECONFIG", "CLICOLOR_FORCE", "NO_COLOR"] {
+    for name in [
+        "NODE_NAME",
+        "KUBECONFIG",
+        "HOME",
+        "KUBERNETES_SERVICE_HOST",
+        "HTTPS_PROXY",
+        "https_proxy",
+        "CLICOLOR_FORCE",
+        "NO_COLOR",
+    ] {
         command.env_remove(name);
     }
     command

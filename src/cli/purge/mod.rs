@@ -13,11 +13,12 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 
+use crate::cluster::lists::ChoosePods;
 use crate::entry::Entry;
 use crate::error::{CommandError, Status};
 use crate::netlink::{Table, TableKind};
 use crate::netns::Netns;
-use crate::output::{self, ItemResult, Printer, Summary};
+use crate::output::{self, Format, ItemResult, Printer, Summary};
 use crate::purge::execute::Report;
 use crate::purge::plan::{Fate, Held, IncludeWord, Plan, PlanBuilder, Planned, Policy};
 
@@ -27,6 +28,8 @@ use super::confirm::{self, Leave};
 use super::context::{self, Cluster, note};
 use super::ls;
 use super::pick::Picker;
+use super::pods;
+use super::remote::Purpose;
 use super::sample::{self, Sample};
 use super::select::SelectArgs;
 use suspects::Suspects;
@@ -183,13 +186,31 @@ struct Scan {
 }
 
 /// How a cluster is read: the first time with a word about it, or once more.
-type ReadCluster = fn(World, &SourceArgs, &Netns) -> Result<Option<Cluster>, CommandError>;
+type ReadCluster = fn(
+    World,
+    &SourceArgs,
+    &Netns,
+    Purpose,
+    Option<ChoosePods>,
+) -> Result<Option<Cluster>, CommandError>;
 
 impl<'a> Purge<'a> {
     /// The cluster, if it is to decide, must be whole and young enough; else it only gives names.
     fn read_cluster(&self, read: ReadCluster) -> Result<Option<Cluster>, CommandError> {
-        let cluster = read(self.world, &self.args.source, &self.netns)?;
-        context::require_cluster(&self.args.source, cluster.as_ref(), self.by_cluster)?;
+        // Nothing of it would be shown.
+        if !self.by_cluster && self.args.output.output == Format::Conntrack {
+            return Ok(None);
+        }
+        let source = &self.args.source;
+        let purpose = match self.by_cluster {
+            true => Purpose::Delete,
+            false => Purpose::Show,
+        };
+        let select = &self.args.select;
+        let filter = select.to_filter()?;
+        let pods = pods::choice(source, &self.netns, &filter, &select.to_selectors());
+        let cluster = read(self.world, source, &self.netns, purpose, pods)?;
+        context::require_cluster(source, cluster.as_ref(), self.by_cluster)?;
         if let Some(cluster) = cluster.as_ref().filter(|_| self.by_cluster) {
             self.accept(cluster)?;
         }
@@ -207,7 +228,7 @@ impl<'a> Purge<'a> {
                     cluster.missing().join(", ")
                 ),
             )
-            .hint(cluster.help()));
+            .hint(cluster.remedy()));
         }
         let Some(age) = cluster.age() else {
             return Err(CommandError::new(

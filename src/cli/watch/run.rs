@@ -20,6 +20,7 @@ use crate::watch::view::{Eyes, View};
 use super::super::World;
 use super::super::context::{self, Cluster, note};
 use super::super::pick::{Counts, Picker};
+use super::super::remote::Purpose;
 use super::super::select::SelectArgs;
 use super::tell::Teller;
 use super::{Until, WatchArgs};
@@ -181,13 +182,15 @@ impl<'a> Watch<'a> {
     }
 
     fn read_cluster(&mut self) -> Result<Option<Cluster>, CommandError> {
-        let cluster = match self.next_rules {
-            None => Cluster::read(self.world, &self.args.source, &self.netns)?,
-            Some(_) => Cluster::read_again(self.world, &self.args.source, &self.netns)?,
+        let read = match self.next_rules {
+            None => Cluster::read,
+            Some(_) => Cluster::read_again,
         };
+        let source = &self.args.source;
+        let cluster = read(self.world, source, &self.netns, Purpose::Follow, None)?;
         let waits = matches!(self.args.until, Some(Until::Stale | Until::Gone));
         let asked = self.select.wants_cluster() || waits;
-        context::require_cluster(&self.args.source, cluster.as_ref(), asked)?;
+        context::require_cluster(source, cluster.as_ref(), asked)?;
         self.incomplete = cluster.as_ref().is_some_and(|cluster| {
             // With `asked` it would be taken for missing, which it is not.
             context::incomplete(Some(cluster), false, 0)
@@ -196,7 +199,7 @@ impl<'a> Watch<'a> {
             let error = "--until stale and --until gone need verdicts, and nothing can be judged";
             return Err(CommandError::new(Status::Partial, error).hint(context::FETCH));
         }
-        self.file_time = match &self.args.source.cluster {
+        self.file_time = match source.cluster {
             ClusterSource::Rules(None) | ClusterSource::Auto => None,
             _ => cluster.as_ref().and_then(Cluster::time),
         };

@@ -1,0 +1,90 @@
+//! Which Pods a command needs: a first look at the table tells.
+//!
+//! On a node those that run on it give nearly all names, and slices name the endpoints. What is left are the addresses that
+//! entries were translated to without being an endpoint: whether a living Pod has such an address decides their verdict.
+
+use std::collections::HashSet;
+use std::net::IpAddr;
+use std::ops::ControlFlow;
+
+use crate::cluster::index::Index;
+use crate::cluster::lists::{ChoosePods, ChosenPods};
+use crate::filter::{Filter, Outcome};
+use crate::flow::Flow;
+use crate::label::{Matched, endpoint_at};
+use crate::netlink::{Table, TableKind};
+use crate::netns::Netns;
+use crate::select::Selectors;
+use crate::select::name::PartyName;
+use crate::verdict::{Namespace, ThisNode};
+
+use super::args::SourceArgs;
+use super::context;
+
+/// Chooses for a command that selects so; `None` where every Pod is needed: by flag, and where Pods are selected by name.
+pub fn choice(
+    args: &SourceArgs,
+    netns: &Netns,
+    filter: &Filter,
+    selectors: &Selectors,
+) -> Option<ChoosePods> {
+    if args.all_pods || names_pods(selectors) {
+        return None;
+    }
+    let (named, netns, filter) = (args.node.clone(), netns.clone(), filter.clone());
+    Some(Box::new(move |index| {
+        let node = context::find_node(named, &netns, Some(index));
+        choose(index, &node, &netns, &filter)
+    }))
+}
+
+fn names_pods(selectors: &Selectors) -> bool {
+    let pod = |party: &PartyName| matches!(party, PartyName::Pod(_));
+    let parties = [&selectors.clients, &selectors.endpoints];
+    let mut parties = parties
+        .iter()
+        .flat_map(|picks| picks.plain().iter().chain(picks.negated()));
+    !selectors.pods.is_empty() || !selectors.namespaces.is_empty() || parties.any(pod)
+}
+
+/// `None` off the node, and where the table cannot be read: then nothing tells which Pods matter.
+fn choose(index: &Index, node: &ThisNode, netns: &Netns, filter: &Filter) -> Option<ChosenPods> {
+    let name = node.object(index)?.name.to_string();
+    if node.namespace != Namespace::Node {
+        return None;
+    }
+    let mut addresses = HashSet::new();
+    // What a selector leaves out now and might let in later is looked at: only lasting answers count.
+    let lasting = filter.lasting();
+    let mut table = Table::open(netns).ok()?;
+    for dump in filter.dumps() {
+        let report = table.dump(TableKind::Conntrack, &dump, &mut |flow| {
+            if lasting.test(&flow, super::pick::now()) != Outcome::Fail {
+                addresses.extend(in_question(&flow, index, node));
+            }
+            ControlFlow::Continue(())
+        });
+        report.ok()?;
+    }
+    let count = addresses.len();
+    tracing::info!(node = %name, addresses = count, "Pods of this node, and whoever has these addresses");
+    Some(ChosenPods {
+        node: name,
+        addresses,
+    })
+}
+
+/// The address whose owner decides the verdict of an entry: where it was translated to, when that is no endpoint; where it
+/// comes from, when it was not translated (policy Local holds for sources that are no Pods).
+fn in_question(flow: &Flow, index: &Index, node: &ThisNode) -> Option<IpAddr> {
+    let matched = Matched::of(flow, index, node);
+    if matched.is_nothing() {
+        return None;
+    }
+    if !flow.is_dnat() {
+        return Some(flow.original.src);
+    }
+    let mut ports = matched.ports();
+    let listed = ports.any(|(id, _)| endpoint_at(index.port(id), &flow.reply).is_some());
+    (!listed).then_some(flow.reply.src)
+}

@@ -1,0 +1,130 @@
+//! The cluster behind `--cluster api` and `--cluster auto`: which source answers, and what is said where none does.
+
+use std::time::Duration;
+
+use crate::cluster::listed;
+use crate::cluster::lists::ChoosePods;
+use crate::cluster::live::{self, LiveError, Obstacle, Options};
+use crate::cluster::source::Loaded;
+use crate::error::{CommandError, Status};
+
+use super::args::SourceArgs;
+use super::context::note;
+
+/// For all that `--cluster api` reads.
+const API_LIMIT: Duration = Duration::from_secs(15);
+/// For all that `--cluster auto` reads of the API: nobody asked for it, so nobody should wait long.
+const AUTO_LIMIT: Duration = Duration::from_secs(5);
+
+/// What a cluster is read for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// To be looked at.
+    Show,
+    /// To decide a delete: nothing may come from a cache.
+    Delete,
+    /// To judge what comes later. One reading of the API is too old for that at once.
+    Follow,
+}
+
+/// `--cluster api`.
+///
+/// # Errors
+/// Nothing could be read of it.
+pub fn api(
+    args: &SourceArgs,
+    purpose: Purpose,
+    pods: Option<ChoosePods>,
+) -> Result<Loaded, CommandError> {
+    if purpose == Purpose::Follow {
+        let error = CommandError::failed("watch cannot follow the API in this version");
+        return Err(error.hint("ctk watch --cluster FILE reads the file again whenever it changes"));
+    }
+    live::load(&options(args, purpose, API_LIMIT), pods, &args.service_cidr)
+        .map_err(|error| failed(&error))
+}
+
+/// `--cluster auto`: the API, else nothing. Says which.
+///
+/// # Errors
+/// Only what would be wrong with any source: a Service range that cannot be one.
+pub fn auto(
+    args: &SourceArgs,
+    purpose: Purpose,
+    pods: Option<ChoosePods>,
+) -> Result<Option<Loaded>, CommandError> {
+    if purpose == Purpose::Follow {
+        return Ok(None);
+    }
+    let loaded = match live::load(
+        &options(args, purpose, AUTO_LIMIT),
+        pods,
+        &args.service_cidr,
+    ) {
+        Ok(loaded) => loaded,
+        Err(error) if error.obstacle == Obstacle::ServiceRange => return Err(failed(&error)),
+        // Nobody expects a cluster here.
+        Err(error) if error.obstacle == Obstacle::NoConfig => return Ok(None),
+        Err(error) => {
+            note(format!("cluster: not the API: {error}"));
+            if let Some(hint) = error.hint {
+                note(format!("hint: {hint}"));
+            }
+            return Ok(None);
+        }
+    };
+    let completeness = loaded.index.completeness();
+    if !completeness.services && !completeness.slices {
+        loaded.warnings.iter().for_each(note);
+        note("cluster: not the API: neither Services nor EndpointSlices could be read");
+        return Ok(None);
+    }
+    note("cluster: the API");
+    Ok(Some(loaded))
+}
+
+fn options(args: &SourceArgs, purpose: Purpose, limit: Duration) -> Options {
+    Options {
+        kubeconfig: args.kubeconfig.clone(),
+        context: args.context.clone(),
+        limit: args.request_timeout.unwrap_or(limit),
+        consistent: purpose == Purpose::Delete,
+    }
+}
+
+fn failed(error: &LiveError) -> CommandError {
+    let failed = match error.obstacle {
+        Obstacle::ServiceRange => CommandError::usage(error),
+        _ => CommandError::failed(format!("--cluster api: {error}")),
+    };
+    match &error.hint {
+        Some(hint) => failed.hint(hint),
+        None => failed,
+    }
+}
+
+/// Names or verdicts were asked for, and the API server gives neither Services nor EndpointSlices to this user.
+pub fn refused_all(loaded: &Loaded) -> Option<CommandError> {
+    let completeness = loaded.index.completeness();
+    let counts = &loaded.summary.counts;
+    let nothing = counts.services == 0 && counts.endpoint_slices == 0;
+    if !nothing || completeness.services || completeness.slices {
+        return None;
+    }
+    let rules = listed::refused(&loaded.listed)?;
+    let error = CommandError::new(
+        Status::NotPermitted,
+        format!(
+            "--cluster api: the API server forbids {rules}, so that no name and no verdict is known"
+        ),
+    );
+    Some(error.hint(remedy(loaded)))
+}
+
+/// What would make the answer whole.
+pub fn remedy(loaded: &Loaded) -> String {
+    match listed::refused(&loaded.listed) {
+        Some(rules) => format!("grant {rules} to this user or service account, in a ClusterRole"),
+        None => "run it again; --request-timeout gives it more time".to_owned(),
+    }
+}

@@ -1,0 +1,65 @@
+//! What became of each list of a living cluster, and how people and scripts are told.
+
+use serde::Serialize;
+
+use super::object::Kind;
+
+/// How whole a list is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    Complete,
+    Forbidden,
+    Failed,
+    /// Some pages or items of it are missing.
+    Partial,
+    /// The API server has no such resource: ServiceCIDRs before Kubernetes 1.31.
+    NotServed,
+}
+
+/// What became of one list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    pub kind: Kind,
+    pub state: State,
+    /// For people; `None` when complete.
+    pub why: Option<String>,
+}
+
+/// As an RBAC rule names it: resource and group.
+fn rule(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Service => "services",
+        Kind::EndpointSlice => "endpointslices.discovery.k8s.io",
+        Kind::Pod => "pods",
+        Kind::Node => "nodes",
+        Kind::ServiceCidr => "servicecidrs.networking.k8s.io",
+    }
+}
+
+/// What RBAC refused, as rules to add: `list on pods, nodes`. `None` when nothing was refused.
+pub fn refused(listed: &[Listed]) -> Option<String> {
+    let refused = listed.iter().filter(|one| one.state == State::Forbidden);
+    let rules: Vec<&str> = refused.map(|one| rule(one.kind)).collect();
+    (!rules.is_empty()).then(|| format!("list on {}", rules.join(", ")))
+}
+
+/// A line for all that was refused, and one for each list that failed.
+pub(super) fn gaps(listed: &[Listed]) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some(rules) = refused(listed) {
+        lines.push(format!(
+            "the API server forbids {rules}; a ClusterRole with these rules is missing"
+        ));
+    }
+    for one in listed {
+        let what = match one.state {
+            State::Failed => "could not be listed",
+            State::Partial => "were listed in part",
+            _ => continue,
+        };
+        let why = one.why.as_deref().unwrap_or("unknown");
+        lines.push(format!("{} {what}: {why}", one.kind.resource()));
+    }
+    lines
+}

@@ -1,0 +1,397 @@
+//! The lists of a live cluster, one GET after the other, whoever carries the requests.
+//!
+//! Every list ends in a [`State`] of its own: what cannot be had of one kind takes nothing away from the others. Services
+//! come before EndpointSlices, so that no slice is met whose Service is only missing because it was listed too early.
+
+use std::collections::HashSet;
+use std::io::{BufReader, Read};
+use std::net::IpAddr;
+use std::time::{Duration, Instant, SystemTime};
+
+use ipnet::IpNet;
+
+use super::build::{Builder, NotAServiceRange};
+use super::index::Index;
+use super::list::{self, ListError};
+use super::listed::{Listed, State, gaps};
+use super::object::Kind;
+use super::source::{Loaded, Source, SourceKind};
+
+/// Services first, and what only gives names last: where time runs out, verdicts are possible all the same.
+const BEFORE_PODS: [Kind; 4] = [
+    Kind::Service,
+    Kind::EndpointSlice,
+    Kind::Node,
+    Kind::ServiceCidr,
+];
+
+/// More addresses than this are not asked for one by one.
+const MOST_ADDRESSES: usize = 50;
+
+/// Items of a page of a consistent list, as kubectl has it: small enough for the API server to collect at once.
+const PAGE: u32 = 500;
+
+/// How often one request is sent when the server is busy.
+const ATTEMPTS: u32 = 4;
+
+/// The wait before the second attempt, twice as long before each further one.
+const BACKOFF: Duration = Duration::from_millis(200);
+
+/// What carries requests to the API server. It reads as the body of its last answer, and fails so with
+/// [`std::io::ErrorKind::TimedOut`] when the time is over.
+pub trait Server: Read {
+    /// Sends a GET; `path` begins with a slash and has its query.
+    ///
+    /// # Errors
+    /// Whatever is not the status 200.
+    fn get(&mut self, path: &str) -> Result<(), GetError>;
+}
+
+/// Why a GET has no body that could be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum GetError {
+    #[error("the API server does not accept these credentials (401 Unauthorized)")]
+    Unauthorized,
+    #[error("forbidden (403)")]
+    Forbidden,
+    #[error("not served (404)")]
+    NotServed,
+    /// The token for the next page is too old.
+    #[error("the list expired while it was read (410 Gone)")]
+    Expired,
+    /// Later it may be answered.
+    #[error("the API server answers {status}")]
+    Busy {
+        status: u16,
+        after: Option<Duration>,
+    },
+    #[error("{0}")]
+    Connection(String),
+    #[error("the time for reading the cluster is over")]
+    TimedOut,
+    #[error("{0}")]
+    Other(String),
+}
+
+impl GetError {
+    /// Other requests would end in the same way.
+    pub fn ends_all(&self) -> bool {
+        matches!(
+            self,
+            GetError::Unauthorized | GetError::Connection(_) | GetError::TimedOut
+        )
+    }
+}
+
+/// How to ask.
+#[derive(Clone, Copy, Debug)]
+pub struct Asking {
+    /// When all must be read.
+    pub deadline: Instant,
+    /// Of every kind the newest state, as for a delete. Else only of Services and EndpointSlices, which decide verdicts;
+    /// what gives names may come from the API server's cache.
+    pub consistent: bool,
+}
+
+/// Which Pods are worth reading: one node's, and those that have certain addresses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ChosenPods {
+    pub node: String,
+    pub addresses: HashSet<IpAddr>,
+}
+
+/// Says which Pods are read, when all other kinds are; `None` for all of them. A cluster of 5,000 nodes has 245 MB of Pods.
+pub type ChoosePods = Box<dyn FnOnce(&Index) -> Option<ChosenPods> + Send>;
+
+/// Why nothing at all could be read.
+#[derive(Debug, thiserror::Error)]
+pub enum ReadError {
+    #[error(transparent)]
+    Get(#[from] GetError),
+    #[error(transparent)]
+    ServiceRange(#[from] NotAServiceRange),
+}
+
+/// Reads the five lists.
+///
+/// # Errors
+/// The first request shows that no other would succeed, or a given Service range holds an address of a Node or Pod.
+pub fn read(
+    server: &mut dyn Server,
+    asking: Asking,
+    choose_pods: Option<ChoosePods>,
+    service_ranges: &[IpNet],
+) -> Result<Loaded, ReadError> {
+    let source = Source {
+        kind: SourceKind::Api,
+        time: SystemTime::now(),
+        path: None,
+    };
+    let mut reading = Reading {
+        server,
+        asking,
+        builder: Builder::new(service_ranges),
+        listed: Vec::new(),
+        ended: None,
+    };
+    for kind in BEFORE_PODS {
+        let outcome = reading.list(kind);
+        reading.conclude(kind, outcome)?;
+    }
+    let index = reading.builder.without_pods();
+    let chosen = choose_pods.and_then(|choose| choose(&index));
+    let outcome = match chosen {
+        Some(chosen) => reading.chosen_pods(chosen),
+        None => reading.list(Kind::Pod),
+    };
+    reading.conclude(Kind::Pod, outcome)?;
+    let Reading {
+        builder, listed, ..
+    } = reading;
+    let mut loaded = Loaded::of(builder.finish_with_pods(index)?, source);
+    loaded.warnings.extend(gaps(&listed));
+    loaded.listed = listed;
+    Ok(loaded)
+}
+
+struct Reading<'s> {
+    server: &'s mut dyn Server,
+    asking: Asking,
+    builder: Builder,
+    listed: Vec<Listed>,
+    /// After it no request is sent.
+    ended: Option<GetError>,
+}
+
+/// Why a list is not whole.
+enum Failure {
+    /// Before its first page.
+    Get(GetError),
+    /// In it or behind it: something of it was taken.
+    Midway(String),
+}
+
+impl Reading<'_> {
+    fn list(&mut self, kind: Kind) -> Result<(), Failure> {
+        let mut result = Err(Failure::Get(GetError::NotServed));
+        for path in paths(kind) {
+            result = self.pages(kind, path, "");
+            if !matches!(result, Err(Failure::Get(GetError::NotServed))) {
+                break;
+            }
+        }
+        result
+    }
+
+    /// One node's Pods, then whoever has the addresses.
+    ///
+    /// The API server selects by a Pod's first address only. Where that is of another family than an address in question,
+    /// and where the addresses are many, all Pods are read.
+    fn chosen_pods(&mut self, chosen: ChosenPods) -> Result<(), Failure> {
+        let of_node = format!("spec.nodeName={}", chosen.node);
+        self.select_pods(&of_node)?;
+        let addresses = chosen.addresses;
+        let family = self.builder.first_family();
+        let one_by_one = addresses.len() <= MOST_ADDRESSES
+            && addresses.iter().all(|a| Some(a.is_ipv4()) == family);
+        if !one_by_one {
+            self.builder.forget(Kind::Pod);
+            return self.list(Kind::Pod);
+        }
+        for address in &addresses {
+            // Some of it is there already, so that it is not whole whatever the reason.
+            self.select_pods(&format!("status.podIP={address}"))
+                .map_err(|failure| match failure {
+                    Failure::Get(GetError::Forbidden) => Failure::Get(GetError::Forbidden),
+                    Failure::Get(error) => Failure::Midway(error.to_string()),
+                    midway => midway,
+                })?;
+        }
+        self.builder.chose_pods(addresses);
+        Ok(())
+    }
+
+    fn select_pods(&mut self, selector: &str) -> Result<(), Failure> {
+        let selector = format!("fieldSelector={}", encoded(selector));
+        let path = paths(Kind::Pod).first().copied().unwrap_or_default();
+        self.pages(Kind::Pod, path, &selector)
+    }
+
+    /// `selector`: a part of the query, or empty.
+    fn pages(&mut self, kind: Kind, path: &str, selector: &str) -> Result<(), Failure> {
+        let cached = match self.asking.consistent || decides(kind) {
+            true => "",
+            // With it the server answers from its cache, in one piece.
+            false => "resourceVersion=0",
+        };
+        let mut paged = cached.is_empty();
+        let joined = |more: &str| match (selector, more) {
+            ("", more) => more.to_owned(),
+            (selector, "") => selector.to_owned(),
+            (selector, more) => format!("{selector}&{more}"),
+        };
+        let mut token: Option<String> = None;
+        loop {
+            let query = match &token {
+                None if paged => joined(&format!("limit={PAGE}")),
+                None => joined(cached),
+                Some(token) => joined(&format!("limit={PAGE}&continue={}", encoded(token))),
+            };
+            let next = match self.page(kind, path, &query) {
+                Ok(next) => next,
+                // Once, and all of it: two halves of different age are no list.
+                Err(Failure::Get(GetError::Expired)) if token.is_some() && paged => {
+                    tracing::info!(
+                        kind = kind.name(),
+                        "the list expired, once more in one piece"
+                    );
+                    self.builder.forget(kind);
+                    (token, paged) = (None, false);
+                    continue;
+                }
+                Err(Failure::Get(error)) if token.is_some() => {
+                    return Err(Failure::Midway(error.to_string()));
+                }
+                Err(failure) => return Err(failure),
+            };
+            if next.is_none() {
+                return Ok(());
+            }
+            if next == token {
+                let why = "the API server gives the same page again and again";
+                return Err(Failure::Midway(why.to_owned()));
+            }
+            token = next;
+        }
+    }
+
+    /// Reads one page, and says what to ask with for the next one.
+    fn page(&mut self, kind: Kind, path: &str, query: &str) -> Result<Option<String>, Failure> {
+        let request = match query {
+            "" => path.to_owned(),
+            query => format!("{path}?{query}"),
+        };
+        self.get(&request).map_err(Failure::Get)?;
+        let body = BufReader::with_capacity(64 * 1024, &mut *self.server);
+        match list::read_page(body, kind, &mut self.builder) {
+            Ok(page) => Ok(page.token),
+            Err(error) => Err(Failure::Midway(broken(&error))),
+        }
+    }
+
+    /// Sends a GET again while the server is busy: it changes nothing, and nothing of an answer was taken yet.
+    fn get(&mut self, path: &str) -> Result<(), GetError> {
+        if let Some(error) = &self.ended {
+            return Err(error.clone());
+        }
+        let mut wait = BACKOFF;
+        let mut attempt = 1;
+        loop {
+            let (busy, pause) = match self.server.get(path) {
+                Err(GetError::Busy { status, after }) => {
+                    (GetError::Busy { status, after }, after.unwrap_or(wait))
+                }
+                other => return other,
+            };
+            if attempt == ATTEMPTS || Instant::now() + pause >= self.asking.deadline {
+                return Err(busy);
+            }
+            std::thread::sleep(pause);
+            wait *= 2;
+            attempt += 1;
+        }
+    }
+
+    /// Notes what became of a list.
+    ///
+    /// # Errors
+    /// It was the first request of all, and shows that no other would succeed.
+    fn conclude(&mut self, kind: Kind, outcome: Result<(), Failure>) -> Result<(), GetError> {
+        let (state, why) = match outcome {
+            Ok(()) => match self.builder.listed(kind) {
+                true => (State::Complete, None),
+                false => {
+                    let why = "some items cannot be read".to_owned();
+                    (State::Partial, Some(why))
+                }
+            },
+            Err(failure) => {
+                self.builder.not_listed(kind);
+                match failure {
+                    Failure::Midway(why) => (State::Partial, Some(why)),
+                    Failure::Get(error) => {
+                        if error.ends_all() {
+                            if self.listed.is_empty() {
+                                return Err(error);
+                            }
+                            self.ended.get_or_insert_with(|| error.clone());
+                        }
+                        (refused_state(kind, &error), Some(error.to_string()))
+                    }
+                }
+            }
+        };
+        tracing::info!(kind = kind.name(), ?state, "listed");
+        self.listed.push(Listed { kind, state, why });
+        Ok(())
+    }
+}
+
+fn refused_state(kind: Kind, error: &GetError) -> State {
+    match error {
+        GetError::Forbidden => State::Forbidden,
+        GetError::NotServed if kind == Kind::ServiceCidr => State::NotServed,
+        _ => State::Failed,
+    }
+}
+
+/// Whether a kind decides verdicts for itself.
+fn decides(kind: Kind) -> bool {
+    matches!(kind, Kind::Service | Kind::EndpointSlice)
+}
+
+/// Where a kind is listed, the newest version first.
+fn paths(kind: Kind) -> &'static [&'static str] {
+    match kind {
+        Kind::Service => &["/api/v1/services"],
+        Kind::EndpointSlice => &["/apis/discovery.k8s.io/v1/endpointslices"],
+        Kind::Pod => &["/api/v1/pods"],
+        Kind::Node => &["/api/v1/nodes"],
+        Kind::ServiceCidr => &[
+            "/apis/networking.k8s.io/v1/servicecidrs",
+            "/apis/networking.k8s.io/v1beta1/servicecidrs",
+        ],
+    }
+}
+
+/// A query value: a token may be any text.
+fn encoded(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
+                out.push(char::from(byte));
+            }
+            _ => out.push_str(&format!("%{byte:02X}")),
+        }
+    }
+    out
+}
+
+/// Why a body was no list, in words that hold nothing of it.
+fn broken(error: &ListError) -> String {
+    match error {
+        ListError::Read(error) if error.kind() == std::io::ErrorKind::TimedOut => {
+            GetError::TimedOut.to_string()
+        }
+        ListError::Read(error) => format!("the answer broke off: {error}"),
+        ListError::Empty | ListError::Cut { .. } => "the answer was cut short".to_owned(),
+        ListError::Syntax { .. } | ListError::NotAList { .. } => {
+            "the answer is not the list that was asked for".to_owned()
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "lists_tests.rs"]
+mod tests;

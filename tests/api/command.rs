@@ -1,0 +1,340 @@
+//! `ctk ls` and `ctk purge` with the API as their source: verdicts, statuses, and what is said where something is missing.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde_json::{Value, json};
+
+use super::lab::{self, be_the_node};
+use super::mixed::{insert, to_dns};
+use super::objects;
+use super::private_netns::private_netns;
+use super::server::{Answer, ApiServer, Asked, Objects, Piece};
+use super::tools::{Said, assert_error, ctk, ctk_command};
+
+/// An address that is no endpoint of kube-dns.
+const GONE: &str = "10.244.9.9";
+
+/// A namespace that is node1's, with one entry to a gone endpoint.
+fn node_with_a_stale_entry() {
+    be_the_node();
+    insert(&[to_dns(17, 40_000, GONE)]);
+}
+
+/// A server that forbids these resources.
+fn forbidding(resources: &'static [&'static str]) -> ApiServer {
+    let objects = objects();
+    ApiServer::start(move |asked| match resources.contains(&asked.resource()) {
+        true => Answer::status(403),
+        false => objects.answer(asked),
+    })
+}
+
+/// `ctk` with `args`, and this server as its cluster.
+fn with(server: &ApiServer, args: &str) -> Said {
+    let kubeconfig = server.kubeconfig();
+    let mut all: Vec<&str> = args.split_whitespace().collect();
+    all.extend(["--kubeconfig", kubeconfig.to_str().unwrap()]);
+    ctk(all)
+}
+
+fn entries() -> usize {
+    ctk(["ls", "--cluster", "none", "-o", "jsonl"])
+        .jsonl()
+        .len()
+}
+
+#[test]
+fn a_listing_judges_by_the_api() {
+    private_netns(|| {
+        node_with_a_stale_entry();
+        let server = forbidding(&[]);
+        for source in ["api", "auto"] {
+            let said = with(&server, &format!("ls --cluster {source} --stale -o json")).ended(0);
+            assert_eq!(said.items()[0]["reason"], "endpoint-gone");
+            let cluster = &said.json()["summary"]["cluster"];
+            assert_eq!(cluster["source"], "api");
+            assert_eq!(cluster["complete"], true);
+            assert_eq!(cluster["lists"]["pods"], "complete");
+            assert_eq!(
+                said.stderr.contains("cluster: the API"),
+                source == "auto",
+                "{said:#?}"
+            );
+        }
+    });
+}
+
+#[test]
+fn without_slices_nothing_is_stale_and_nothing_is_deleted() {
+    private_netns(|| {
+        node_with_a_stale_entry();
+        let server = forbidding(&["endpointslices"]);
+        let rule = "list on endpointslices.discovery.k8s.io";
+        let said = with(&server, "ls --cluster api -o json").ended(3);
+        assert_eq!(said.items()[0]["reason"], "source-incomplete");
+        assert_eq!(
+            said.items()[0]["service"]["name"],
+            "kube-dns",
+            "the name is known all the same"
+        );
+        assert_eq!(said.json()["summary"]["cluster"]["complete"], false);
+        assert_eq!(
+            said.json()["summary"]["cluster"]["lists"]["endpointslices"],
+            "forbidden"
+        );
+        assert!(said.stderr.contains(rule), "{said:#?}");
+        let said = with(&server, "purge --cluster api --stale --yes");
+        assert_error(&said, 3, &["incomplete", rule]);
+        assert_eq!(entries(), 1);
+    });
+}
+
+#[test]
+fn who_may_read_neither_services_nor_slices_is_told_so_by_the_status() {
+    private_netns(|| {
+        node_with_a_stale_entry();
+        let server = forbidding(&[
+            "services",
+            "endpointslices",
+            "pods",
+            "nodes",
+            "servicecidrs",
+        ]);
+        let said = with(&server, "ls --cluster api --stale");
+        assert_error(
+            &said,
+            4,
+            &[
+                "list on services, endpointslices.discovery.k8s.io",
+                "ClusterRole",
+            ],
+        );
+        let said = with(&server, "purge --cluster api --stale --yes");
+        assert_error(&said, 4, &["list on services"]);
+        assert_eq!(entries(), 1);
+        // Without a name or verdict to select by there is something to show.
+        let said = with(&server, "ls --cluster api -o json").ended(3);
+        assert_eq!(said.items().len(), 1);
+        // auto goes on to the next source.
+        let said = with(&server, "ls --cluster auto -o json").ended(0);
+        assert_eq!(said.json()["summary"]["cluster"]["source"], "none");
+        assert!(said.stderr.contains("not the API"), "{said:#?}");
+        with(&server, "ls --cluster auto --stale").ended(3);
+    });
+}
+
+#[test]
+fn nothing_is_asked_where_neither_names_nor_verdicts_are_wanted() {
+    private_netns(|| {
+        node_with_a_stale_entry();
+        let server = forbidding(&[]);
+        for args in [
+            "ls --cluster api -o conntrack",
+            "ls --cluster none",
+            "purge --cluster api --udp 99 --yes -o conntrack",
+        ] {
+            with(&server, args).ended(0);
+            assert_eq!(server.asked().len(), 0, "{args}");
+        }
+    });
+}
+
+#[test]
+fn a_purge_reads_the_newest_state_twice_and_deletes_what_is_stale_in_both() {
+    private_netns(|| {
+        node_with_a_stale_entry();
+        insert(&[to_dns(17, 40_001, "10.244.1.7")]);
+        let server = forbidding(&[]);
+        let said = with(
+            &server,
+            "purge --cluster api --stale --yes --settle 0 --verify 0 -o json",
+        );
+        let said = said.ended(0);
+        assert_eq!(said.json()["summary"]["deleted"], 1);
+        assert_eq!(said.json()["summary"]["cluster"]["read_again"], true);
+        assert_eq!(entries(), 1);
+        let asked = server.asked();
+        assert!(
+            asked
+                .iter()
+                .all(|asked| asked.value("resourceVersion").is_none())
+        );
+        let services = asked.iter().filter(|asked| asked.resource() == "services");
+        assert_eq!(services.count(), 2);
+    });
+}
+
+#[test]
+fn an_endpoint_that_comes_back_between_the_two_looks_saves_its_entry() {
+    private_netns(|| {
+        node_with_a_stale_entry();
+        let first = objects();
+        let mut backends = lab::BACKENDS.to_vec();
+        let mut second = objects();
+        backends.truncate(1);
+        for object in &mut second.0 {
+            if object["kind"] == "EndpointSlice" && object["metadata"]["namespace"] == "kube-system"
+            {
+                object["endpoints"] = json!([{"addresses": [GONE], "conditions": {"ready": true}}]);
+            }
+        }
+        let looks = AtomicUsize::new(0);
+        let server = ApiServer::start(move |asked| {
+            let look = match asked.resource() {
+                "services" => looks.fetch_add(1, Ordering::SeqCst),
+                _ => looks.load(Ordering::SeqCst) - 1,
+            };
+            let now: &Objects = if look == 0 { &first } else { &second };
+            now.answer(asked)
+        });
+        let args = "purge --cluster api --stale --yes --settle 0 --verify 0 -o json";
+        let said = with(&server, args).ended(0);
+        assert_eq!(said.json()["summary"]["changed"], 1, "{said:#?}");
+        assert_eq!(entries(), 1);
+    });
+}
+
+#[test]
+fn a_second_look_that_fails_deletes_nothing() {
+    private_netns(|| {
+        node_with_a_stale_entry();
+        let objects = objects();
+        let looks = AtomicUsize::new(0);
+        let server = ApiServer::start(move |asked: &Asked| {
+            let slices = asked.resource() == "endpointslices";
+            if slices && looks.fetch_add(1, Ordering::SeqCst) > 0 {
+                let mut answer = objects.answer(asked);
+                answer.body.insert(0, Piece::Text("{".to_owned()));
+                return answer;
+            }
+            objects.answer(asked)
+        });
+        let said = with(
+            &server,
+            "purge --cluster api --stale --yes --settle 0 --verify 0",
+        );
+        assert_error(&said, 3, &["endpointslices", "nothing is deleted"]);
+        assert_eq!(entries(), 1);
+    });
+}
+
+#[test]
+fn an_api_that_is_not_there_is_an_error_or_for_auto_a_note() {
+    private_netns(|| {
+        node_with_a_stale_entry();
+        let server = forbidding(&[]);
+        let folder = tempfile::tempdir().unwrap();
+        let kubeconfig = folder.path().join("kubeconfig");
+        fs::copy(server.kubeconfig(), &kubeconfig).unwrap();
+        fs::copy(server.path("ca.pem"), folder.path().join("ca.pem")).unwrap();
+        drop(server);
+        let kubeconfig = kubeconfig.to_str().unwrap();
+        let ls = |more: &[&str]| {
+            let all = ["ls", "--kubeconfig", kubeconfig];
+            ctk(all.iter().chain(more))
+        };
+        assert_error(&ls(&["--cluster", "api"]), 1, &["--cluster api", "refused"]);
+        let said = ls(&["-o", "json"]).ended(0);
+        assert_eq!(said.items().len(), 1);
+        assert!(said.stderr.contains("cluster: not the API"), "{said:#?}");
+        ls(&["--stale"]).ended(3);
+        assert_error(
+            &ctk(["ls", "--cluster", "api"]),
+            1,
+            &["no cluster is configured", "--kubeconfig"],
+        );
+        let typo = ls(&["--cluster", "api", "--context", "typo"]);
+        assert_error(&typo, 1, &["typo", "get-contexts"]);
+    });
+}
+
+/// A kubectl that answers `get --raw` from files, as the real one would with this cluster; 403 for `forbidden`.
+fn fake_kubectl(folder: &std::path::Path, forbidden: &str) {
+    let objects = objects();
+    for path in [
+        "/api/v1/services",
+        "/apis/discovery.k8s.io/v1/endpointslices",
+        "/api/v1/nodes",
+        "/api/v1/pods",
+    ] {
+        let asked = Asked {
+            path: path.to_owned(),
+            query: Vec::new(),
+            authorization: None,
+            certificate: false,
+        };
+        let [Piece::Text(text)] = &objects.answer(&asked).body[..] else {
+            panic!("{path}")
+        };
+        let file = path.rsplit('/').next().unwrap();
+        fs::write(folder.join(file), text).unwrap();
+    }
+    let script = format!(
+        r#"#!/bin/sh
+for last; do :; done
+name=${{last%%\?*}}; name=${{name##*/}}
+echo "$*" >> {folder}/calls
+if [ "$name" = "{forbidden}" ]; then
+    echo "Error from server (Forbidden): $name is forbidden: User \"u\" cannot list resource" >&2; exit 1
+fi
+if [ ! -f {folder}/$name ]; then
+    echo "Error from server (NotFound): the server could not find the requested resource" >&2; exit 1
+fi
+cat {folder}/$name
+"#,
+        folder = folder.display()
+    );
+    let path = folder.join("kubectl");
+    fs::write(&path, script).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+}
+
+#[test]
+fn kubectl_is_asked_where_only_it_can_log_in() {
+    private_netns(|| {
+        node_with_a_stale_entry();
+        let server = forbidding(&[]);
+        let exotic: Value = json!({"auth-provider": {"name": "azure", "config": {}}});
+        let kubeconfig = server.kubeconfig_of(&exotic, "ca.pem");
+        let ls = |folder: &std::path::Path, path: &str| {
+            let path = format!("{}:{path}", folder.display());
+            let kubeconfig = kubeconfig.to_str().unwrap();
+            let args = [
+                "ls",
+                "--cluster",
+                "api",
+                "--kubeconfig",
+                kubeconfig,
+                "-o",
+                "json",
+            ];
+            Said::of(ctk_command(args).env("PATH", path).output().unwrap())
+        };
+        let folder = tempfile::tempdir().unwrap();
+        fake_kubectl(folder.path(), "nothing");
+        let said = ls(folder.path(), "/usr/bin:/bin").ended(0);
+        assert_eq!(said.items()[0]["reason"], "endpoint-gone", "{said:#?}");
+        assert_eq!(
+            said.json()["summary"]["cluster"]["lists"]["servicecidrs"],
+            "not-served"
+        );
+        let calls = fs::read_to_string(folder.path().join("calls")).unwrap();
+        assert!(
+            calls.contains("--kubeconfig") && calls.contains("get --raw /api/v1/services?"),
+            "{calls}"
+        );
+        assert_eq!(server.asked().len(), 0);
+        fake_kubectl(folder.path(), "endpointslices");
+        let said = ls(folder.path(), "/usr/bin:/bin").ended(3);
+        assert_eq!(said.items()[0]["reason"], "source-incomplete");
+        assert!(
+            said.stderr
+                .contains("list on endpointslices.discovery.k8s.io"),
+            "{said:#?}"
+        );
+        let empty = tempfile::tempdir().unwrap();
+        assert_error(&ls(empty.path(), ""), 1, &["cannot log in", "kubectl"]);
+    });
+}

@@ -1,0 +1,177 @@
+//! Who asks, and whom: tokens, certificates, plugins, CAs, and what is said when that fails.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use ctk::cluster::live::{LiveError, Obstacle};
+use serde_json::{Value, json};
+
+use super::server::{ApiServer, TOKEN};
+use super::{objects, read};
+
+fn server() -> ApiServer {
+    let objects = objects();
+    ApiServer::start(move |asked| objects.answer(asked))
+}
+
+/// A plugin that runs this shell script.
+fn plugin(server: &ApiServer, script: &str) -> Value {
+    let path = server.path("plugin");
+    fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    json!({"exec": {
+        "apiVersion": "client.authentication.k8s.io/v1", "command": path, "interactiveMode": "Never",
+    }})
+}
+
+/// What a plugin prints, as a shell command.
+fn credential(token: &str) -> String {
+    let answer = json!({
+        "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": token},
+    });
+    format!("echo '{answer}'")
+}
+
+fn assert_whole(kubeconfig: PathBuf) {
+    let loaded = read(kubeconfig).unwrap();
+    assert!(loaded.summary.complete, "{:?}", loaded.warnings);
+}
+
+/// The error of a read, which must come soon, have a hint, and hold no token.
+fn refused(kubeconfig: PathBuf, obstacle: Obstacle, says: &[&str]) -> LiveError {
+    let began = Instant::now();
+    let error = read(kubeconfig).unwrap_err();
+    assert!(began.elapsed() < Duration::from_secs(10), "{error}");
+    assert_eq!(error.obstacle, obstacle, "{error}");
+    let said = format!("{error}\n{}", error.hint.as_deref().expect("a hint"));
+    for word in says {
+        assert!(said.contains(word), "{word}: {said}");
+    }
+    assert!(!said.contains(TOKEN), "{said}");
+    error
+}
+
+#[test]
+fn a_token_is_shown_to_the_server() {
+    let server = server();
+    assert_whole(server.kubeconfig());
+    for asked in server.asked() {
+        assert_eq!(asked.authorization, Some(format!("Bearer {TOKEN}")));
+    }
+}
+
+#[test]
+fn a_token_file_is_read() {
+    let server = server();
+    fs::write(server.path("token"), TOKEN).unwrap();
+    let user = json!({"tokenFile": server.path("token")});
+    assert_whole(server.kubeconfig_of(&user, "ca.pem"));
+}
+
+#[test]
+fn a_client_certificate_is_shown_to_the_server() {
+    let server = server();
+    let user = json!({"client-certificate": "client.pem", "client-key": "client-key.pem"});
+    assert_whole(server.kubeconfig_of(&user, "ca.pem"));
+    assert!(server.asked().iter().all(|asked| asked.certificate));
+}
+
+#[test]
+fn a_plugin_gives_the_token() {
+    let server = server();
+    let user = plugin(&server, &credential(TOKEN));
+    assert_whole(server.kubeconfig_of(&user, "ca.pem"));
+}
+
+#[test]
+fn a_plugin_that_fails_is_named_with_what_it_says() {
+    let server = server();
+    let user = plugin(
+        &server,
+        &format!("echo {TOKEN}; echo 'session is over' >&2; exit 3"),
+    );
+    let kubeconfig = server.kubeconfig_of(&user, "ca.pem");
+    refused(
+        kubeconfig,
+        Obstacle::Plugin,
+        &["plugin failed", "3", "session is over", "kubectl"],
+    );
+    let user = plugin(&server, &format!("echo 'no json {TOKEN}'"));
+    let kubeconfig = server.kubeconfig_of(&user, "ca.pem");
+    refused(kubeconfig, Obstacle::Plugin, &["printed no credential"]);
+    let user = json!({"exec": {
+        "apiVersion": "client.authentication.k8s.io/v1", "command": "/nowhere/plugin", "interactiveMode": "Never",
+    }});
+    let kubeconfig = server.kubeconfig_of(&user, "ca.pem");
+    refused(
+        kubeconfig,
+        Obstacle::Plugin,
+        &["/nowhere/plugin cannot be run", "PATH"],
+    );
+}
+
+#[test]
+fn an_expired_token_is_told_from_a_missing_right() {
+    let server = server();
+    let kubeconfig = server.kubeconfig_of(&json!({"token": "expired"}), "ca.pem");
+    let error = refused(
+        kubeconfig,
+        Obstacle::Unauthorized,
+        &["401", "expired", "log in"],
+    );
+    assert!(
+        error.message.contains(&server.address.to_string()),
+        "{error}"
+    );
+    assert_eq!(server.asked().len(), 1, "others would be refused, too");
+}
+
+#[test]
+fn a_server_of_another_ca_is_not_talked_to() {
+    let server = server();
+    let kubeconfig = server.kubeconfig_of(&json!({"token": TOKEN}), "other-ca.pem");
+    refused(
+        kubeconfig,
+        Obstacle::Unreachable,
+        &["certificate", "CA in the kubeconfig"],
+    );
+    assert!(server.asked().is_empty(), "the token stays here");
+}
+
+#[test]
+fn a_server_that_is_not_there_is_an_error_at_once() {
+    let server = server();
+    let kubeconfig = server.kubeconfig();
+    let folder = tempfile::tempdir().unwrap();
+    for file in ["kubeconfig", "ca.pem"] {
+        fs::copy(server.path(file), folder.path().join(file)).unwrap();
+    }
+    drop(server);
+    assert!(!kubeconfig.exists());
+    refused(
+        folder.path().join("kubeconfig"),
+        Obstacle::Unreachable,
+        &["refused", "reachable"],
+    );
+}
+
+#[test]
+fn a_kubeconfig_that_says_nothing_useful_is_named() {
+    let server = server();
+    let missing = server.path("nothing-here");
+    refused(missing, Obstacle::Config, &["nothing-here", "--kubeconfig"]);
+    let broken = server.path("broken");
+    fs::write(&broken, format!("users: [{{token: {TOKEN}\n  x: ]")).unwrap();
+    refused(broken, Obstacle::Config, &["YAML"]);
+    let kubeconfig = server.kubeconfig();
+    let text = fs::read_to_string(&kubeconfig).unwrap();
+    let other = text.replace(
+        "\"current-context\":\"test\"",
+        "\"current-context\":\"typo\"",
+    );
+    assert_ne!(other, text);
+    fs::write(&kubeconfig, other).unwrap();
+    refused(kubeconfig, Obstacle::Config, &["typo", "get-contexts"]);
+}

@@ -1,0 +1,50 @@
+//! The cluster's API as a source, against a real HTTPS server: every failure ends in a stated completeness, never in a wrong
+//! verdict or a hang.
+#![cfg(feature = "kube")]
+
+mod command;
+#[path = "../lab/mod.rs"]
+mod lab;
+mod lists;
+mod login;
+mod memory;
+#[path = "../mixed/mod.rs"]
+mod mixed;
+mod pods;
+#[path = "../private_netns/mod.rs"]
+mod private_netns;
+mod server;
+#[path = "../tools/mod.rs"]
+mod tools;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ctk::cluster::live::{LiveError, Options, load};
+use ctk::cluster::source::Loaded;
+use serde_json::json;
+use server::Objects;
+
+/// Reads with a kubeconfig, as a listing does.
+fn read(kubeconfig: PathBuf) -> Result<Loaded, LiveError> {
+    load(&options(kubeconfig), None, &[])
+}
+
+fn options(kubeconfig: PathBuf) -> Options {
+    Options {
+        kubeconfig: Some(kubeconfig),
+        context: None,
+        limit: Duration::from_secs(15),
+        consistent: false,
+    }
+}
+
+/// A small cluster with all that matters, a ServiceCIDR among it.
+fn objects() -> Objects {
+    let mut objects = lab::cluster_objects(&lab::BACKENDS);
+    objects.push(json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": "kubernetes"},
+        "spec": {"cidrs": ["10.96.0.0/12"]},
+    }));
+    Objects(objects)
+}

@@ -1,0 +1,179 @@
+//! The memory that a large cluster takes over the API: the test starts itself again as a child that only reads, and reads the
+//! child's peak (VmHWM).
+
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ctk::cluster::live::{Options, load};
+
+use super::server::{Answer, ApiServer, Asked, Piece};
+use super::{objects, options};
+
+const KUBECONFIG: &str = "CTK_TEST_LARGE_CLUSTER";
+const KIB: u64 = 1024;
+const PODS: usize = 50_000;
+const SERVICES: usize = 10_000;
+const SLICES: usize = 20_000;
+
+/// Not a test of its own: what the child does. Without the variable there is nothing to do.
+#[test]
+fn child_reads_the_cluster() {
+    let Some(kubeconfig) = std::env::var_os(KUBECONFIG) else {
+        return;
+    };
+    let options = Options {
+        limit: Duration::from_secs(600),
+        ..options(kubeconfig.into())
+    };
+    let loaded = load(&options, None, &[]).unwrap();
+    assert!(loaded.summary.complete, "{:?}", loaded.warnings);
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let peak = status
+        .lines()
+        .find_map(|l| l.strip_prefix("VmHWM:"))
+        .unwrap();
+    let peak: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
+    let counts = loaded.summary.counts;
+    println!(
+        "peak={} pods={} services={} slices={}",
+        peak * KIB,
+        counts.pods,
+        counts.services,
+        counts.endpoint_slices
+    );
+}
+
+#[test]
+fn fifty_thousand_pods_ten_thousand_services_and_twenty_thousand_slices_fit_into_128_mib() {
+    let few = objects();
+    let server = ApiServer::start(move |asked| match asked.resource() {
+        "services" => page(asked, "ServiceList", "v1", SERVICES, Arc::new(service)),
+        "endpointslices" => {
+            let group = "discovery.k8s.io/v1";
+            page(asked, "EndpointSliceList", group, SLICES, Arc::new(slice))
+        }
+        "pods" => page(asked, "PodList", "v1", PODS, Arc::new(pod)),
+        _ => few.answer(asked),
+    });
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "memory::child_reads_the_cluster", "--nocapture"])
+        .env(KUBECONFIG, server.kubeconfig())
+        .output()
+        .unwrap();
+    let output = String::from_utf8_lossy(&child.stdout);
+    let expected = format!(" pods={PODS} services={SERVICES} slices={SLICES}");
+    let line = output.lines().find(|line| line.contains(&expected));
+    let line = line.unwrap_or_else(|| panic!("{output}{}", String::from_utf8_lossy(&child.stderr)));
+    let (_, after) = line.split_once("peak=").unwrap();
+    let peak: u64 = after.split(' ').next().unwrap().parse().unwrap();
+    println!("peak: {} MiB", peak / KIB / KIB);
+    assert!(peak < 128 * KIB * KIB, "{} MiB", peak / KIB / KIB);
+}
+
+/// The page that was asked for, its items made while it is sent.
+fn page(
+    asked: &Asked,
+    kind: &str,
+    group: &str,
+    count: usize,
+    item: Arc<dyn Fn(usize) -> String + Send + Sync>,
+) -> Answer {
+    let from: usize = asked.value("continue").map_or(0, |at| at.parse().unwrap());
+    let limit: usize = match asked.value("resourceVersion") {
+        Some("0") => count,
+        _ => asked
+            .value("limit")
+            .map_or(count, |limit| limit.parse().unwrap()),
+    };
+    let to = count.min(from + limit);
+    let next = if to < count {
+        format!(r#","continue":"{to}""#)
+    } else {
+        String::new()
+    };
+    let head = format!(
+        r#"{{"kind":"{kind}","apiVersion":"{group}","metadata":{{"resourceVersion":"7"{next}}},"items":["#
+    );
+    let items = move |n: usize| {
+        let comma = if n == 0 { "" } else { "," };
+        format!("{comma}{}", item(from + n))
+    };
+    Answer {
+        body: vec![
+            Piece::Text(head),
+            Piece::Many(Arc::new(items), to - from),
+            Piece::Text("]}".to_owned()),
+        ],
+        ..Answer::ok("")
+    }
+}
+
+fn ip(first: usize, n: usize) -> String {
+    format!("10.{}.{}.{}", first + (n >> 16), (n >> 8) & 255, n & 255)
+}
+
+/// As long as the names that a Deployment gives.
+fn pod_name(n: usize) -> String {
+    format!("service-{}-6d5c8f9b7b-{n:05}", n % SERVICES)
+}
+
+/// The first one is the one that every cluster has.
+fn service(n: usize) -> String {
+    if n == 0 {
+        return r#"{"metadata":{"name":"kubernetes","namespace":"default"},
+            "spec":{"clusterIP":"10.96.0.1","ports":[{"name":"https","port":443}]}}"#
+            .to_owned();
+    }
+    format!(
+        r#"{{"metadata":{{"name":"service-{n}","namespace":"team-{}"}},"spec":{{"clusterIP":"{ip}","clusterIPs":["{ip}"],
+        "ports":[{{"name":"http","port":80,"protocol":"TCP"}},{{"name":"dns","port":53,"protocol":"UDP"}}]}}}}"#,
+        n % 200,
+        ip = ip(96, n)
+    )
+}
+
+/// Two for each Service, with five pods between them.
+fn slice(n: usize) -> String {
+    let service = n / 2;
+    let (namespace, service) = match service {
+        0 => ("default".to_owned(), "kubernetes".to_owned()),
+        _ => (
+            format!("team-{}", service % 200),
+            format!("service-{service}"),
+        ),
+    };
+    let pods = (n..PODS).step_by(SLICES);
+    let endpoints: Vec<String> = pods
+        .map(|pod| {
+            format!(
+                r#"{{"addresses":["{}"],"conditions":{{"ready":true,"serving":true,"terminating":false}},
+                "nodeName":"node-{}","targetRef":{{"kind":"Pod","namespace":"{namespace}","name":"{}"}}}}"#,
+                ip(128, pod),
+                pod % 500,
+                pod_name(pod)
+            )
+        })
+        .collect();
+    format!(
+        r#"{{"addressType":"IPv4","metadata":{{"name":"{service}-{n:05}","namespace":"{namespace}",
+        "labels":{{"kubernetes.io/service-name":"{service}"}}}},
+        "ports":[{{"name":"http","port":8080,"protocol":"TCP"}},{{"name":"dns","port":5353,"protocol":"UDP"}}],
+        "endpoints":[{}]}}"#,
+        endpoints.join(",")
+    )
+}
+
+fn pod(n: usize) -> String {
+    format!(
+        r#"{{"metadata":{{"annotations":{{"padding":"{padding}"}},"name":"{name}","namespace":"team-{team}"}},
+        "spec":{{"nodeName":"node-{node}","containers":[{{"name":"c","ports":[{{"containerPort":8080,"protocol":"TCP"}}]}}]}},
+        "status":{{"phase":"Running","podIP":"{ip}","podIPs":[{{"ip":"{ip}"}}],"hostIP":"192.168.7.1"}}}}"#,
+        // What a real pod carries and nobody here needs.
+        padding = "x".repeat(300),
+        name = pod_name(n),
+        team = n % 200,
+        node = n % 500,
+        ip = ip(128, n)
+    )
+}

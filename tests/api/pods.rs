@@ -1,0 +1,146 @@
+//! Which Pods are read: on a node its own and those that decide a verdict, elsewhere and on request all.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::lab::{self, be_the_node};
+use super::mixed::{insert, to_dns};
+use super::objects;
+use super::private_netns::private_netns;
+use super::server::{ApiServer, Objects};
+use super::tools::{Said, ctk};
+
+const GONE: &str = "10.244.9.9";
+/// A pod on the other node.
+const MOVED: &str = "10.244.2.33";
+
+/// The second backend left the Service and lives on.
+fn after_a_move() -> Objects {
+    let mut objects = objects();
+    objects.0.retain(|object| {
+        object["kind"] != "EndpointSlice" || object["metadata"]["namespace"] != "kube-system"
+    });
+    let left = lab::cluster_objects(&lab::BACKENDS[..1]);
+    objects.0.extend(left.into_iter().filter(|object| {
+        object["kind"] == "EndpointSlice" && object["metadata"]["namespace"] == "kube-system"
+    }));
+    objects
+}
+
+fn healthy(objects: Objects) -> ApiServer {
+    ApiServer::start(move |asked| objects.answer(asked))
+}
+
+fn ls(server: &ApiServer, args: &str) -> Said {
+    let kubeconfig = server.kubeconfig();
+    let mut all = vec!["ls", "--cluster", "api", "-o", "json"];
+    all.extend(["--kubeconfig", kubeconfig.to_str().unwrap()]);
+    all.extend(args.split_whitespace());
+    ctk(all)
+}
+
+/// Field selectors of the requests for Pods, sorted; "all" for a request without one.
+fn pods_asked(server: &ApiServer) -> Vec<String> {
+    let asked = server.asked();
+    let pods = asked.iter().filter(|asked| asked.resource() == "pods");
+    let selector =
+        |asked: &super::server::Asked| asked.value("fieldSelector").unwrap_or("all").to_owned();
+    let mut selectors: Vec<String> = pods.map(selector).collect();
+    selectors.sort();
+    selectors
+}
+
+/// Reason by the last address of the reply.
+fn reason(said: &Said, endpoint: &str) -> String {
+    let items = said.items();
+    let item = items.iter().find(|item| item["reply"]["src"] == endpoint);
+    item.expect("it is listed")["reason"]
+        .as_str()
+        .unwrap()
+        .to_owned()
+}
+
+#[test]
+fn on_a_node_only_pods_that_matter_are_read_and_verdicts_are_the_same() {
+    private_netns(|| {
+        be_the_node();
+        insert(&[
+            to_dns(17, 40_000, GONE),
+            to_dns(17, 40_001, MOVED),
+            to_dns(17, 40_002, "10.244.1.7"),
+            to_dns(6, 40_003, GONE),
+        ]);
+        let wanted = [
+            "spec.nodeName=node1".to_owned(),
+            format!("status.podIP={MOVED}"),
+            format!("status.podIP={GONE}"),
+        ];
+        let server = healthy(after_a_move());
+        let few = ls(&server, "").ended(0);
+        assert_eq!(pods_asked(&server), wanted);
+        let server = healthy(after_a_move());
+        let all = ls(&server, "--all-pods").ended(0);
+        assert_eq!(pods_asked(&server), ["all"]);
+        for (address, expected) in [
+            (GONE, "endpoint-gone"),
+            (MOVED, "misdelivery"),
+            ("10.244.1.7", "endpoint"),
+        ] {
+            assert_eq!(reason(&few, address), expected);
+            assert_eq!(reason(&all, address), expected);
+        }
+        assert_eq!(few.items().len(), 4);
+        let name = |said: &Said| said.items()[0]["client"].clone();
+        assert_eq!(name(&few), name(&all));
+    });
+}
+
+#[test]
+fn all_pods_are_read_where_a_few_do_not_tell() {
+    private_netns(|| {
+        let all = |args: &str| {
+            let server = healthy(after_a_move());
+            ls(&server, args);
+            pods_asked(&server)
+        };
+        be_the_node();
+        assert_eq!(all("--node node2"), ["all"], "this is not that node");
+        assert_eq!(all(""), ["spec.nodeName=node1"], "an empty table");
+        assert_eq!(all("--pod web-1"), ["all"], "by name it may be any pod");
+        assert_eq!(all("-n shop"), ["all"]);
+        insert(&[to_dns(17, 40_000, GONE)]);
+        assert_eq!(
+            all("--sport 40001"),
+            ["spec.nodeName=node1"],
+            "not selected"
+        );
+        let many: Vec<_> = (0..51)
+            .map(|n| to_dns(17, 41_000 + n, &format!("10.244.8.{n}")))
+            .collect();
+        insert(&many);
+        assert_eq!(all(""), ["all", "spec.nodeName=node1"], "52 addresses");
+    });
+}
+
+#[test]
+fn an_entry_that_comes_after_the_first_look_is_not_judged_by_pods_that_were_not_read() {
+    private_netns(|| {
+        be_the_node();
+        insert(&[to_dns(17, 40_000, GONE)]);
+        let objects = after_a_move();
+        let late = AtomicBool::new(false);
+        // The server's thread was started in this namespace.
+        let server = ApiServer::start(move |asked| {
+            if asked.resource() == "pods" && !late.swap(true, Ordering::SeqCst) {
+                insert(&[to_dns(17, 40_001, MOVED)]);
+            }
+            objects.answer(asked)
+        });
+        let said = ls(&server, "");
+        assert_eq!(reason(&said, GONE), "endpoint-gone");
+        assert_eq!(
+            reason(&said, MOVED),
+            "source-incomplete",
+            "it may be a misdelivery"
+        );
+    });
+}

@@ -1,0 +1,395 @@
+//! An HTTPS server on 127.0.0.1 that speaks the list protocol of the Kubernetes API, on a thread of its own.
+//!
+//! A test says what it answers; [`Objects::answer`] is what a healthy one would.
+
+use std::convert::Infallible;
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use hyper::body::{Body, Bytes, Frame, Incoming};
+use hyper::service::service_fn;
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, oneshot};
+use tokio_rustls::TlsAcceptor;
+
+/// What the server takes from everybody who asks.
+pub const TOKEN: &str = "secret-token-of-the-test";
+
+/// A request as the server sees it.
+#[derive(Clone, Debug)]
+pub struct Asked {
+    pub path: String,
+    /// Names and values, decoded.
+    pub query: Vec<(String, String)>,
+    pub authorization: Option<String>,
+    /// A client certificate of the test's CA was shown.
+    pub certificate: bool,
+}
+
+impl Asked {
+    pub fn value(&self, name: &str) -> Option<&str> {
+        let mut found = self.query.iter().filter(|(n, _)| n == name);
+        found.next().map(|(_, value)| value.as_str())
+    }
+
+    /// The last part of the path: `services`.
+    pub fn resource(&self) -> &str {
+        self.path.rsplit('/').next().unwrap_or_default()
+    }
+}
+
+/// A piece of a body.
+#[derive(Clone)]
+pub enum Piece {
+    Text(String),
+    Pause(Duration),
+    /// The connection ends here, in the middle of the body.
+    Cut,
+    /// A page of this many bytes, made as it is sent.
+    Many(Arc<dyn Fn(usize) -> String + Send + Sync>, usize),
+}
+
+#[derive(Clone)]
+pub struct Answer {
+    pub status: u16,
+    pub headers: Vec<(&'static str, String)>,
+    pub body: Vec<Piece>,
+}
+
+impl Answer {
+    pub fn ok(text: impl Into<String>) -> Self {
+        Answer {
+            status: 200,
+            headers: Vec::new(),
+            body: vec![Piece::Text(text.into())],
+        }
+    }
+
+    pub fn status(status: u16) -> Self {
+        let text =
+            json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": status});
+        Answer {
+            status,
+            ..Answer::ok(text.to_string())
+        }
+    }
+}
+
+/// The objects of a cluster.
+#[derive(Clone, Default)]
+pub struct Objects(pub Vec<Value>);
+
+impl Objects {
+    /// A healthy server's answer: pages where a limit is given, unless the cache is asked.
+    pub fn answer(&self, asked: &Asked) -> Answer {
+        let (kind, group) = match asked.path.as_str() {
+            "/api/v1/services" => ("Service", "v1"),
+            "/apis/discovery.k8s.io/v1/endpointslices" => ("EndpointSlice", "discovery.k8s.io/v1"),
+            "/api/v1/pods" => ("Pod", "v1"),
+            "/api/v1/nodes" => ("Node", "v1"),
+            "/apis/networking.k8s.io/v1/servicecidrs" => ("ServiceCIDR", "networking.k8s.io/v1"),
+            _ => return Answer::status(404),
+        };
+        let selected = |object: &&Value| match asked.value("fieldSelector") {
+            None => true,
+            Some(selector) => match selector.split_once('=').unwrap() {
+                ("spec.nodeName", node) => object["spec"]["nodeName"] == node,
+                ("status.podIP", address) => object["status"]["podIP"] == address,
+                other => panic!("the API server has no such field: {other:?}"),
+            },
+        };
+        let of_kind = self.0.iter().filter(|object| object["kind"] == kind);
+        let all: Vec<Value> = of_kind.filter(selected).cloned().collect();
+        let limit = match asked.value("resourceVersion") {
+            Some("0") => None,
+            _ => asked.value("limit").map(|l| l.parse::<usize>().unwrap()),
+        };
+        let from: usize = asked.value("continue").map_or(0, |token| {
+            token
+                .strip_prefix("from/")
+                .and_then(|t| t.strip_suffix("=="))
+                .unwrap()
+                .parse()
+                .unwrap()
+        });
+        let to = limit.map_or(all.len(), |limit| all.len().min(from + limit));
+        let mut metadata = json!({"resourceVersion": "7"});
+        if to < all.len() {
+            metadata["continue"] = json!(format!("from/{to}=="));
+        }
+        let items: Vec<Value> = all[from..to]
+            .iter()
+            .map(|item| {
+                // In a list of one kind the API server leaves these out.
+                let mut item = item.clone();
+                let fields = item.as_object_mut().unwrap();
+                fields.remove("kind");
+                fields.remove("apiVersion");
+                item
+            })
+            .collect();
+        let items = serde_json::to_string(&items).unwrap();
+        Answer::ok(format!(
+            r#"{{"kind":"{kind}List","apiVersion":"{group}","metadata":{metadata},"items":{items}}}"#
+        ))
+    }
+}
+
+/// A running server; it ends when dropped. The files that a client needs are in its folder.
+pub struct ApiServer {
+    pub address: SocketAddr,
+    pub folder: TempDir,
+    asked: Arc<Mutex<Vec<Asked>>>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+type Answering = dyn Fn(&Asked) -> Answer + Send + Sync;
+
+impl ApiServer {
+    /// Answers every request that shows the token or a certificate; 401 for all others.
+    pub fn start(answering: impl Fn(&Asked) -> Answer + Send + Sync + 'static) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let tls = make_certificates(folder.path());
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let log = Arc::clone(&asked);
+        let answering: Arc<Answering> = Arc::new(move |request: &Asked| {
+            log.lock().unwrap().push(request.clone());
+            let bearer = format!("Bearer {TOKEN}");
+            if request.certificate || request.authorization.as_deref() == Some(&bearer) {
+                answering(request)
+            } else {
+                Answer::status(401)
+            }
+        });
+        let (stop, stopped) = oneshot::channel();
+        // Bound by the caller's thread: it may have a network namespace of its own.
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_nonblocking(true).unwrap();
+        let address = listener.local_addr().unwrap();
+        let thread = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .unwrap();
+            runtime.block_on(async move {
+                let listener = TcpListener::from_std(listener).unwrap();
+                tokio::spawn(serve(listener, tls, answering));
+                let _ = stopped.await;
+            });
+            runtime.shutdown_background();
+        });
+        ApiServer {
+            address,
+            folder,
+            asked,
+            stop: Some(stop),
+            thread: Some(thread),
+        }
+    }
+
+    /// Requests so far.
+    pub fn asked(&self) -> Vec<Asked> {
+        self.asked.lock().unwrap().clone()
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// A kubeconfig whose user is `user`, as JSON (which is YAML), and whose CA is the file `ca`.
+    pub fn kubeconfig_of(&self, user: &Value, ca: &str) -> PathBuf {
+        let config = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "test",
+            "clusters": [{"name": "c", "cluster": {
+                "server": format!("https://{}", self.address), "certificate-authority": ca,
+            }}],
+            "users": [{"name": "u", "user": user}],
+            "contexts": [{"name": "test", "context": {"cluster": "c", "user": "u"}}],
+        });
+        let path = self.path("kubeconfig");
+        fs::write(&path, config.to_string()).unwrap();
+        path
+    }
+
+    /// A kubeconfig that is let in.
+    pub fn kubeconfig(&self) -> PathBuf {
+        self.kubeconfig_of(&json!({"token": TOKEN}), "ca.pem")
+    }
+}
+
+impl Drop for ApiServer {
+    fn drop(&mut self) {
+        let _ = self.stop.take().map(|stop| stop.send(()));
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+/// Writes `ca.pem`, `other-ca.pem`, `client.pem`, `client-key.pem`, and gives the server's part.
+fn make_certificates(folder: &Path) -> Arc<ServerConfig> {
+    let new_ca = |name: &str| {
+        let mut params = CertificateParams::new(Vec::new()).unwrap();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, name);
+        let key = KeyPair::generate().unwrap();
+        let certificate = params.self_signed(&key).unwrap();
+        (certificate, Issuer::new(params, key))
+    };
+    let (ca, issuer) = new_ca("the test's CA");
+    let (other, _) = new_ca("another CA");
+    let signed = |name: &str| {
+        let mut params = CertificateParams::new(vec![name.to_owned()]).unwrap();
+        params.distinguished_name.push(DnType::CommonName, name);
+        let key = KeyPair::generate().unwrap();
+        (params.signed_by(&key, &issuer).unwrap(), key)
+    };
+    let (server, server_key) = signed("127.0.0.1");
+    let (client, client_key) = signed("client");
+    for (file, text) in [
+        ("ca.pem", ca.pem()),
+        ("other-ca.pem", other.pem()),
+        ("client.pem", client.pem()),
+        ("client-key.pem", client_key.serialize_pem()),
+    ] {
+        fs::write(folder.join(file), text).unwrap();
+    }
+    let mut roots = RootCertStore::empty();
+    roots.add(ca.der().clone()).unwrap();
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let verifier = WebPkiClientVerifier::builder_with_provider(roots.into(), provider.clone())
+        .allow_unauthenticated()
+        .build()
+        .unwrap();
+    let chain = vec![CertificateDer::from_pem_slice(server.pem().as_bytes()).unwrap()];
+    let key = PrivateKeyDer::from_pem_slice(server_key.serialize_pem().as_bytes()).unwrap();
+    let config = ServerConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .unwrap()
+        .with_client_cert_verifier(verifier)
+        .with_single_cert(chain, key)
+        .unwrap();
+    Arc::new(config)
+}
+
+async fn serve(listener: TcpListener, tls: Arc<ServerConfig>, answering: Arc<Answering>) {
+    let acceptor = TlsAcceptor::from(tls);
+    loop {
+        let (stream, _) = listener.accept().await.unwrap();
+        let (acceptor, answering) = (acceptor.clone(), Arc::clone(&answering));
+        tokio::spawn(async move {
+            // A client that does not like the certificate hangs up.
+            let Ok(stream) = acceptor.accept(stream).await else {
+                return;
+            };
+            let certificate = stream.get_ref().1.peer_certificates().is_some();
+            let service = service_fn(move |request| {
+                let answer = answering(&asked(&request, certificate));
+                async move { Ok::<_, Infallible>(response(answer)) }
+            });
+            // An answer that is cut on purpose is an error here.
+            let _ = hyper::server::conn::http1::Builder::new()
+                .serve_connection(TokioIo::new(stream), service)
+                .await;
+        });
+    }
+}
+
+fn asked(request: &Request<Incoming>, certificate: bool) -> Asked {
+    let query = request.uri().query().unwrap_or_default();
+    let query = query.split('&').filter(|pair| !pair.is_empty());
+    let authorization = request.headers().get("authorization");
+    Asked {
+        path: request.uri().path().to_owned(),
+        query: query
+            .map(|pair| {
+                let (name, value) = pair.split_once('=').unwrap();
+                (name.to_owned(), decoded(value))
+            })
+            .collect(),
+        authorization: authorization.map(|value| value.to_str().unwrap().to_owned()),
+        certificate,
+    }
+}
+
+fn decoded(text: &str) -> String {
+    let mut bytes = Vec::new();
+    let mut rest = text.bytes();
+    while let Some(byte) = rest.next() {
+        bytes.push(match byte {
+            b'%' => {
+                let digits = [rest.next().unwrap(), rest.next().unwrap()];
+                u8::from_str_radix(std::str::from_utf8(&digits).unwrap(), 16).unwrap()
+            }
+            b'+' => b' ',
+            byte => byte,
+        });
+    }
+    String::from_utf8(bytes).unwrap()
+}
+
+fn response(answer: Answer) -> Response<Pieces> {
+    let (sender, receiver) = mpsc::channel(1);
+    tokio::spawn(async move {
+        for piece in answer.body {
+            let text = |text: String| Ok(Frame::data(Bytes::from(text)));
+            let sent = match piece {
+                Piece::Text(whole) => sender.send(text(whole)).await,
+                Piece::Pause(time) => {
+                    tokio::time::sleep(time).await;
+                    Ok(())
+                }
+                Piece::Cut => sender.send(Err(std::io::Error::other("cut"))).await,
+                Piece::Many(make, count) => {
+                    let mut sent = Ok(());
+                    for n in 0..count {
+                        sent = sender.send(text(make(n))).await;
+                        if sent.is_err() {
+                            break;
+                        }
+                    }
+                    sent
+                }
+            };
+            if sent.is_err() {
+                return; // the client went away
+            }
+        }
+    });
+    let mut response = Response::builder()
+        .status(answer.status)
+        .header("content-type", "application/json");
+    for (name, value) in answer.headers {
+        response = response.header(name, value);
+    }
+    response.body(Pieces(receiver)).unwrap()
+}
+
+/// A body that is sent as its pieces come.
+struct Pieces(mpsc::Receiver<Result<Frame<Bytes>, std::io::Error>>);
+
+impl Body for Pieces {
+    type Data = Bytes;
+    type Error = std::io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, std::io::Error>>> {
+        self.0.poll_recv(context)
+    }
+}
