@@ -1,0 +1,203 @@
+//! What the tests of the view play with: one client's flow, clusters, and a view that tells in short.
+
+use super::*;
+use crate::cluster::testing::world;
+use crate::flow::L4;
+use crate::label::{self, Matched};
+use crate::verdict::Judge;
+
+pub(super) const SEEN: Status = Status::CONFIRMED.with(Status::SEEN_REPLY);
+pub(super) const ASSURED: Status = SEEN.with(Status::ASSURED);
+
+/// The flow of one client to the Service, by the last byte of its endpoint's address.
+pub(super) fn flow(endpoint: u8, status: Status) -> Flow {
+    let tuple = |src: [u8; 4], sport, dst: [u8; 4], dport| Tuple {
+        src: src.into(),
+        dst: dst.into(),
+        protocol: 17,
+        l4: L4::Ports {
+            src: sport,
+            dst: dport,
+        },
+    };
+    let client = [10, 244, 2, 9];
+    let mut flow = Flow::new(
+        tuple(client, 40123, [10, 96, 0, 10], 53),
+        tuple([10, 244, 1, endpoint], 53, client, 40123),
+    );
+    // The id does not tell one life from the next.
+    (flow.status, flow.timeout, flow.id) = (status, Some(30), Some(7));
+    flow
+}
+
+pub(super) fn with(mut flow: Flow, change: impl FnOnce(&mut Flow)) -> Flow {
+    change(&mut flow);
+    flow
+}
+
+pub(super) fn counted(flow: Flow, original: u64, reply: u64, timeout: u32) -> Flow {
+    let count = |packets| Some(Counters { packets, bytes: 0 });
+    with(flow, |flow| {
+        (flow.counters_original, flow.counters_reply) = (count(original), count(reply));
+        flow.timeout = Some(timeout);
+    })
+}
+
+pub(super) fn in_state(state: u8, status: Status) -> Flow {
+    with(flow(7, status), |flow| {
+        (flow.original.protocol, flow.reply.protocol) = (6, 6);
+        let side = TcpDirection::default();
+        flow.state = Some(ProtocolState::Tcp {
+            state,
+            original: side,
+            reply: side,
+        });
+    })
+}
+
+/// kube-dns with these endpoints; coredns-N is the pod at 10.244.1.N.
+pub(super) fn kube_dns(endpoints: &[u8]) -> Index {
+    let mut lines = vec![
+        "node n 192.168.7.1".to_owned(),
+        "svc kube-system/kube-dns 10.96.0.10 dns:53/UDP".to_owned(),
+        "pod shop/web-1 10.244.2.9 @n".to_owned(),
+    ];
+    let mut slice = "slice kube-system/kube-dns dns:53/UDP".to_owned();
+    for n in endpoints {
+        slice += &format!(" 10.244.1.{n}(ready)@n->coredns-{n}");
+        lines.push(format!("pod kube-system/coredns-{n} 10.244.1.{n} @n"));
+    }
+    lines.push(slice);
+    let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+    world(&lines)
+}
+
+pub(super) struct See<'c> {
+    pub(super) index: Option<&'c Index>,
+    pub(super) node: &'c ThisNode,
+    pub(super) passes: fn(&Flow) -> bool,
+}
+
+pub(super) static NODE: ThisNode = ThisNode {
+    name: None,
+    local: None,
+    namespace: Namespace::Node,
+};
+
+impl See<'_> {
+    pub(super) fn all() -> Self {
+        See {
+            index: None,
+            node: &NODE,
+            passes: |_| true,
+        }
+    }
+}
+
+impl<'c> Eyes<'c> for See<'c> {
+    fn pick(&mut self, flow: Flow, seen: Option<Seen>) -> Option<Entry<'c>> {
+        (self.passes)(&flow).then(|| self.entry(flow, seen))
+    }
+
+    fn entry(&mut self, flow: Flow, seen: Option<Seen>) -> Entry<'c> {
+        let mut entry = Entry::bare(flow);
+        if let Some(index) = self.index {
+            let matched = Matched::of(&entry.flow, index, self.node);
+            entry.names = label::names(&entry.flow, matched, index);
+            let judge = Judge {
+                index: Some(index),
+                rules: None,
+                node: self.node,
+                zones: &[],
+                source_time: None,
+            };
+            entry.judgement = judge.judge(&entry.flow, matched);
+        }
+        if let Some(seen) = seen {
+            entry.see(seen);
+        }
+        entry
+    }
+}
+
+/// A view, what it sees with, and what it told.
+pub(super) struct Stage<'c> {
+    pub(super) view: View,
+    pub(super) eyes: See<'c>,
+    pub(super) told: Vec<String>,
+    pub(super) last: Option<Entry<'c>>,
+}
+
+impl<'c> Stage<'c> {
+    pub(super) fn of(eyes: See<'c>) -> Self {
+        Stage {
+            view: View::default(),
+            eyes,
+            told: Vec::new(),
+            last: None,
+        }
+    }
+
+    pub(super) fn act(&mut self, act: impl FnOnce(&mut View, &mut dyn Eyes<'c>, Tell<'_, 'c>)) {
+        let Stage {
+            view,
+            eyes,
+            told,
+            last,
+        } = self;
+        act(view, eyes, &mut |record| {
+            told.push(word(&record));
+            if let Some(entry) = record.entry() {
+                *last = Some(entry.clone());
+            }
+        });
+    }
+
+    pub(super) fn made(&mut self, flow: Flow) {
+        self.act(|view, eyes, tell| view.made(flow, eyes, tell));
+    }
+
+    pub(super) fn changed(&mut self, flow: Flow) {
+        self.act(|view, eyes, tell| view.changed(flow, eyes, tell));
+    }
+
+    pub(super) fn destroyed(&mut self, flow: &Flow) {
+        self.act(|view, eyes, tell| view.destroyed(flow, eyes, tell));
+    }
+
+    pub(super) fn dump(&mut self, second: u64, whole: bool, flows: &[Flow]) {
+        self.view.begin_dump(false);
+        self.act(|view, eyes, tell| {
+            for flow in flows {
+                view.seen(flow.clone(), Duration::from_secs(second), eyes, tell);
+            }
+            view.end_dump(whole, eyes, tell);
+        });
+    }
+
+    /// What was told since this was asked last.
+    #[track_caller]
+    pub(super) fn says(&mut self, expected: &[&str]) {
+        assert_eq!(self.told, expected);
+        self.told.clear();
+    }
+}
+
+/// A record in short: its name, the endpoint's last byte, and what belongs to it.
+pub(super) fn word(record: &Record<'_>) -> String {
+    let name = record.name().unwrap_or("move");
+    let Some(entry) = record.entry() else {
+        return name.to_owned();
+    };
+    let endpoint = entry.flow.reply.src.to_string();
+    let endpoint = endpoint.rsplit('.').next().unwrap_or_default();
+    let verdict = |v: &Option<Verdict>| v.map_or("-", Verdict::name);
+    match record {
+        Record::Refresh { before, after, .. } => format!("{name} {endpoint} {before}>{after}"),
+        Record::Verdict { before, after, .. } => {
+            format!("{name} {endpoint} {}>{}", verdict(before), verdict(after))
+        }
+        Record::Move { before, .. } => format!("{name} {endpoint} from {before}"),
+        _ => format!("{name} {endpoint}"),
+    }
+}
