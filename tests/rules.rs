@@ -1,5 +1,5 @@
 //! The node's rules as the cluster source: loaded by the real tools into namespaces of their own and read back through `ctk`.
-//! Cases C39, C41, C46 and C54 of real incidents among them.
+//! Real incidents among them.
 
 mod lab;
 mod private_netns;
@@ -91,7 +91,7 @@ const DOCKER_NFT: &str = "table ip docker-bridges {
 ";
 
 #[test]
-fn c39_published_container_ports_are_judged_by_the_engines_rules() {
+fn published_container_ports_are_judged_by_the_engines_rules() {
     private_netns(|| {
         for (flavour, load) in [
             ("iptables-nft-restore", DOCKER_IPTABLES),
@@ -161,7 +161,7 @@ fn c39_published_container_ports_are_judged_by_the_engines_rules() {
 }
 
 #[test]
-fn c41_a_host_port_leads_to_the_plugins_pod_only() {
+fn a_host_port_leads_to_the_plugins_pod_only() {
     private_netns(|| {
         fresh();
         address("lo", "192.0.2.11/32");
@@ -202,7 +202,7 @@ COMMIT
 }
 
 #[test]
-fn c46_a_forward_that_came_after_its_peers_is_the_evidence() {
+fn a_forward_that_came_after_its_peers_is_the_evidence() {
     private_netns(|| {
         fresh();
         address("lo", "192.0.2.5/32");
@@ -357,7 +357,7 @@ fn suspects_are_purged_by_name_and_with_evidence_only() {
 }
 
 #[test]
-fn c54_node_ports_on_a_further_local_address_are_known_by_the_rules() {
+fn node_ports_on_a_further_local_address_are_known_by_the_rules() {
     private_netns(|| {
         fresh();
         for local in ["192.0.2.11/32", "203.0.113.77/32"] {

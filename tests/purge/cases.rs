@@ -21,7 +21,7 @@ type Held = &'static [(&'static str, u64)];
 
 const CASES: &[Case] = &[
     Case {
-        name: "C03: a Service scaled to zero keeps its old translations",
+        name: "a Service scaled to zero keeps its old translations",
         rows: &[
             "udp 17 29 src=10.244.1.11 dst=10.96.2.50 sport=33001 dport=8125 [UNREPLIED] src=10.244.9.4 dst=10.244.1.11 sport=8125 dport=33001 mark=0 use=1",
             "udp 17 30 src=10.244.3.12 dst=10.96.2.50 sport=33002 dport=8125 [UNREPLIED] src=10.244.9.4 dst=10.244.3.12 sport=8125 dport=33002 mark=0 use=1",
@@ -35,13 +35,13 @@ const CASES: &[Case] = &[
         purges: &[("--stale", &[], &[])],
     },
     Case {
-        name: "C04: the Service was deleted, its range is known",
+        name: "the Service was deleted, its range is known",
         rows: &[SERVICE_GONE],
         cluster: &["cidr 10.96.0.0/16", "pod pay/ledger-7 10.244.0.62 @node1"],
         purges: &[("--stale", &[], &[])],
     },
     Case {
-        name: "C04: the Service was deleted, nobody tells the range",
+        name: "the Service was deleted, nobody tells the range",
         rows: &[SERVICE_GONE],
         cluster: &["pod pay/ledger-7 10.244.0.62 @node1"],
         purges: &[
@@ -50,7 +50,7 @@ const CASES: &[Case] = &[
         ],
     },
     Case {
-        name: "C06: SIP with one port on both sides, by clusterIP and by node port",
+        name: "SIP with one port on both sides, by clusterIP and by node port",
         rows: &[
             "udp 17 118 src=10.244.3.61 dst=10.96.110.7 sport=5060 dport=5060 src=10.244.3.70 dst=10.244.3.61 sport=5060 dport=5060 [ASSURED] mark=0 use=1",
             "udp 17 175 src=198.51.100.20 dst=192.0.2.11 sport=5060 dport=32060 [UNREPLIED] src=10.244.3.70 dst=192.0.2.11 sport=5060 dport=5060 mark=0 use=1",
@@ -63,7 +63,7 @@ const CASES: &[Case] = &[
         purges: &[("--stale --svc sip", &[3], &[])],
     },
     Case {
-        name: "C07: a port number that two Services and the Internet have",
+        name: "a port number that two Services and the Internet have",
         rows: &[
             "udp 17 29 src=198.51.100.3 dst=192.0.2.11 sport=4000 dport=30123 [UNREPLIED] src=10.244.1.9 dst=192.0.2.11 sport=9000 dport=61001 mark=0 use=1",
             "udp 17 170 src=10.244.1.50 dst=10.96.7.7 sport=4001 dport=30123 src=10.244.1.60 dst=10.244.1.50 sport=30123 dport=4001 [ASSURED] mark=0 use=1",
@@ -78,7 +78,7 @@ const CASES: &[Case] = &[
         purges: &[("--stale", &[2, 3], &[])],
     },
     Case {
-        name: "C09: healthy QUIC sessions stay where they are",
+        name: "healthy QUIC sessions stay where they are",
         rows: &[
             "udp 17 175 src=198.51.100.30 dst=203.0.113.10 sport=50443 dport=443 src=10.244.5.5 dst=192.0.2.11 sport=8443 dport=17001 [ASSURED] mark=0 use=1",
             "udp 17 28 src=198.51.100.31 dst=203.0.113.10 sport=50444 dport=443 [UNREPLIED] src=10.244.5.6 dst=192.0.2.11 sport=8443 dport=17002 mark=0 use=1",
@@ -91,7 +91,7 @@ const CASES: &[Case] = &[
         purges: &[("--stale", &[1, 2], &[])],
     },
     Case {
-        name: "C10: policy Local, and the endpoint is on this node",
+        name: "policy Local, and the endpoint is on this node",
         rows: &[IPFIX],
         cluster: &[
             IPFIX_SERVICE,
@@ -100,7 +100,7 @@ const CASES: &[Case] = &[
         purges: &[("--stale", &[], &[])],
     },
     Case {
-        name: "C10: policy Local, and the only endpoint is elsewhere: a new packet would fare no better",
+        name: "policy Local, and the only endpoint is elsewhere: a new packet would fare no better",
         rows: &[IPFIX],
         cluster: &[
             IPFIX_SERVICE,
@@ -113,7 +113,7 @@ const CASES: &[Case] = &[
         ],
     },
     Case {
-        name: "C11: an endpoint that still serves while it terminates",
+        name: "an endpoint that still serves while it terminates",
         rows: &[
             "udp 17 119 src=10.244.1.5 dst=10.96.0.10 sport=40001 dport=53 src=10.244.2.2 dst=10.244.1.5 sport=53 dport=40001 [ASSURED] mark=0 use=1",
             "udp 17 29 src=10.244.1.6 dst=10.96.0.10 sport=40002 dport=53 [UNREPLIED] src=10.244.2.3 dst=10.244.1.6 sport=53 dport=40002 mark=0 use=1",
@@ -131,7 +131,7 @@ const CASES: &[Case] = &[
         ],
     },
     Case {
-        name: "C15: both families, each with its own slice",
+        name: "both families, each with its own slice",
         rows: &[
             "udp 17 28 src=2001:db8:244:1::7 dst=2001:db8:96::a sport=41001 dport=53 [UNREPLIED] src=2001:db8:244:2::9 dst=2001:db8:244:1::7 sport=53 dport=41001 mark=0 use=1",
             "udp 17 28 src=10.244.1.7 dst=10.96.0.10 sport=41001 dport=53 [UNREPLIED] src=10.244.2.9 dst=10.244.1.7 sport=53 dport=41001 mark=0 use=1",
@@ -145,7 +145,7 @@ const CASES: &[Case] = &[
         purges: &[("--stale", &[3], &[])],
     },
     Case {
-        name: "C16: the hops of one flow in zones of their own",
+        name: "the hops of one flow in zones of their own",
         rows: OVN,
         cluster: &[
             "svc t/sctp 10.96.151.9 s:30200/SCTP ingress=203.0.113.93 type=LoadBalancer",
@@ -154,7 +154,7 @@ const CASES: &[Case] = &[
         purges: &[("--stale --sctp", &[1, 2, 3, 4], &[("foreign-zone", 3)])],
     },
     Case {
-        name: "C16: the same without the Service; only a zone that is named is judged",
+        name: "the same without the Service; only a zone that is named is judged",
         rows: OVN,
         cluster: &["cidr 10.96.0.0/16", "pod t/sctpserver 10.244.0.72 @node1"],
         purges: &[
@@ -163,7 +163,7 @@ const CASES: &[Case] = &[
         ],
     },
     Case {
-        name: "C43: TCP is held back until it is named, and a pod that lives until it is included",
+        name: "TCP is held back until it is named, and a pod that lives until it is included",
         rows: &[
             "tcp 6 119 SYN_SENT src=198.51.100.1 dst=10.96.10.10 sport=61000 dport=80 [UNREPLIED] src=10.244.2.13 dst=192.0.2.11 sport=80 dport=45000 mark=0 use=1",
             "tcp 6 86370 ESTABLISHED src=10.244.1.4 dst=10.96.10.10 sport=61001 dport=80 src=10.244.2.5 dst=10.244.1.4 sport=80 dport=61001 [ASSURED] mark=0 use=1",
@@ -242,7 +242,7 @@ fn assert_held(document: &Value, held: Held, context: &str) {
 
 #[test]
 fn tunnel_packets_to_an_address_that_is_also_a_services_are_left_alone() {
-    // C08, with a fifth of its rows.
+    // With a fifth of its rows.
     const PORTS: RangeInclusive<u16> = 40_001..=60_000;
     private_netns(|| {
         new_node();
@@ -282,7 +282,7 @@ fn tunnel_packets_to_an_address_that_is_also_a_services_are_left_alone() {
 
 #[test]
 fn thousands_of_stale_entries_go_and_thousands_of_healthy_ones_stay() {
-    // C27, with a tenth of its rows; the bench has them all.
+    // With a tenth of its rows; the bench has them all.
     private_netns(|| {
         new_node();
         let dns = |number: u16, endpoint: &str| {

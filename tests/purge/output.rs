@@ -103,7 +103,7 @@ fn lines_are_items_and_nothing_else() {
 
 #[test]
 fn nothing_to_delete_is_no_failure() {
-    // C28 (a): `conntrack -D` exits 1 here.
+    // `conntrack -D` exits 1 here.
     private_netns(|| {
         new_node();
         for line in ["--udp", "--stale", "--udp --unreplied", "--all"] {

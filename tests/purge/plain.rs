@@ -69,7 +69,6 @@ const SIP_ALL: [usize; 9] = [1, 2, 3, 4, 5, 6, 7, 8, 9];
 
 #[test]
 fn an_address_that_is_used_again_is_found_in_both_directions() {
-    // C59.
     private_netns(|| {
         purges(
             &[
@@ -91,7 +90,6 @@ fn an_address_that_is_used_again_is_found_in_both_directions() {
 
 #[test]
 fn a_label_is_not_in_what_has_none() {
-    // C58.
     const LABELLED: &[&str] = &[
         "tcp 6 300 ESTABLISHED src=10.244.0.5 dst=203.0.113.9 sport=1 dport=443 src=203.0.113.9 dst=10.244.0.5 sport=443 dport=1 [ASSURED] mark=0 zone=7 labels=0x00000000020a0afe00000000 use=1",
         "tcp 6 300 ESTABLISHED src=10.244.0.5 dst=203.0.113.9 sport=2 dport=443 src=203.0.113.9 dst=10.244.0.5 sport=443 dport=2 [ASSURED] mark=0 zone=7 use=1",
@@ -147,7 +145,6 @@ fn a_verdict_that_is_excluded_does_not_reach_what_nobody_decided() {
 
 #[test]
 fn a_broad_purge_says_how_many_before_it_deletes() {
-    // C57.
     private_netns(|| {
         new_node();
         let rows = Rows::insert(SIP);

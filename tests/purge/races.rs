@@ -156,7 +156,7 @@ fn an_entry_that_is_not_wanted_any_more_is_left_without_a_look() {
 
 #[test]
 fn one_failure_does_not_keep_the_others() {
-    // C28 (d).
+    // One that fails among others.
     private_netns(|| {
         new_node();
         let mut table = table();

@@ -199,7 +199,7 @@ fn records_make_the_table_however_often_the_buffer_overruns() {
     }
 }
 
-/// Case C24 with a reader that pauses: what cannot be printed in time is a gap, too, and Ctrl-C is heard.
+/// A reader that pauses: what cannot be printed in time is a gap, too, and Ctrl-C is heard.
 #[test]
 fn a_paused_reader_makes_a_gap_and_no_lie() {
     private_netns(|| {

@@ -93,7 +93,7 @@ fn captured_messages_are_read_completely() {
         vtag_reply: Some(34 << 24),
     });
 
-    // C22: each direction keeps its own type.
+    // Each direction keeps its own type.
     let icmpv6 = expected(
         tuple(58, a6, b6, icmp(128)),
         tuple(58, b6, a6, icmp(129)),

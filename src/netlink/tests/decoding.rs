@@ -7,7 +7,7 @@ use crate::netlink::decode::{self, DecodeError};
 use crate::netlink::{expect, tuple as decode_tuple};
 
 #[test]
-fn c17_offloaded_entries_without_timer_and_state_are_read() {
+fn offloaded_entries_without_timer_and_state_are_read() {
     for (bit, state) in [(1 << 14, None), (1 << 15, None), (1 << 15, Some(3))] {
         let flow = read(|w| {
             w.be32(3, bit);
@@ -24,7 +24,7 @@ fn c17_offloaded_entries_without_timer_and_state_are_read() {
 }
 
 #[test]
-fn c23_missing_and_new_attributes_fail_nothing() {
+fn missing_and_new_attributes_fail_nothing() {
     let state = |number| {
         read(|w| w.nested(4, |w| w.nested(1, |w| w.u8(1, number))))
             .state
@@ -151,9 +151,9 @@ fn seldom_attributes_are_kept() {
     assert_eq!(rare.seq_adj_reply, None);
 }
 
-/// C58: labels verbatim; none, or an impossible length, is no labels.
+/// Labels verbatim; none, or an impossible length, is no labels.
 #[test]
-fn c58_labels_are_verbatim_or_absent() {
+fn labels_are_verbatim_or_absent() {
     let labels = |value: &[u8]| read(|w| w.put(22, value)).labels().copied();
     let all: [u8; 16] = std::array::from_fn(|n| n as u8);
     assert_eq!(labels(&all), Some(all));

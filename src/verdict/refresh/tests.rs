@@ -10,7 +10,7 @@ const ASSURED: Status = Status::CONFIRMED
     .with(Status::ASSURED);
 const UNREPLIED: Status = Status::CONFIRMED;
 
-/// C01's client, translated to a backend.
+/// A DNS client, translated to a backend.
 fn flow(backend: u8) -> Flow {
     let tuple = |src: [u8; 4], dst: [u8; 4], sport, dport| Tuple {
         src: src.into(),
@@ -67,7 +67,7 @@ fn refreshing(looks: &[(u64, Flow)]) -> Refreshing {
 fn a_timer_that_rose_was_refilled_and_one_that_fell_with_the_clock_was_not() {
     use Refreshing::{No, Unknown, Yes};
     for (looks, expected) in [
-        // C01: 27 s, and 29 s five seconds later.
+        // 27 s, and 29 s five seconds later.
         (vec![(0, 27), (5000, 29)], Yes),
         (vec![(0, 27), (5000, 22)], No),
         // Nothing to compare with, and looks too near to each other.

@@ -5,7 +5,7 @@ use crate::netlink::attr::Writer;
 use crate::netlink::decode;
 use crate::output::{ColorChoice, Palette, RecordFormat, RecordPrinter};
 
-/// Case C49: the reply tuple is not the mirror of the original, and NEW has no counters.
+/// The reply tuple is not the mirror of the original, and NEW has no counters.
 #[test]
 fn a_new_event_of_a_masqueraded_connection_is_a_record_with_both_tuples_and_without_counters() {
     let tuple = |w: &mut Writer<'_>, src: [u8; 4], sport, dst: [u8; 4], dport| {
