@@ -5,18 +5,19 @@
 //! or user namespaces. More entries than `net.netfilter.nf_conntrack_max` allows need root in the initial namespace: the
 //! limit is raised for the run and put back afterwards.
 
+mod limit;
 #[path = "table/parts.rs"]
 mod parts;
 
 use std::io;
 use std::net::IpAddr;
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use ctk::flow::{Flow, L4, ProtocolState, Status, TcpDirection, Tuple};
 use ctk::netlink::{DumpFilter, Table};
 use ctk::netns::Netns;
+use limit::Limit;
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::resource::{UsageWho, getrusage};
 
@@ -25,7 +26,6 @@ const ROUNDS: usize = 8;
 /// Entries made with one call. Few, because the memory of this process counts as its children's peak until they have
 /// replaced it.
 const STEP: u32 = 10_000;
-const LIMIT: &str = "/proc/sys/net/netfilter/nf_conntrack_max";
 
 fn main() {
     let wanted = std::env::args()
@@ -232,46 +232,4 @@ fn write_cluster() -> tempfile::NamedTempFile {
     let file = tempfile::NamedTempFile::new().expect("a temporary file");
     serde_json::to_writer(&file, &json!({"kind": "List", "items": items})).expect("written");
     file
-}
-
-/// The global limit of entries, raised for a while.
-struct Limit(Option<(PathBuf, String)>);
-
-impl Limit {
-    fn raise(entries: u32) -> Self {
-        let before = std::fs::read_to_string(LIMIT).unwrap_or_default();
-        let enough = before
-            .trim()
-            .parse::<u32>()
-            .is_ok_and(|limit| limit >= entries);
-        if enough {
-            return Limit(None);
-        }
-        std::fs::write(LIMIT, entries.to_string()).expect("nf_conntrack_max can be raised");
-        // The file shows the namespace of the thread that opens it; the initial one is the parent's.
-        Limit(Some((PathBuf::from(LIMIT), before)))
-    }
-}
-
-impl Drop for Limit {
-    fn drop(&mut self) {
-        let Some((path, before)) = &self.0 else {
-            return;
-        };
-        // This process has moved; its parent has not.
-        let restored = Command::new("nsenter")
-            .args([
-                "-t",
-                &std::os::unix::process::parent_id().to_string(),
-                "-n",
-                "sh",
-                "-c",
-            ])
-            .arg(format!("echo {} > {}", before.trim(), path.display()))
-            .status();
-        assert!(
-            restored.is_ok_and(|status| status.success()),
-            "nf_conntrack_max is put back"
-        );
-    }
 }

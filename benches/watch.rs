@@ -9,19 +9,21 @@
 //! `net.netfilter.nf_conntrack_max` allows need root in the initial namespace: the limit is raised for the run and put back
 //! afterwards.
 
+mod limit;
+
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use ctk::flow::{Flow, L4, Status, Tuple};
 use ctk::netlink::Table;
 use ctk::netns::Netns;
+use limit::Limit;
 use nix::sched::{CloneFlags, unshare};
 
-const LIMIT: &str = "/proc/sys/net/netfilter/nf_conntrack_max";
 /// Looks at the default interval that the idle cost is taken over.
 const LOOKS: u32 = 4;
 const INTERVAL: Duration = Duration::from_secs(5);
@@ -284,45 +286,4 @@ fn flow(n: u32) -> Flow {
     flow.status = flow.status.with(Status::SEEN_REPLY).with(Status::ASSURED);
     flow.timeout = Some(3600);
     flow
-}
-/// The global limit of entries, raised for a while.
-struct Limit(Option<(PathBuf, String)>);
-
-impl Limit {
-    fn raise(entries: u32) -> Self {
-        let before = std::fs::read_to_string(LIMIT).unwrap_or_default();
-        let enough = before
-            .trim()
-            .parse::<u32>()
-            .is_ok_and(|limit| limit >= entries);
-        if enough {
-            return Limit(None);
-        }
-        std::fs::write(LIMIT, entries.to_string()).expect("nf_conntrack_max can be raised");
-        // The file shows the namespace of the thread that opens it; the initial one is the parent's.
-        Limit(Some((PathBuf::from(LIMIT), before)))
-    }
-}
-
-impl Drop for Limit {
-    fn drop(&mut self) {
-        let Some((path, before)) = &self.0 else {
-            return;
-        };
-        // This process has moved; its parent has not.
-        let restored = Command::new("nsenter")
-            .args([
-                "-t",
-                &std::os::unix::process::parent_id().to_string(),
-                "-n",
-                "sh",
-                "-c",
-            ])
-            .arg(format!("echo {} > {}", before.trim(), path.display()))
-            .status();
-        assert!(
-            restored.is_ok_and(|status| status.success()),
-            "nf_conntrack_max is put back"
-        );
-    }
 }
