@@ -317,7 +317,7 @@ fn nothing_is_stale_where_cilium_translates_and_no_rules_of_kube_proxy_are_seen(
             ("cilium_host", "Cilium", "cilium"),
             ("bpfin.cali", "Calico eBPF", "calico-ebpf"),
         ] {
-            run("ip", &["link", "add", device, "type", "dummy"]);
+            run("ip", &["link", "add", device, "type", "bridge"]);
             let said = with(&server, args).ended(0);
             let unknown = "unknown/not-kube-proxy";
             assert_eq!(
@@ -338,7 +338,7 @@ fn nothing_is_stale_where_cilium_translates_and_no_rules_of_kube_proxy_are_seen(
             run("ip", &["link", "del", device]);
         }
         // Beside kube-proxy it takes nothing away.
-        run("ip", &["link", "add", "cilium_host", "type", "dummy"]);
+        run("ip", &["link", "add", "cilium_host", "type", "bridge"]);
         let lab = Lab::elsewhere(Proxy::Iptables);
         lab.set_endpoints(&BACKENDS);
         let said = with(&server, args).ended(0);
