@@ -141,32 +141,25 @@ fn both_sources_are_needed_where_both_are_named() {
     });
 }
 
-/// What a server gives for some resources.
-type Special = fn(&Asked) -> Option<Answer>;
+/// What a server gives for some resources, in place of the objects.
+type Special = Box<dyn Fn(&Asked) -> Option<Answer> + Send + Sync>;
 
 #[test]
 fn auto_takes_the_rules_where_the_api_cannot_judge() {
-    let forbidden_all: Special = |_| Some(Answer::status(403));
-    let forbidden_slices: Special =
-        |asked| (asked.resource() == "endpointslices").then(|| Answer::status(403));
     let slow = |asked: &Asked, resource: &str| {
         let mut answer = Answer::ok("");
         answer.body = vec![Piece::Pause(Duration::from_secs(30))];
         (resource.is_empty() || asked.resource() == resource).then_some(answer)
     };
-    let special: [(
-        &str,
-        Box<dyn Fn(&Asked) -> Option<Answer> + Send + Sync>,
-        &str,
-    ); 5] = [
+    let special: [(&str, Special, &str); 5] = [
         (
             "403 on all",
-            Box::new(forbidden_all),
+            Box::new(|_| Some(Answer::status(403))),
             "neither Services nor EndpointSlices could be read",
         ),
         (
             "403 on slices",
-            Box::new(forbidden_slices),
+            Box::new(|asked| (asked.resource() == "endpointslices").then(|| Answer::status(403))),
             "not the API, which lacks endpointslices",
         ),
         (
