@@ -6,6 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
+use crate::cluster::datapath::Datapath;
 use crate::cluster::index::Index;
 use crate::cluster::lists::ChoosePods;
 use crate::cluster::rules::read as rules;
@@ -20,6 +21,7 @@ use crate::verdict::{Namespace, ThisNode};
 
 use super::World;
 use super::args::SourceArgs;
+use super::beside::Beside;
 use super::node_rules;
 use super::remote::{self, Purpose};
 
@@ -88,6 +90,7 @@ pub struct Cluster {
     /// The node's rules, as the source or beside it.
     pub rules: Option<rules::Read>,
     pub node: ThisNode,
+    pub beside: Beside,
 }
 
 impl Cluster {
@@ -122,6 +125,11 @@ impl Cluster {
         pods: Option<ChoosePods>,
         tell: &dyn Fn(&str),
     ) -> Result<Option<Self>, CommandError> {
+        // Before the API: an endpoint that comes meanwhile must not look like one that lingers in the rules.
+        let both = match args.cluster {
+            ClusterSource::ApiAndRules => Some(node_rules::read(None, netns)?),
+            _ => None,
+        };
         let loaded = match (&args.cluster, world.cluster) {
             (ClusterSource::Auto, Some(text)) => {
                 let source = Source {
@@ -135,13 +143,17 @@ impl Cluster {
                 )
             }
             (ClusterSource::Auto, None) => remote::auto(args, purpose, pods)?,
-            (ClusterSource::Api, _) => Some(remote::api(args, purpose, pods)?),
+            (ClusterSource::Api | ClusterSource::ApiAndRules, _) => {
+                Some(remote::api(args, purpose, pods)?)
+            }
             (source, _) => source.load(&args.service_cidr).map_err(cluster_error)?,
         };
-        let rules = match (&loaded, &args.cluster) {
-            (None, ClusterSource::Auto) => node_rules::automatic(netns),
-            (None, ClusterSource::Rules(path)) => Some(node_rules::read(path.as_deref(), netns)?),
-            _ => None,
+        let (loaded, rules) = match (loaded, &args.cluster) {
+            (loaded, ClusterSource::Auto) => remote::the_better(loaded, netns, tell),
+            (None, ClusterSource::Rules(path)) => {
+                (None, Some(node_rules::read(path.as_deref(), netns)?))
+            }
+            (loaded, _) => (loaded, both),
         };
         if let Some(rules) = &rules {
             node_rules::describe(rules, tell);
@@ -152,11 +164,18 @@ impl Cluster {
         let warnings = loaded.iter().flat_map(|loaded| &loaded.warnings);
         warnings.for_each(|warning| tell(warning));
         let node = this_node(args, netns, loaded.as_ref(), rules.as_ref(), tell);
+        let beside = Beside::look(loaded.as_ref(), rules.as_ref(), &node, netns, tell);
         Ok(Some(Cluster {
             loaded,
             rules,
             node,
+            beside,
         }))
+    }
+
+    /// Who translates Services in kube-proxy's place.
+    pub fn instead(&self) -> Option<Datapath> {
+        self.beside.translator.as_ref()?.replaces()
     }
 
     pub fn index(&self) -> Option<&Index> {
@@ -352,9 +371,6 @@ pub fn find_node(flag: Option<String>, netns: &Netns, index: Option<&Index>) -> 
 
 fn cluster_error(error: ClusterError) -> CommandError {
     match &error {
-        ClusterError::NotAvailable(_) => {
-            CommandError::failed(&error).hint(format!("name a file; {FETCH}"))
-        }
         ClusterError::NoName | ClusterError::ServiceRange(_) => CommandError::usage(error),
         ClusterError::Open { .. } => {
             CommandError::failed(format!("--cluster: {error}")).hint(FETCH)
@@ -378,6 +394,7 @@ pub fn cluster_summary(cluster: Option<&Cluster>) -> ClusterSummary {
         extra.insert("time".to_owned(), Value::from(time));
     }
     extra.insert("ipvs".to_owned(), cluster.has_ipvs().into());
+    cluster.beside.summarize(&mut extra);
     if let Some(rules) = cluster.node_rules() {
         extra.insert("rules".to_owned(), node_rules::summary(rules));
     }
