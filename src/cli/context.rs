@@ -7,10 +7,10 @@ use std::time::{Duration, SystemTime};
 use serde_json::Value;
 
 use crate::cluster::index::Index;
-use crate::cluster::lists::ChoosePods;
 use crate::cluster::rules::read as rules;
 use crate::cluster::rules::{NodeRules, Proxy};
 use crate::cluster::source::{self, ClusterError, ClusterSource, Loaded, Source, SourceKind};
+use crate::cluster::wanted::Wanted;
 use crate::error::{CommandError, Status};
 use crate::netlink::{ErrorKind, NetlinkError};
 use crate::netns::Netns;
@@ -97,9 +97,9 @@ impl Cluster {
         args: &SourceArgs,
         netns: &Netns,
         purpose: Purpose,
-        pods: Option<ChoosePods>,
+        wanted: Wanted,
     ) -> Result<Option<Self>, CommandError> {
-        Self::read_telling(world, args, netns, purpose, pods, &|text| note(text))
+        Self::read_telling(world, args, netns, purpose, wanted, &|text| note(text))
     }
 
     /// The same once more, when everything worth saying of the source was said.
@@ -108,10 +108,10 @@ impl Cluster {
         args: &SourceArgs,
         netns: &Netns,
         purpose: Purpose,
-        pods: Option<ChoosePods>,
+        wanted: Wanted,
     ) -> Result<Option<Self>, CommandError> {
         let tell = |text: &str| tracing::info!(text, "cluster");
-        Self::read_telling(world, args, netns, purpose, pods, &tell)
+        Self::read_telling(world, args, netns, purpose, wanted, &tell)
     }
 
     fn read_telling(
@@ -119,7 +119,7 @@ impl Cluster {
         args: &SourceArgs,
         netns: &Netns,
         purpose: Purpose,
-        pods: Option<ChoosePods>,
+        wanted: Wanted,
         tell: &dyn Fn(&str),
     ) -> Result<Option<Self>, CommandError> {
         let loaded = match (&args.cluster, world.cluster) {
@@ -134,8 +134,8 @@ impl Cluster {
                         .map_err(cluster_error)?,
                 )
             }
-            (ClusterSource::Auto, None) => remote::auto(args, purpose, pods)?,
-            (ClusterSource::Api, _) => Some(remote::api(args, purpose, pods)?),
+            (ClusterSource::Auto, None) => remote::auto(args, purpose, wanted)?,
+            (ClusterSource::Api, _) => Some(remote::api(args, purpose, wanted)?),
             (source, _) => source.load(&args.service_cidr).map_err(cluster_error)?,
         };
         let rules = match (&loaded, &args.cluster) {

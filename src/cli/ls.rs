@@ -15,10 +15,10 @@ use super::World;
 use super::args::{self, OutputArgs, SourceArgs};
 use super::context::{self, Cluster, note};
 use super::pick::Picker;
-use super::pods;
 use super::remote::Purpose;
 use super::sample::{self, Sample};
 use super::select::SelectArgs;
+use super::wanted;
 
 /// How often a dump is repeated that was interrupted, or during which the hash was resized.
 const ATTEMPTS: usize = 3;
@@ -84,8 +84,8 @@ pub fn run(world: World, args: &LsArgs) -> Result<Status, CommandError> {
     }
     let asked = args.select.wants_cluster();
     let cluster = if asked || args.output.output != Format::Conntrack {
-        let pods = pods::choice(&args.source, &netns, &filter, &args.select.to_selectors());
-        Cluster::read(world, &args.source, &netns, Purpose::Show, pods)?
+        let wanted = wanted::first(&args.source, &netns, &filter, &args.select.to_selectors());
+        Cluster::read(world, &args.source, &netns, Purpose::Show, wanted)?
     } else {
         None
     };

@@ -14,6 +14,7 @@ mod remote;
 mod restore;
 mod sample;
 pub mod select;
+mod wanted;
 mod watch;
 
 use std::ffi::OsString;
