@@ -575,6 +575,10 @@ fn without_tools_or_privilege_the_error_says_which() {
     });
 }
 
+/// Packets are tracked where a rule asks for it.
+const TRACK: &str =
+    "table inet t { chain c { type filter hook output priority 0; ct state new accept; }; }";
+
 /// A server that answers every datagram until the test ends.
 fn serve(address: &str) {
     let socket = UdpSocket::bind(address).unwrap();
@@ -619,8 +623,7 @@ fn a_peer_that_sent_before_the_port_was_published_is_served_after_a_purge() {
             ("nft", DOCKER_NFT),
         ] {
             fresh();
-            // Connection tracking begins with the first rule that uses it.
-            nft("table ip t { chain c { type nat hook output priority 0; }; }");
+            nft(TRACK);
             for local in [
                 "192.0.2.5/32",
                 "198.51.100.60/32",
@@ -704,6 +707,7 @@ fn senders_to_an_address_that_was_away_are_served_after_a_purge() {
         }
         let base = "*nat\n:KUBE-SERVICES - [0:0]\n-A PREROUTING -j KUBE-SERVICES\n-A OUTPUT -j KUBE-SERVICES\nCOMMIT\n";
         run_with("iptables-nft-restore", &["--noflush"], base);
+        nft(TRACK);
         let sender = |n: u16| Sender::new(&format!("198.51.100.{n}:70{n}"), "203.0.113.77:31514");
         let early = [sender(90), sender(91), sender(92)];
         early.iter().for_each(Sender::send);

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::objects;
 use super::private_netns::private_netns;
 use super::server::{ApiServer, TOKEN};
-use super::tools::{Said, assert_error, ctk_command, run};
+use super::tools::{Said, assert_error, ctk_command, nft, run};
 
 /// Catches what hangs; how long it really takes is printed.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -143,10 +143,11 @@ fn a_server_that_does_not_let_in_is_told_from_one_that_is_not_trusted() {
 fn a_server_that_cannot_be_reached_ends_within_the_time_for_connecting() {
     private_netns(|| {
         run("ip", &["link", "set", "lo", "up"]);
-        // Packets to this network leave and nobody hears them.
-        run("ip", &["link", "add", "hole", "type", "dummy"]);
-        run("ip", &["addr", "add", "198.51.100.1/24", "dev", "hole"]);
-        run("ip", &["link", "set", "hole", "up"]);
+        // Packets to this address are taken in silence.
+        run("ip", &["addr", "add", "198.51.100.9/32", "dev", "lo"]);
+        nft(
+            "table inet t { chain c { type filter hook input priority 0; ip daddr 198.51.100.9 drop; }; }",
+        );
         let server = server();
         for (name, url, says) in [
             ("refused", "https://127.0.0.1:1", "refused"),
