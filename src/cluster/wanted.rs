@@ -125,3 +125,103 @@ fn is_named(service: &Service, named: &[(Option<Box<str>>, Box<str>)]) -> bool {
         **name == *service.name && namespace.as_ref().is_none_or(|n| **n == *service.namespace)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::build::Builder;
+    use super::super::{list, testing};
+    use super::*;
+
+    fn builder(lines: &[&str]) -> Builder {
+        let mut builder = Builder::new(&[]);
+        list::read(testing::list(lines).as_bytes(), &mut builder).unwrap();
+        builder
+    }
+
+    fn names(lines: &[&str], concerned: &Concerned) -> Option<Vec<String>> {
+        let names = builder(lines).slices_of(concerned)?;
+        Some(names.iter().map(|name| name.to_string()).collect())
+    }
+
+    fn named(text: &str) -> Concerned {
+        let (namespace, name) = match text.split_once('/') {
+            Some((namespace, name)) => (Some(namespace.into()), name),
+            None => (None, text),
+        };
+        Concerned::Named(vec![(namespace, name.into())])
+    }
+
+    const LINES: [&str; 7] = [
+        "svc default/kubernetes 10.96.0.1 https:443/TCP",
+        "svc a/alone 10.96.1.1 p:53/UDP",
+        "svc a/one 10.96.1.2 external=203.0.113.5 p:53/UDP",
+        "svc b/two 10.96.1.3 ingress=203.0.113.5 p:53/UDP",
+        "svc b/other-port 10.96.1.4 external=203.0.113.5 p:54/UDP",
+        "svc c/node 10.96.1.5 p:53/UDP@30053",
+        "svc d/same-node-port 10.96.1.6 p:99/UDP@30053",
+    ];
+
+    #[test]
+    fn a_service_comes_with_whoever_shares_a_frontend() {
+        for (asked, found) in [
+            ("alone", &["alone", "kubernetes"][..]),
+            ("a/alone", &["alone", "kubernetes"]),
+            ("b/alone", &["kubernetes"]),
+            ("one", &["kubernetes", "one", "two"]),
+            ("two", &["kubernetes", "one", "two"]),
+            ("other-port", &["kubernetes", "other-port"]),
+            ("node", &["kubernetes", "node", "same-node-port"]),
+        ] {
+            assert_eq!(names(&LINES, &named(asked)).unwrap(), found, "{asked}");
+        }
+    }
+
+    #[test]
+    fn a_destination_comes_with_whoever_has_its_address_or_node_port() {
+        let of = |addresses: &[&str], node_ports: &[(u8, u16)]| {
+            Concerned::Destinations(Destinations {
+                addresses: addresses.iter().map(|a| a.parse().unwrap()).collect(),
+                node_ports: node_ports.iter().copied().collect(),
+            })
+        };
+        for (concerned, found) in [
+            (of(&["10.96.1.1"], &[]), &["alone", "kubernetes"][..]),
+            (
+                of(&["203.0.113.5"], &[]),
+                &["kubernetes", "one", "other-port", "two"],
+            ),
+            (
+                of(&["192.0.2.11"], &[(17, 30_053)]),
+                &["kubernetes", "node", "same-node-port"],
+            ),
+            (of(&["192.0.2.11"], &[(6, 30_053)]), &["kubernetes"]),
+        ] {
+            assert_eq!(names(&LINES, &concerned).unwrap(), found, "{concerned:?}");
+        }
+    }
+
+    #[test]
+    fn more_services_than_a_url_holds_are_read_with_all_others() {
+        let service = |n: usize| format!("svc a/s{n} 10.96.1.{n} external=203.0.113.5 p:53/UDP");
+        for (count, by_name) in [(MOST_SERVICES - 1, true), (MOST_SERVICES, false)] {
+            let lines: Vec<String> = (1..=count).map(service).collect();
+            let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
+            assert_eq!(names(&lines, &named("s1")).is_some(), by_name, "{count}");
+        }
+    }
+
+    #[test]
+    fn what_was_not_read_is_not_known() {
+        let mut builder = builder(&LINES);
+        builder.slices_of(&named("one"));
+        let index = builder.finish().unwrap().index;
+        for (namespace, name, known) in [
+            ("a", "one", true),
+            ("b", "two", true),
+            ("a", "alone", false),
+        ] {
+            let id = index.service_named(namespace, name).unwrap();
+            assert_eq!(index.endpoints_known(id), known, "{name}");
+        }
+    }
+}
