@@ -371,11 +371,11 @@ fn a_narrow_second_look_deletes_what_a_whole_one_would() {
             spared += before.len() - gone.len();
             let asked = server.asked();
             by_name += usize::from(asked.iter().any(|one| one.path.contains("/namespaces/")));
-            let slices = asked
+            let mut slices = asked
                 .iter()
                 .filter(|one| one.resource() == "endpointslices");
             if !before.is_empty() {
-                let last = slices.last().unwrap();
+                let last = slices.next_back().unwrap();
                 assert!(last.value("labelSelector").is_some(), "{seed}: {last:?}");
             }
         }
