@@ -16,6 +16,7 @@ mod restore;
 mod sample;
 mod scan;
 pub mod select;
+mod wanted;
 mod watch;
 
 use std::ffi::OsString;
