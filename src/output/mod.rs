@@ -5,6 +5,7 @@
 //! came (see `safe`).
 
 mod bar;
+mod bounded;
 mod cell;
 mod color;
 mod column;
@@ -32,6 +33,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::entry::Entry;
 
 pub use bar::{Glyphs, bar};
+pub use bounded::{Lean, TextCell, bounded_table};
 pub use color::{ColorChoice, Palette, Style};
 pub use column::{COLUMNS, Column, Columns, UnknownColumn, find};
 pub use expect::ExpectationPrinter;
