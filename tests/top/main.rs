@@ -3,7 +3,6 @@
 mod frames;
 #[path = "../lab/mod.rs"]
 mod lab;
-mod large;
 #[path = "../mixed/mod.rs"]
 mod mixed;
 #[path = "../private_netns/mod.rs"]
@@ -67,7 +66,8 @@ fn counts_are_those_of_conntrack_and_awk() {
             ),
             (
                 "dport",
-                r#"(match($0, / dport=[^ ]*/) ? substr($0, RSTART + 7, RLENGTH - 7) : "null")"#,
+                // DCCP, where the kernel has no tracker for it: the tool prints ports that are not there as 0.
+                r#"($1 != "dccp" && match($0, / dport=[^ ]*/) ? substr($0, RSTART + 7, RLENGTH - 7) : "null")"#,
             ),
             (
                 "mark",
@@ -154,7 +154,7 @@ fn without_accounting_there_are_no_bytes_and_it_is_said() {
         assert_eq!(
             said.items(),
             [
-                json!({"key": {"src": "10.0.0.1"}, "names": {"src": null}, "count": 1, "share": 1.0, "packets": null,
+                json!({"key": {"src": "10.0.0.1"}, "names": {"src": null}, "count": 1, "share": 1, "packets": null,
                 "bytes": null, "error_at_most": 0})
             ]
         );
@@ -243,8 +243,8 @@ fn the_workload_that_leaves_half_closed_connections_is_named() {
             &top("--by svc,endpoint,verdict,proto,zone,status,dport -o json").ended(0),
             json!({
                 "key": {"svc": "web/api:http", "endpoint": "web/api-1:8080", "verdict": "ok", "proto": "tcp", "zone": 0,
-                    "status": "seen-reply,assured,confirmed,dst-nat", "dport": 80},
-                "count": 6, "share": 1.0,
+                    "status": "seen-reply,assured,confirmed,dst-nat,src-nat-done,dst-nat-done", "dport": 80},
+                "count": 6, "share": 1,
             }),
         );
     });
