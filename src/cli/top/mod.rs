@@ -201,10 +201,14 @@ impl Top<'_> {
         let filter = select.to_filter()?;
         let pods = pods::choice(source, &self.netns, &filter, &select.to_selectors());
         let cluster = read(self.world, source, &self.netns, Purpose::Show, pods)?;
-        if !again || cluster.is_none() {
-            context::require_cluster(source, cluster.as_ref(), self.asks_for_names())?;
+        match (again, &cluster) {
+            (true, None) => Err(CommandError::failed("there is no cluster source any more")),
+            (true, Some(_)) => Ok(cluster),
+            (false, _) => {
+                context::require_cluster(source, cluster.as_ref(), self.asks_for_names())?;
+                Ok(cluster)
+            }
         }
-        Ok(cluster)
     }
 
     /// The keys that are meant, each once.
