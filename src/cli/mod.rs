@@ -2,10 +2,12 @@
 
 mod args;
 mod beside;
+mod conclude;
 mod confirm;
 mod context;
 mod demo;
 mod expect;
+mod frames;
 mod ls;
 mod node_rules;
 mod pick;
@@ -15,7 +17,9 @@ mod remote;
 mod restore;
 mod sample;
 mod scan;
+mod screen;
 pub mod select;
+mod top;
 mod wanted;
 mod watch;
 
@@ -60,6 +64,7 @@ fn dispatch(world: World, command: args::Command) -> Result<Status, CommandError
     match command {
         args::Command::Ls(args) => ls::run(world, &args),
         args::Command::Watch(args) => watch::run(world, &args),
+        args::Command::Top(args) => top::run(world, &args),
         args::Command::Purge(args) => purge::run(world, &args),
         args::Command::Restore(args) => restore::run(&args),
         args::Command::Demo(args) => demo::run(&args),

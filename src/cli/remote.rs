@@ -47,7 +47,8 @@ pub fn api(args: &SourceArgs, purpose: Purpose, wanted: Wanted) -> Result<Loaded
     .map_err(|error| failed(&error))
 }
 
-/// `--cluster auto`: the API, else nothing. Says which, but for an API that is not whole: see [`the_better`].
+/// `--cluster auto`: the API, which is told, else nothing. Why not is said in any case. Of an API that is not whole nothing is
+/// said here: see [`the_better`].
 ///
 /// # Errors
 /// Only what would be wrong with any source: a Service range that cannot be one.
@@ -55,6 +56,7 @@ pub fn auto(
     args: &SourceArgs,
     purpose: Purpose,
     wanted: Wanted,
+    tell: &dyn Fn(&str),
 ) -> Result<Option<Loaded>, CommandError> {
     if purpose == Purpose::Follow {
         return Ok(None);
@@ -84,7 +86,7 @@ pub fn auto(
     }
     // Else the node's rules have a better word, where there are any.
     if completeness.services && completeness.slices {
-        note("cluster: the API");
+        tell("cluster: the API");
     }
     Ok(Some(loaded))
 }

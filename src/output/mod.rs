@@ -4,6 +4,7 @@
 //! every format; ordering, which is not, happens before, in a [`Sorter`]. Text of others never reaches a terminal as it
 //! came (see `safe`).
 
+mod bar;
 mod bounded;
 mod cell;
 mod color;
@@ -14,6 +15,7 @@ mod digits;
 mod expect;
 #[cfg(test)]
 pub(crate) mod fixture;
+mod groups;
 mod json;
 mod layout;
 mod record;
@@ -31,10 +33,12 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::entry::Entry;
 
+pub use bar::{Glyphs, bar};
 pub use bounded::{Lean, TextCell, bounded_table};
 pub use color::{ColorChoice, Palette, Style};
 pub use column::{COLUMNS, Column, Columns, UnknownColumn, find};
 pub use expect::ExpectationPrinter;
+pub use groups::{GroupStyle, group_csv, group_document, group_lines, group_table};
 pub use record::{RecordFormat, RecordPrinter};
 pub use row::ItemResult;
 pub use sink::{Sink, is_closed};
