@@ -21,6 +21,7 @@
 //! | What is shown of an entry? | [`entry`] |
 //! | Which entries, by name and verdict? | [`select`] |
 //! | How is it printed? | [`output`] (a column: `output/column.rs`) |
+//! | How evenly do flows lie on endpoints, and why? | [`spread`] |
 //! | What changes while somebody looks? | [`watch`] (the view and its records), `netlink/{event,feed}.rs` |
 //! | What can destroy? | [`purge`], and [`netlink::Table`] below it |
 //! | What was typed, what is meant, how does it end? | [`cli`], [`error`] |
@@ -52,6 +53,7 @@ pub mod netns;
 pub mod output;
 pub mod purge;
 pub mod select;
+pub mod spread;
 pub mod sysctl;
 pub mod text;
 pub mod verdict;
