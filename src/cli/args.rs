@@ -32,6 +32,8 @@ pub enum Command {
     Ls(Box<super::ls::LsArgs>),
     /// Follow entries: as they come, move, end, and are kept alive
     Watch(Box<super::watch::WatchArgs>),
+    /// Count entries in groups: who fills the table
+    Top(Box<super::top::TopArgs>),
     /// Delete exactly the entries that match, and say what happened to each
     Purge(Box<super::purge::PurgeArgs>),
     /// Put entries back that a purge deleted

@@ -1,10 +1,12 @@
 //! The command line: what was typed, what is meant, one command a file.
 
 mod args;
+mod conclude;
 mod confirm;
 mod context;
 mod demo;
 mod expect;
+mod frames;
 mod ls;
 mod node_rules;
 mod pick;
@@ -14,7 +16,9 @@ mod remote;
 mod restore;
 mod sample;
 mod scan;
+mod screen;
 pub mod select;
+mod top;
 mod watch;
 
 use std::ffi::OsString;
@@ -58,6 +62,7 @@ fn dispatch(world: World, command: args::Command) -> Result<Status, CommandError
     match command {
         args::Command::Ls(args) => ls::run(world, &args),
         args::Command::Watch(args) => watch::run(world, &args),
+        args::Command::Top(args) => top::run(world, &args),
         args::Command::Purge(args) => purge::run(world, &args),
         args::Command::Restore(args) => restore::run(&args),
         args::Command::Demo(args) => demo::run(&args),

@@ -15,6 +15,7 @@ mod digits;
 mod expect;
 #[cfg(test)]
 pub(crate) mod fixture;
+mod groups;
 mod json;
 mod layout;
 mod record;
@@ -37,6 +38,7 @@ pub use bounded::{Lean, TextCell, bounded_table};
 pub use color::{ColorChoice, Palette, Style};
 pub use column::{COLUMNS, Column, Columns, UnknownColumn, find};
 pub use expect::ExpectationPrinter;
+pub use groups::{GroupStyle, group_csv, group_document, group_lines, group_table};
 pub use record::{RecordFormat, RecordPrinter};
 pub use row::ItemResult;
 pub use sink::{Sink, is_closed};
