@@ -4,6 +4,7 @@
 //! and it keeps no record of the endpoints that were there when a flow was made.
 
 use std::collections::HashSet;
+use std::fmt;
 use std::hash::Hash;
 use std::net::IpAddr;
 
@@ -19,6 +20,13 @@ pub struct Distinct {
     pub count: usize,
     /// There may be more: counting ended at a limit.
     pub at_least: bool,
+}
+
+impl fmt::Display for Distinct {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let least = if self.at_least { "at least " } else { "" };
+        write!(f, "{least}{}", self.count)
+    }
 }
 
 impl Distinct {
