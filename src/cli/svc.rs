@@ -45,8 +45,8 @@ pub enum SvcFormat {
     override_usage = "ctk svc [NS/]NAME[:PORT] [OPTIONS]",
     mut_arg("svc", |arg| arg.hide(true)),
     mut_arg("refreshing", |arg| arg.hide(true)),
-    after_help = "An open flow can still carry traffic: UDP, and connections that are being made or established. Others are closing
-or closed. Flows, skew and new flows are those of this node: other nodes have tables of their own.
+    after_help = "An open flow can still carry traffic: UDP, and connections that are being made or established.
+Flows and skew are those of this node: other nodes have tables of their own.
 
 Examples:
   ctk svc kube-dns                        endpoints, flows on each, stale ones, where new flows go
@@ -175,7 +175,7 @@ fn find(name: &List<ServiceRef>, cluster: &Cluster) -> Result<Known, CommandErro
     let typed = name.items().first().ok_or_else(none)?;
     let directory = cluster.directory().ok_or_else(none)?;
     let pick = ServicePick::resolve(&typed.value, directory);
-    let pick = pick.map_err(|error| named(pick::select_error(error, Some(cluster))))?;
+    let pick = pick.map_err(|error| unknown(pick::select_error(error, Some(cluster))))?;
     let known = match (&pick, cluster.index(), cluster.node_rules()) {
         (ServicePick::Ports(ports), Some(index), _) => {
             Known::of_index(index, ports, cluster.node.name.as_deref())
@@ -195,6 +195,15 @@ fn find(name: &List<ServiceRef>, cluster: &Cluster) -> Result<Known, CommandErro
         let text = "the Service has no ports, so no packet is translated for it";
         CommandError::failed(text).hint("ctk ls --endpoint POD lists the flows to one of its pods")
     })
+}
+
+/// There always is something that helps.
+fn unknown(error: CommandError) -> CommandError {
+    let error = named(error);
+    match error.hints.is_empty() {
+        true => error.hint("ctk top --by svc lists the Services that have flows here"),
+        false => error,
+    }
 }
 
 /// The flag that other commands have is an argument here.

@@ -338,3 +338,6 @@ fn line(style: ServiceStyle, text_style: Style, text: &str) -> String {
     out.push(b'\n');
     String::from_utf8_lossy(&out).into_owned()
 }
+
+#[cfg(test)]
+mod tests;
