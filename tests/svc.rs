@@ -198,6 +198,22 @@ fn svc(file: &ClusterFile, more: &str) -> Value {
     ctk(args).ended(0).json()
 }
 
+/// Makes a TCP entry: `SRC:PORT DST:PORT REPLY_SRC:PORT`.
+fn entry(text: &str) {
+    let places: Vec<(&str, &str)> = text
+        .split_whitespace()
+        .map(|place| place.rsplit_once(':').unwrap())
+        .collect();
+    let [(src, sport), (dst, dport), (from, from_port)] = places[..] else {
+        panic!("{text}")
+    };
+    let line = format!(
+        "-I -p tcp --state ESTABLISHED -t 100 -s {src} --sport {sport} -d {dst} --dport {dport} -r {from} \
+         --reply-port-src {from_port} -q {src} --reply-port-dst {sport} -u SEEN_REPLY,ASSURED"
+    );
+    run("conntrack", &line.split_whitespace().collect::<Vec<_>>());
+}
+
 /// A number of each item by its address.
 fn by_address(items: &Value, field: &str) -> BTreeMap<String, u64> {
     let items = items.as_array().expect("a list").iter();
@@ -376,6 +392,14 @@ fn rules_that_are_not_this_nodes_say_nothing_of_new_flows() {
         let why = document["summary"]["new_packets_unknown"].as_str().unwrap();
         assert!(why.contains("not known to be the node's"), "{why}");
         assert_eq!(document["endpoints"].as_array().unwrap().len(), 3);
+
+        // A flow that nobody can judge is not one that is fine.
+        entry("198.51.100.7:4000 10.96.8.8:80 10.244.1.9:8080");
+        let document = svc(&cluster(&BACKENDS), "");
+        let gone = &document["gone"][0];
+        assert_eq!((&gone["open"], &gone["stale"]), (&json!(1), &Value::Null));
+        assert_eq!(gone["reasons"], json!({"foreign-netns": 1}));
+        assert_eq!(document["summary"]["stale"], Value::Null);
     });
 }
 

@@ -17,7 +17,7 @@ use crate::output::{
 };
 use crate::select::ServicePick;
 use crate::select::name::ServiceRef;
-use crate::service::{Known, Report, Tally};
+use crate::service::{Known, Load, Report, Tally};
 use crate::verdict::Namespace;
 
 use super::World;
@@ -124,7 +124,10 @@ pub fn run(world: World, args: &SvcArgs) -> Result<Status, CommandError> {
         },
     )?;
     let deals = rules.as_ref().map(|read| read.deals.as_slice());
-    let report = Report::new(known, tally, deals.map_err(String::clone), pick::now());
+    let report = Report {
+        complete: cluster.is_complete(),
+        ..Report::new(known, tally, deals.map_err(String::clone), pick::now())
+    };
     let summary = Summary {
         shown: picker.counts.passed,
         scanned: picker.counts.scanned,
@@ -266,15 +269,15 @@ fn print(args: &SvcArgs, report: &Report, summary: &Summary) -> io::Result<()> {
 
 fn extra(report: &Report) -> Map<String, Value> {
     let tally = &report.tally;
-    let of_gone = || tally.gone.values().map(|gone| &gone.load);
-    let untranslated = &tally.untranslated;
+    let gone = tally.gone.values().map(|gone| &gone.load);
+    let gone: u64 = gone.chain([&tally.more_gone]).map(Load::flows).sum();
     let fields = json!({
         "scope": "this-node",
         "open": tally.loads.iter().map(|load| load.open).sum::<u64>(),
         "other": tally.loads.iter().map(|load| load.other).sum::<u64>(),
-        "gone": of_gone().chain([&tally.more_gone]).map(|load| load.open + load.other).sum::<u64>(),
-        "gone_left_out": tally.more_gone.open + tally.more_gone.other,
-        "not_translated": untranslated.open + untranslated.other,
+        "gone": gone,
+        "gone_left_out": tally.more_gone.flows(),
+        "not_translated": tally.untranslated.flows(),
         "stale": report.stale(),
         "new_packets_unknown": report.no_rules,
         "chains_not_understood": report.ahead.as_ref().map(|ahead| &ahead.not_understood),
@@ -288,7 +291,7 @@ fn extra(report: &Report) -> Map<String, Value> {
 /// What counters and timestamps leave open of the flows on endpoints.
 fn add_blind(report: &Report, open: &mut conclude::Open) {
     let loads = &report.tally.loads;
-    let flows: u64 = loads.iter().map(|load| load.open + load.other).sum();
+    let flows: u64 = loads.iter().map(Load::flows).sum();
     let uncounted: u64 = loads.iter().map(|load| load.uncounted).sum();
     if uncounted > 0 && uncounted < flows {
         open.note(format!(

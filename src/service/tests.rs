@@ -183,6 +183,9 @@ fn places_that_are_no_endpoints_are_told_apart_up_to_a_bound() {
     assert_eq!((tally.gone.len(), tally.more_gone.open), (4096, 904));
     assert_eq!(tally.untranslated.open, 1);
     assert!(tally.loads.iter().all(|load| *load == Load::default()));
+    // No flow, nothing stale; flows of which nobody judged one: not known.
+    assert_eq!(tally.loads[0].stale(), Some(0));
+    assert_eq!(tally.untranslated.stale(), None);
     assert_eq!(tally.spread(&known, None).reason, Reason::NoFlow);
 }
 
