@@ -59,9 +59,9 @@ pub struct Load {
     /// Open flows without a timestamp: older than every one with.
     pub undated: u64,
     /// Flows whose verdict is stale, open or not. See [`Load::stale`].
-    stale: u64,
+    pub judged_stale: u64,
     /// Flows of which the source cannot tell, or of which no verdict was sought.
-    unjudged: u64,
+    pub unjudged: u64,
 }
 
 impl Load {
@@ -85,7 +85,7 @@ impl Load {
         add(&mut self.bytes, flow.bytes());
         match entry.judgement.as_ref().map(|judgement| judgement.reason) {
             None | Some(Reason::SourceIncomplete | Reason::ForeignNetns) => self.unjudged += 1,
-            Some(reason) => self.stale += u64::from(reason.verdict() == Verdict::Stale),
+            Some(reason) => self.judged_stale += u64::from(reason.verdict() == Verdict::Stale),
         }
     }
 
@@ -95,7 +95,7 @@ impl Load {
 
     /// Stale flows, at least; `None` where not one flow could be judged.
     pub fn stale(&self) -> Option<u64> {
-        (self.unjudged == 0 || self.unjudged < self.flows()).then_some(self.stale)
+        (self.unjudged == 0 || self.unjudged < self.flows()).then_some(self.judged_stale)
     }
 }
 
