@@ -22,6 +22,8 @@
 //! | What is shown of an entry? | [`entry`] |
 //! | Which entries, by name and verdict? | [`select`] |
 //! | How is it printed? | [`output`] (a column: `output/column.rs`) |
+//! | What is known of one Service, and what lies on its endpoints? | [`service`], `output/service.rs` |
+//! | How evenly do flows lie on endpoints, and why? | [`spread`] |
 //! | Who fills the table? | [`top`] (`heavy`: counting with a bound), `output/groups.rs` |
 //! | What changes while somebody looks? | [`watch`] (the view and its records), `netlink/{event,feed}.rs` |
 //! | What can destroy? | [`purge`], and [`netlink::Table`] below it |
@@ -54,6 +56,8 @@ pub mod netns;
 pub mod output;
 pub mod purge;
 pub mod select;
+pub mod service;
+pub mod spread;
 pub mod sysctl;
 pub mod text;
 pub mod top;

@@ -48,6 +48,7 @@ fn no_room_knows_one_that_it_must_not() {
     let walls: &[(&str, &[&str])] = &[
         ("flow", &all),
         ("cluster", &all),
+        ("spread", &all),
         (
             "netlink",
             &[
@@ -83,6 +84,12 @@ fn no_room_knows_one_that_it_must_not() {
             ],
         ),
         (
+            "service",
+            &[
+                "cli", "filter", "label", "netlink", "output", "purge", "select", "top",
+            ],
+        ),
+        (
             "purge/plan",
             &["cli", "cluster", "label", "netlink", "output"],
         ),
@@ -105,7 +112,7 @@ fn no_room_knows_one_that_it_must_not() {
 fn only_the_command_line_touches_standard_output() {
     for room in [
         "cluster", "entry", "error", "filter", "flow", "label", "netlink", "netns", "output",
-        "purge", "select", "sysctl", "top", "verdict", "watch",
+        "purge", "select", "service", "spread", "sysctl", "top", "verdict", "watch",
     ] {
         for path in files(room) {
             let code = code(&path);

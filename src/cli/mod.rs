@@ -19,6 +19,7 @@ mod sample;
 mod scan;
 mod screen;
 pub mod select;
+mod svc;
 mod top;
 mod wanted;
 mod watch;
@@ -65,6 +66,7 @@ fn dispatch(world: World, command: args::Command) -> Result<Status, CommandError
         args::Command::Ls(args) => ls::run(world, &args),
         args::Command::Watch(args) => watch::run(world, &args),
         args::Command::Top(args) => top::run(world, &args),
+        args::Command::Svc(args) => svc::run(world, &args),
         args::Command::Purge(args) => purge::run(world, &args),
         args::Command::Restore(args) => restore::run(&args),
         args::Command::Demo(args) => demo::run(&args),

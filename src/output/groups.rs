@@ -118,7 +118,7 @@ fn cells(group: &Group, ranked: &Ranked<'_>, style: &GroupStyle<'_>) -> Vec<Text
 }
 
 /// With one decimal; what would be nothing or all without being so is told apart.
-fn percent(share: f64) -> String {
+pub(super) fn percent(share: f64) -> String {
     match share * 100.0 {
         percent if percent > 0.0 && percent < 0.1 => "<0.1%".to_owned(),
         percent if percent > 99.9 && percent < 100.0 => ">99.9%".to_owned(),
