@@ -22,6 +22,7 @@
 //! | Which entries, by name and verdict? | [`select`] |
 //! | How is it printed? | [`output`] (a column: `output/column.rs`) |
 //! | What changes while somebody looks? | [`watch`] (the view and its records), `netlink/{event,feed}.rs` |
+//! | What is wrong here, with evidence? | [`doctor`] (`check`, one a file) |
 //! | What can destroy? | [`purge`], and [`netlink::Table`] below it |
 //! | What was typed, what is meant, how does it end? | [`cli`], [`error`] |
 //!
@@ -42,6 +43,7 @@
 
 pub mod cli;
 pub mod cluster;
+pub mod doctor;
 pub mod entry;
 pub mod error;
 pub mod filter;
