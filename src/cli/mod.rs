@@ -13,6 +13,7 @@ mod purge;
 mod remote;
 mod restore;
 mod sample;
+mod scan;
 pub mod select;
 mod watch;
 
