@@ -4,6 +4,7 @@ mod args;
 mod confirm;
 mod context;
 mod demo;
+mod doctor;
 mod expect;
 mod ls;
 mod node_rules;
@@ -60,6 +61,7 @@ fn dispatch(world: World, command: args::Command) -> Result<Status, CommandError
         args::Command::Watch(args) => watch::run(world, &args),
         args::Command::Purge(args) => purge::run(world, &args),
         args::Command::Restore(args) => restore::run(&args),
+        args::Command::Doctor(args) => doctor::run(world, &args),
         args::Command::Demo(args) => demo::run(&args),
     }
 }

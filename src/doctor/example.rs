@@ -29,16 +29,6 @@ impl Examples {
         }
     }
 
-    pub fn extend(&mut self, other: &Examples) {
-        self.lines.extend(other.lines.iter().cloned());
-        self.lines.sort_by_key(|(urgent, _)| !urgent);
-        self.lines.truncate(MOST);
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.lines.is_empty()
-    }
-
     pub fn to_json(&self) -> Value {
         let mut lines: Vec<&(bool, String)> = self.lines.iter().collect();
         lines.sort_by_key(|(urgent, _)| !urgent);

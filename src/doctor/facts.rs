@@ -8,8 +8,11 @@ use ipnet::IpNet;
 
 use crate::cluster::index::Index;
 use crate::cluster::rules::NodeRules;
+use crate::netns::BridgePort;
 use crate::sysctl;
 use crate::verdict::ThisNode;
+
+use super::metrics::KubeProxy;
 
 /// Filled in two steps: everything but `scan` is known before the first entry comes.
 #[derive(Default)]
@@ -34,6 +37,10 @@ pub struct Facts<'c> {
     pub sampled: Option<Duration>,
     /// Networks that pods live in: those that Nodes tell, and where pods were seen. See [`Facts::may_be_a_pod`].
     pub pod_networks: HashSet<IpNet>,
+    /// Ports of bridges in this namespace.
+    pub bridge_ports: Vec<BridgePort>,
+    /// What kube-proxy says of itself, where it can be asked.
+    pub kube_proxy: Option<KubeProxy>,
     /// How the reading of the entries went; after it.
     pub scan: Scan,
 }

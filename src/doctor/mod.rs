@@ -12,6 +12,7 @@ mod example;
 mod facts;
 mod finding;
 mod groups;
+pub mod metrics;
 #[cfg(test)]
 mod testing;
 mod threshold;
@@ -39,7 +40,19 @@ pub trait Check {
 
 /// Every check, ready to see a table.
 fn checks() -> Vec<Box<dyn Check>> {
-    vec![Box::<check::StaleUdp>::default()]
+    vec![
+        Box::<check::StaleUdp>::default(),
+        Box::<check::NeverTranslated>::default(),
+        Box::<check::EndpointSilent>::default(),
+        Box::<check::LostPod>::default(),
+        Box::<check::PortExhaustion>::default(),
+        Box::<check::HalfClosed>::default(),
+        Box::<check::Hairpin>::default(),
+        Box::<check::UnnamedDestination>::default(),
+        Box::<check::OldKubeProxy>::default(),
+        Box::<check::KubeProxySync>::default(),
+        Box::<check::WrongNamespace>::default(),
+    ]
 }
 
 /// All checks at work on one table.

@@ -2,11 +2,37 @@
 
 use std::net::SocketAddr;
 
+use crate::entry::{Entry, FrontendKind, ServiceName};
 use crate::flow::{Flow, L4, Status, Tuple};
+use crate::verdict::{Evidence, Judgement, Reason};
 
 /// A UDP entry that was answered: client, original destination, where it leads.
 pub fn udp(client: &str, destination: &str, leads_to: &str) -> Flow {
     flow(17, client, destination, leads_to)
+}
+
+/// No answer was seen yet.
+pub fn unreplied(flow: &mut Flow) {
+    flow.status = Status::CONFIRMED;
+}
+
+/// An entry with this verdict.
+pub fn judged(flow: Flow, reason: Reason) -> Entry<'static> {
+    let mut entry = Entry::bare(flow);
+    let evidence = Evidence::new(reason, &entry.flow);
+    entry.judgement = Some(Judgement { reason, evidence });
+    entry
+}
+
+/// A port of shop/web.
+pub fn service(port: &'static str) -> ServiceName<'static> {
+    ServiceName {
+        namespace: Some("shop"),
+        name: Some("web"),
+        port: Some(port),
+        frontend: FrontendKind::ClusterIp,
+        port_number: 53,
+    }
 }
 
 pub fn flow(protocol: u8, client: &str, destination: &str, leads_to: &str) -> Flow {
