@@ -231,6 +231,11 @@ fn client<'c>(flow: &Flow, index: &'c Index) -> Option<Party<'c>> {
     })
 }
 
+/// Pod or node at an address, whatever the port.
+pub fn party(address: IpAddr, index: &Index) -> Option<Party<'_>> {
+    party_at(index, address, None)
+}
+
 /// Pod or node at an address. A host-network pod shares its node's address, so it is named only for a protocol and port
 /// that exactly one of them declares.
 fn party_at(index: &Index, address: IpAddr, port: Option<(u8, u16)>) -> Option<Party<'_>> {

@@ -33,6 +33,10 @@ pub enum Command {
     Ls(Box<super::ls::LsArgs>),
     /// Follow entries: as they come, move, end, and are kept alive
     Watch(Box<super::watch::WatchArgs>),
+    /// Count entries in groups: who fills the table
+    Top(Box<super::top::TopArgs>),
+    /// Show one Service: its endpoints, the flows on each, why one is busy, and where new ones go
+    Svc(Box<super::svc::SvcArgs>),
     /// Delete exactly the entries that match, and say what happened to each
     Purge(Box<super::purge::PurgeArgs>),
     /// Put entries back that a purge deleted

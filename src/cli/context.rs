@@ -280,24 +280,29 @@ pub fn incomplete(cluster: Option<&Cluster>, asked: bool, undecided: u64) -> boo
     let Some(cluster) = cluster else {
         return asked;
     };
+    let text = incompleteness(cluster, undecided);
+    text.iter().for_each(note);
+    text.is_some()
+}
+
+/// What of the answer is missing because the source is.
+pub fn incompleteness(cluster: &Cluster, undecided: u64) -> Option<String> {
     let missing = cluster.missing();
     if !cluster.is_complete() {
-        note(format!(
+        return Some(format!(
             "the cluster source is incomplete ({}), so nothing is judged; {}",
             missing.join(", "),
             cluster.remedy()
         ));
-        return true;
     }
     if undecided > 0 && !missing.is_empty() {
-        note(format!(
+        return Some(format!(
             "{undecided} entries are not judged, because the cluster source lacks {}; {}",
             missing.join(", "),
             cluster.remedy()
         ));
-        return true;
     }
-    false
+    None
 }
 
 /// The node that `netns` belongs to, with what is odd about it told.

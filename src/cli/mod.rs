@@ -1,11 +1,13 @@
 //! The command line: what was typed, what is meant, one command a file.
 
 mod args;
+mod conclude;
 mod confirm;
 mod context;
 mod demo;
 mod doctor;
 mod expect;
+mod frames;
 mod ls;
 mod node_rules;
 mod pick;
@@ -15,7 +17,10 @@ mod remote;
 mod restore;
 mod sample;
 mod scan;
+mod screen;
 pub mod select;
+mod svc;
+mod top;
 mod watch;
 
 use std::ffi::OsString;
@@ -59,6 +64,8 @@ fn dispatch(world: World, command: args::Command) -> Result<Status, CommandError
     match command {
         args::Command::Ls(args) => ls::run(world, &args),
         args::Command::Watch(args) => watch::run(world, &args),
+        args::Command::Top(args) => top::run(world, &args),
+        args::Command::Svc(args) => svc::run(world, &args),
         args::Command::Purge(args) => purge::run(world, &args),
         args::Command::Restore(args) => restore::run(&args),
         args::Command::Doctor(args) => doctor::run(world, &args),

@@ -6,6 +6,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::cluster::rules::NodeRules;
+use crate::cluster::rules::deal::Wanted;
 use crate::cluster::rules::read::{self, Read, ReadError};
 use crate::error::{CommandError, Status};
 use crate::netns::Netns;
@@ -17,10 +18,22 @@ use super::context::RUN_AS_ROOT;
 /// # Errors
 /// They cannot be read at all.
 pub fn read(path: Option<&Path>, netns: &Netns) -> Result<Read, CommandError> {
+    read_dealing(path, netns, None)
+}
+
+/// The same, and how the rules of one Service deal new flows out.
+///
+/// # Errors
+/// They cannot be read at all.
+pub fn read_dealing(
+    path: Option<&Path>,
+    netns: &Netns,
+    wanted: Option<&Wanted>,
+) -> Result<Read, CommandError> {
     let read = match path {
-        Some(path) => read::file(path),
+        Some(path) => read::file(path, wanted),
         None => netns
-            .run(read::here)
+            .run(|| read::here(wanted))
             .map_err(|error| CommandError::failed(format!("--cluster rules: {error}")))?,
     };
     read.map_err(|error| {
@@ -43,7 +56,7 @@ pub fn read(path: Option<&Path>, netns: &Netns) -> Result<Read, CommandError> {
 
 /// The rules of the namespace, if they translate anything. Quiet: nobody asked for them.
 pub fn automatic(netns: &Netns) -> Option<Read> {
-    match netns.run(read::here) {
+    match netns.run(|| read::here(None)) {
         Ok(Ok(read)) => Some(read).filter(|read| !read.rules.is_empty()),
         Ok(Err(error)) => {
             tracing::info!(%error, "rules");

@@ -223,7 +223,7 @@ pub(super) fn now() -> u64 {
 }
 
 /// With an incomplete source somebody may have the name all the same.
-fn select_error(error: SelectError, cluster: Option<&Cluster>) -> CommandError {
+pub(super) fn select_error(error: SelectError, cluster: Option<&Cluster>) -> CommandError {
     // A Service is known from Services and slices alone, every other name from the Pods, too.
     let whole = |cluster: &Cluster| {
         let pods = cluster

@@ -37,6 +37,14 @@ pub enum AddressKind {
     ProxyIngress,
 }
 
+/// Whether a client address stays on one endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Affinity {
+    None,
+    /// For this many seconds since its last new flow, where the source tells.
+    ClientIp(Option<u32>),
+}
+
 #[derive(Debug)]
 pub struct Service {
     pub namespace: Name,
@@ -48,6 +56,8 @@ pub struct Service {
     pub internal_local: bool,
     /// `externalTrafficPolicy: Local`.
     pub external_local: bool,
+    /// `None` where the source does not say.
+    pub affinity: Option<Affinity>,
     /// Every address with how it belongs to the Service; each address once, with the first kind that holds in the order of
     /// [`AddressKind`] (kube-proxy translates an externalIP even where the ingress of the same address is `Proxy`).
     /// Headless has none of kind clusterIP.
