@@ -46,6 +46,7 @@ fn checks() -> Vec<Box<dyn Check>> {
         Box::<check::EndpointSilent>::default(),
         Box::<check::LostPod>::default(),
         Box::<check::PortExhaustion>::default(),
+        Box::<check::Skew>::default(),
         Box::<check::HalfClosed>::default(),
         Box::<check::Hairpin>::default(),
         Box::<check::UnnamedDestination>::default(),

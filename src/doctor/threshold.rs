@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 
 /// The defaults are meant for one node of a cluster in ordinary use: a healthy one stays below all of them.
-#[derive(Args, Clone, Debug, PartialEq, Eq)]
+#[derive(Args, Clone, Debug, PartialEq)]
 #[command(next_help_heading = "Thresholds")]
 pub struct Thresholds {
     /// stale-udp, never-translated: stale entries of one destination
@@ -23,6 +23,15 @@ pub struct Thresholds {
     /// port-exhaustion: used ports of one source address and destination, in percent; critical from 95 on
     #[arg(long, value_name = "PERCENT", default_value_t = 80, value_parser = percent())]
     pub ports_used: u64,
+    /// keep-alive-skew: open flows of the busiest endpoint, compared with the mean
+    #[arg(long, value_name = "RATIO", default_value_t = 1.8, value_parser = ratio)]
+    pub skew: f64,
+    /// keep-alive-skew: open flows of one Service
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = at_least_one())]
+    pub skew_flows: u64,
+    /// keep-alive-skew: packets of one Service that go to one endpoint, where they are counted
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = at_least_one())]
+    pub skew_packets: u64,
     /// half-closed: half-closed TCP connections of one workload
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = at_least_one())]
     pub half_closed: u64,
@@ -42,6 +51,14 @@ pub const PORTS_CRITICAL: u64 = 95;
 
 fn at_least_one() -> clap::builder::RangedU64ValueParser {
     clap::value_parser!(u64).range(1..)
+}
+
+/// The busiest endpoint has the mean at least.
+fn ratio(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(ratio) if ratio.is_finite() && ratio >= 1.0 => Ok(ratio),
+        _ => Err("it takes a number from 1 on".to_owned()),
+    }
 }
 
 fn percent() -> clap::builder::RangedU64ValueParser {

@@ -23,8 +23,8 @@ use crate::output::{ColorChoice, Summary};
 
 use super::World;
 use super::args::{LEAST_SAMPLE, SourceArgs, duration};
+use super::conclude;
 use super::context::{self, Cluster, note};
-use super::ls::conclude_table;
 use super::node_rules;
 use super::pick::Picker;
 use super::pods;
@@ -208,9 +208,12 @@ impl Round {
             inconsistent: report.inconsistent,
         };
         let findings = examination.conclude(&facts, &args.thresholds);
-        let mut partial = conclude_table(report.unreadable, report.inconsistent);
-        let undecided = picker.counts.source_incomplete;
-        partial |= context::incomplete(cluster.as_ref(), false, undecided);
+        let mut open = conclude::of_table(report.unreadable, report.inconsistent);
+        let counts = &picker.counts;
+        open.add_selection(&nothing_selected, false, cluster.as_ref(), counts);
+        if telling == Telling::All {
+            open.say();
+        }
         let summary = Summary {
             shown: findings.len() as u64,
             scanned: picker.counts.scanned,
@@ -222,7 +225,7 @@ impl Round {
         Ok(Round {
             findings,
             summary,
-            partial,
+            partial: open.partial,
         })
     }
 

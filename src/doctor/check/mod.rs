@@ -10,6 +10,7 @@ mod lost_pod;
 mod never_translated;
 mod old_kube_proxy;
 mod port_exhaustion;
+mod skew;
 mod stale_udp;
 mod wrong_namespace;
 
@@ -22,5 +23,6 @@ pub use lost_pod::LostPod;
 pub use never_translated::NeverTranslated;
 pub use old_kube_proxy::OldKubeProxy;
 pub use port_exhaustion::PortExhaustion;
+pub use skew::Skew;
 pub use stale_udp::StaleUdp;
 pub use wrong_namespace::WrongNamespace;
