@@ -1,6 +1,7 @@
 //! The command line: what was typed, what is meant, one command a file.
 
 mod args;
+mod beside;
 mod conclude;
 mod confirm;
 mod context;

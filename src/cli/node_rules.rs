@@ -5,9 +5,10 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::cluster::rules::NodeRules;
 use crate::cluster::rules::deal::Wanted;
+use crate::cluster::rules::present;
 use crate::cluster::rules::read::{self, Read, ReadError};
+use crate::cluster::rules::{NodeRules, Proxy};
 use crate::error::{CommandError, Status};
 use crate::netns::Netns;
 
@@ -56,9 +57,11 @@ pub fn read_dealing(
 
 /// The rules of the namespace, if they translate anything. Quiet: nobody asked for them.
 pub fn automatic(netns: &Netns) -> Option<Read> {
-    match netns.run(|| read::here(None)) {
-        Ok(Ok(read)) => Some(read).filter(|read| !read.rules.is_empty()),
-        Ok(Err(error)) => {
+    let here = || present::can_be().then(|| read::here(None));
+    match netns.run(here) {
+        Ok(None) => None,
+        Ok(Some(Ok(read))) => Some(read).filter(|read| !read.rules.is_empty()),
+        Ok(Some(Err(error))) => {
             tracing::info!(%error, "rules");
             None
         }
@@ -119,8 +122,14 @@ pub fn describe(read: &Read, tell: &dyn Fn(&str)) {
     }
 }
 
+/// kube-proxy in IPVS mode needs some rules of iptables, too.
 fn modes(rules: &NodeRules) -> Vec<&'static str> {
-    rules.proxies.iter().map(|proxy| proxy.name()).collect()
+    let ipvs = rules.proxies.contains(&Proxy::Ipvs);
+    let modes = rules.proxies.iter();
+    modes
+        .filter(|proxy| !ipvs || **proxy != Proxy::Iptables)
+        .map(|proxy| proxy.name())
+        .collect()
 }
 
 /// For `summary.cluster` in JSON.

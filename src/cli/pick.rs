@@ -66,6 +66,7 @@ impl<'c> Picker<'c> {
             index: cluster.index(),
             rules: cluster.node_rules(),
             node: &cluster.node,
+            instead: cluster.instead(),
             zones,
             source_time: cluster.time(),
         });
@@ -208,7 +209,14 @@ impl<'c> Picker<'c> {
 /// The names behind a flow, by objects where there are some, else by rules.
 fn names<'c>(flow: &Flow, judge: &Judge<'c>) -> Names<'c> {
     match (judge.index, judge.rules) {
-        (Some(index), _) => label::names(flow, Matched::of(flow, index, judge.node), index),
+        (Some(index), rules) => {
+            let matched = Matched::of(flow, index, judge.node);
+            let names = label::names(flow, matched, index);
+            match rules.filter(|_| matched.is_nothing()) {
+                Some(rules) => label::with_forward(names, flow, rules, judge.node),
+                None => names,
+            }
+        }
         (None, Some(rules)) => {
             label::names_by_rules(flow, Matched::by_rules(flow, rules, judge.node))
         }

@@ -88,6 +88,8 @@ pub struct Endpoint {
     /// The `serving` condition; see [`Endpoint::serves`].
     pub serving: bool,
     pub terminating: bool,
+    /// It is meant for certain zones or nodes: kube-proxy leaves it out on others.
+    pub hinted: bool,
     pub node: Option<Name>,
     /// Namespace and name of the pod in `targetRef`.
     pub pod: Option<(Name, Name)>,

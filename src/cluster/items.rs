@@ -207,6 +207,7 @@ impl Builder {
             ready,
             serving: serving.unwrap_or(ready),
             terminating: terminating.unwrap_or(false),
+            hinted: endpoint.hints.is_some(),
             node: self.optional(&endpoint.node_name),
             pod,
             secondary: secondary.into(),

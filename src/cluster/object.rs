@@ -316,7 +316,12 @@ pub struct SliceEndpoint<'a> {
     pub node_name: Option<Str<'a>>,
     #[serde(borrow)]
     pub target_ref: Option<TargetRef<'a>>,
+    pub hints: Option<Hints>,
 }
+
+/// That there are hints is all that matters: which nodes they name is kube-proxy's business.
+#[derive(Debug, Default, Clone, Copy, Deserialize, Serialize)]
+pub struct Hints {}
 
 #[derive(Debug, Default, Clone, Copy, Deserialize, Serialize)]
 pub struct Conditions {

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
+use crate::cluster::compare::Disagreement;
 use crate::cluster::index::Index;
 use crate::cluster::rules::NodeRules;
 use crate::netns::BridgePort;
@@ -37,6 +38,10 @@ pub struct Facts<'c> {
     pub sampled: Option<Duration>,
     /// Networks that pods live in: those that Nodes tell, and where pods were seen. See [`Facts::may_be_a_pod`].
     pub pod_networks: HashSet<IpNet>,
+    /// Where the rules differ from the cluster source, in two readings of them.
+    pub disagreements: Vec<Disagreement>,
+    /// Time between these two readings.
+    pub rules_apart: Duration,
     /// Ports of bridges in this namespace.
     pub bridge_ports: Vec<BridgePort>,
     /// What kube-proxy says of itself, where it can be asked.

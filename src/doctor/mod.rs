@@ -50,6 +50,7 @@ fn checks() -> Vec<Box<dyn Check>> {
         Box::<check::HalfClosed>::default(),
         Box::<check::Hairpin>::default(),
         Box::<check::UnnamedDestination>::default(),
+        Box::<check::RulesBehind>::default(),
         Box::<check::OldKubeProxy>::default(),
         Box::<check::KubeProxySync>::default(),
         Box::<check::WrongNamespace>::default(),

@@ -10,22 +10,25 @@ use clap::Args;
 pub struct Thresholds {
     /// stale-udp, never-translated: stale entries of one destination
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one())]
-    pub stale: u64,
+    pub stale_entries: u64,
     /// endpoint-silent: entries without an answer at one endpoint
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = at_least_one())]
-    pub silent: u64,
+    pub silent_entries: u64,
     /// endpoint-silent: their share of the endpoint's entries, in percent
     #[arg(long, value_name = "PERCENT", default_value_t = 80, value_parser = percent())]
     pub silent_share: u64,
     /// lost-pod: entries without an answer to one address that no pod has
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = at_least_one())]
-    pub lost_pod: u64,
+    pub lost_entries: u64,
+    /// rules-behind: places in which the rules differ from the API
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one())]
+    pub rules_behind: u64,
     /// port-exhaustion: used ports of one source address and destination, in percent; critical from 95 on
     #[arg(long, value_name = "PERCENT", default_value_t = 80, value_parser = percent())]
     pub ports_used: u64,
     /// keep-alive-skew: open flows of the busiest endpoint, compared with the mean
     #[arg(long, value_name = "RATIO", default_value_t = 1.8, value_parser = ratio)]
-    pub skew: f64,
+    pub skew_ratio: f64,
     /// keep-alive-skew: open flows of one Service
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = at_least_one())]
     pub skew_flows: u64,
@@ -43,7 +46,7 @@ pub struct Thresholds {
     pub sync_age: Duration,
     /// kube-proxy-sync: time from a change in the cluster to the rules, for 99 % of the changes
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = humantime::parse_duration)]
-    pub programming: Duration,
+    pub programming_time: Duration,
 }
 
 /// From here on a port space is as good as used up.

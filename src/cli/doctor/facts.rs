@@ -2,12 +2,14 @@
 
 use std::fs;
 
+use crate::cluster::compare::compare;
 use crate::doctor::metrics::{self, KubeProxy};
 use crate::doctor::{Facts, pod_network};
 use crate::netns::Netns;
 use crate::sysctl;
 
 use super::super::context::{self, Cluster};
+use super::super::node_rules;
 
 /// What is known before the first entry comes.
 pub fn gather<'c>(netns: &Netns, cluster: Option<&'c Cluster>) -> Facts<'c> {
@@ -27,6 +29,26 @@ pub fn gather<'c>(netns: &Netns, cluster: Option<&'c Cluster>) -> Facts<'c> {
         kube_proxy: kube_proxy(netns),
         ..Facts::default()
     }
+}
+
+/// Compares the rules with the cluster source, and once more as they are now: what kube-proxy wrote meanwhile was on its
+/// way. To be called late.
+pub fn compare_rules(facts: &mut Facts<'_>, netns: &Netns, cluster: Option<&Cluster>) {
+    let rules = cluster.and_then(|cluster| cluster.rules.as_ref());
+    // Saved rules are of another time, and maybe of another node.
+    let live = rules.filter(|read| read.path.is_none());
+    let (Some(index), Some(before)) = (facts.index, live) else {
+        return;
+    };
+    let mut differences = compare(index, &before.rules);
+    if differences.is_empty() {
+        return;
+    }
+    let now = node_rules::of_kube_proxy(netns);
+    let again = now.map_or_else(Vec::new, |now| compare(index, &now.rules));
+    differences.retain(|difference| again.contains(difference));
+    facts.disagreements = differences;
+    facts.rules_apart = before.time.elapsed().unwrap_or_default();
 }
 
 /// kube-proxy is in the node's namespace.

@@ -14,6 +14,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
+use crate::cluster::source::ClusterSource;
 use crate::doctor::{Examination, Finding, Scan, Severity, Thresholds};
 use crate::error::{CommandError, Status};
 use crate::filter::Filter;
@@ -50,7 +51,7 @@ pub enum DoctorFormat {
   ctk doctor                               what is wrong on this node; takes 6 s
   ctk doctor --sample 0                    at once, without telling which entries are kept alive
   ctk doctor -o json | jq '.items[] | select(.severity != \"info\")'
-  ctk doctor --half-closed 20 --silent 3   with other thresholds
+  ctk doctor --half-closed 20 --lost-entries 5   with other thresholds
   ctk doctor --watch 30s                   again and again, until Ctrl-C
   ctk demo -- doctor                       in the demo's world
 
@@ -207,6 +208,7 @@ impl Round {
             unreadable: report.unreadable,
             inconsistent: report.inconsistent,
         };
+        facts::compare_rules(&mut facts, netns, cluster.as_ref());
         let findings = examination.conclude(&facts, &args.thresholds);
         let mut open = conclude::of_table(report.unreadable, report.inconsistent);
         let counts = &picker.counts;
@@ -264,9 +266,14 @@ fn read_cluster(
         Telling::All => Cluster::read,
         Telling::News => Cluster::read_again,
     };
+    // Before the API: an endpoint that comes meanwhile must not look like one that lingers in the rules.
+    let rules = match args.source.cluster {
+        ClusterSource::None | ClusterSource::Rules(_) => None,
+        _ => node_rules::of_kube_proxy(netns),
+    };
     let mut cluster = read(world, &args.source, netns, Purpose::Show, pods)?;
     if let Some(cluster) = cluster.as_mut().filter(|cluster| cluster.rules.is_none()) {
-        cluster.rules = node_rules::of_kube_proxy(netns);
+        cluster.rules = rules;
     }
     Ok(cluster)
 }

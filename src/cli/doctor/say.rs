@@ -155,6 +155,7 @@ fn evidence(evidence: &Map<String, Value>) -> Vec<String> {
     let (examples, lists): (Vec<_>, Vec<_>) = evidence
         .iter()
         .filter_map(|(name, value)| Some((name, value.as_array()?)))
+        .filter(|(_, members)| !members.is_empty())
         .partition(|(name, _)| *name == "examples");
     for (name, members) in lists {
         let all_plain = members.iter().all(|member| !member.is_object());

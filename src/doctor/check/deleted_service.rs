@@ -59,7 +59,7 @@ impl Check for UnnamedDestination {
     fn conclude(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
         let all = self.0.iter();
         let mut found: Vec<_> = all
-            .filter(|(_, group)| group.entries >= thresholds.stale)
+            .filter(|(_, group)| group.entries >= thresholds.stale_entries)
             .collect();
         found.sort_by_key(|(key, group)| (Reverse((group.refreshing, group.entries)), **key));
         let finding = |((address, port), group): (&Key, &Destination)| {

@@ -114,8 +114,14 @@ impl Destination {
         }
     }
 
-    /// The finding with the numbers in it.
-    pub fn evidence(&self, finding: Finding, (address, port): &Key, facts: &Facts<'_>) -> Finding {
+    /// The finding with the numbers in it; `what` names the bad ones.
+    pub fn evidence(
+        &self,
+        finding: Finding,
+        what: &str,
+        (address, port): &Key,
+        facts: &Facts<'_>,
+    ) -> Finding {
         let reasons = self.reasons.iter();
         let reasons: Vec<Value> = reasons
             .map(|(reason, n)| json!({"reason": reason, "entries": n}))
@@ -126,7 +132,7 @@ impl Destination {
             .with("service", self.service.clone())
             .with("destination", example::place(*address, *port))
             .with("entries", self.entries)
-            .with("bad", self.bad)
+            .with(what, self.bad)
             .with("refreshing", refreshing)
             .with("oldest_seconds", since)
             .with("reasons", reasons)

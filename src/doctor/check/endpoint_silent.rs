@@ -101,7 +101,7 @@ impl Check for EndpointSilent {
             .iter()
             .filter(|(_, endpoint)| {
                 let share = percent(endpoint.silent(), endpoint.entries);
-                endpoint.silent() >= thresholds.silent
+                endpoint.silent() >= thresholds.silent_entries
                     && share.is_some_and(|share| share >= thresholds.silent_share)
             })
             .collect();

@@ -45,7 +45,7 @@ impl Check for KubeProxySync {
         }
         let slow = metrics
             .programming_p99
-            .filter(|p99| p99.at_least >= thresholds.programming);
+            .filter(|p99| p99.at_least >= thresholds.programming_time);
         if let Some(p99) = slow {
             let message = format!(
                 "1 in 100 endpoint changes took longer than {} to get into this node's rules, of {} since kube-proxy began",

@@ -64,7 +64,7 @@ impl Check for LostPod {
     fn conclude(&self, _: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
         let all = self.0.iter();
         let mut found: Vec<_> = all
-            .filter(|(_, group)| group.entries >= thresholds.lost_pod)
+            .filter(|(_, group)| group.entries >= thresholds.lost_entries)
             .collect();
         found.sort_by_key(|(address, group)| (Reverse(group.entries), **address));
         let finding = |(address, group): (&IpAddr, &Address)| {

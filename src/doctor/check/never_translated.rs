@@ -30,7 +30,7 @@ impl Check for NeverTranslated {
     }
 
     fn conclude(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
-        let stale = self.stale.from(thresholds.stale).into_iter();
+        let stale = self.stale.from(thresholds.stale_entries).into_iter();
         let stale = stale.map(|(key, group)| {
             let message = format!(
                 "{}: {} never translated, though a new packet would be{}",
@@ -47,10 +47,15 @@ impl Check for NeverTranslated {
                 None => format!("--dst {}", key.0),
             };
             group
-                .evidence(Finding::new(NAME, severity, message), key, facts)
+                .evidence(
+                    Finding::new(NAME, severity, message),
+                    "never_translated",
+                    key,
+                    facts,
+                )
                 .help(format!("ctk purge --reason no-dnat {selector}"))
         });
-        let pending = self.pending.from(thresholds.stale).into_iter();
+        let pending = self.pending.from(thresholds.stale_entries).into_iter();
         let pending = pending.map(|(key, group)| pending_finding(key, group, facts));
         stale.chain(pending).collect()
     }
@@ -68,7 +73,7 @@ fn pending_finding(
         group.reasons()
     );
     group
-        .evidence(Finding::info(NAME, message), key, facts)
+        .evidence(Finding::info(NAME, message), "pending", key, facts)
         .help("give the Service an endpoint, or see whether kube-proxy runs on this node; deleting them would not help yet")
 }
 
@@ -106,6 +111,6 @@ mod tests {
         );
         assert_eq!(found[0].evidence["refreshing"], serde_json::Value::Null);
         assert_eq!(found[1].severity, Severity::Info);
-        assert_eq!(found[1].evidence["bad"], 1);
+        assert_eq!(found[1].evidence["pending"], 1);
     }
 }

@@ -170,7 +170,9 @@ impl<'a> Service<'a> {
         let spread = &self.spread;
         matches!(spread.reason, Reason::OneClient | Reason::Uneven)
             && spread.flows >= thresholds.skew_flows
-            && spread.ratio.is_some_and(|ratio| ratio >= thresholds.skew)
+            && spread
+                .ratio
+                .is_some_and(|ratio| ratio >= thresholds.skew_ratio)
             && spread.chance.is_some_and(|chance| chance < BY_CHANCE)
     }
 

@@ -23,7 +23,7 @@ impl Check for StaleUdp {
     }
 
     fn conclude(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
-        let found = self.0.from(thresholds.stale).into_iter();
+        let found = self.0.from(thresholds.stale_entries).into_iter();
         let finding = |(key, group): (&_, &super::destination::Destination)| {
             let message = format!(
                 "{}: {} stale ({}){}",
@@ -45,7 +45,7 @@ impl Check for StaleUdp {
                 (None, (address, None)) => format!("ctk purge --stale --dst {address}"),
             };
             group
-                .evidence(Finding::new(NAME, severity, message), key, facts)
+                .evidence(Finding::new(NAME, severity, message), "stale", key, facts)
                 .help(help)
         };
         found.map(finding).collect()
@@ -89,7 +89,7 @@ mod tests {
             finding.message,
             "shop/web:dns (10.96.0.10:53/udp): 3 of 4 entries stale (endpoint-gone 3); 1 is kept alive by clients that go on sending"
         );
-        assert_eq!(finding.evidence["bad"], 3);
+        assert_eq!(finding.evidence["stale"], 3);
         assert_eq!(finding.evidence["refreshing"], 1);
         assert!(
             finding.evidence["examples"][0]
@@ -102,7 +102,7 @@ mod tests {
             Some("ctk purge --stale --svc shop/web:dns")
         );
         let patient = Thresholds {
-            stale: 4,
+            stale_entries: 4,
             ..Thresholds::default()
         };
         assert!(check.conclude(&facts, &patient).is_empty());
