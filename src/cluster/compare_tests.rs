@@ -265,11 +265,12 @@ fn frontends_that_only_one_side_has_are_told() {
 
 #[test]
 fn node_ports_follow_the_external_policy() {
-    let rules = text::read(
+    let (rules, _) = text::read(
         "*nat\n:KUBE-SERVICES - [0:0]\n:KUBE-NODEPORTS - [0:0]\n:KUBE-EXT-A - [0:0]\n-A PREROUTING -j KUBE-SERVICES\n\
          -A KUBE-SERVICES -m addrtype --dst-type LOCAL -j KUBE-NODEPORTS\n\
          -A KUBE-NODEPORTS -p udp -m comment --comment \"kube-system/kube-dns:dns\" -m udp --dport 32053 -j KUBE-EXT-A\n\
          -A KUBE-EXT-A -j KUBE-SEP-A\n-A KUBE-SEP-A -p udp -m udp -j DNAT --to-destination 10.244.1.7:53\nCOMMIT\n",
+        None,
     )
     .unwrap();
     let index = world(&[SVC, TWO]);

@@ -109,6 +109,29 @@ fn rules_that_lag_behind_the_api_are_told_and_the_api_decides() {
 }
 
 #[test]
+fn doctor_tells_that_kube_proxy_is_behind_the_api() {
+    private_netns(|| {
+        let lab = Lab::new(Proxy::Nftables);
+        lab.set_endpoints(&BACKENDS);
+        let of_check = |said: &Said| {
+            let mut items = said.items();
+            items.retain(|item| item["check"] == "rules-behind");
+            items
+        };
+        let args = "doctor --cluster api --sample 0 -o json";
+        let said = with(&server_of(&BACKENDS), args).ended(0);
+        assert!(of_check(&said).is_empty(), "{said:#?}");
+        let said = with(&server_of(&BACKENDS[1..]), args).ended(5);
+        let found = of_check(&said);
+        assert_eq!(found.len(), 1, "{said:#?}");
+        assert_eq!(found[0]["severity"], "warning");
+        assert_eq!(found[0]["evidence"]["differences"], 1);
+        let line = "rules still list 10.244.1.7 for kube-system/kube-dns";
+        assert_eq!(found[0]["evidence"]["differing"], json!([line]));
+    });
+}
+
+#[test]
 fn rules_among_the_sources_tell_whether_an_untranslated_entry_would_be_translated() {
     private_netns(|| {
         let lab = Lab::new(Proxy::Nftables);

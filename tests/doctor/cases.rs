@@ -181,7 +181,7 @@ fn used_up_source_ports_are_no_full_table() {
     private_netns(|| {
         crate::new_node();
         let row = |n: u32, source: &str| {
-            let client = format!("10.244.{}.{}:40000", 1 + n / 250, 1 + n % 250);
+            let client = format!("10.{}.{}.{}:40000", n >> 16, (n >> 8) & 255, n & 255);
             let answer = format!("{source}:{}", 1024 + n);
             translated(
                 "tcp",
@@ -346,7 +346,7 @@ fn what_a_deleted_service_leaves_behind_is_told_as_what_it_is() {
             ),
         ]);
         let said = doctor(
-            &cluster(&["pod log/syslog-1 10.244.1.6 @node1"]),
+            &cluster(&["pod log/syslog-1 10.244.1.6 @node1", "cidr 10.96.0.0/16"]),
             "--sample 0",
         )
         .ended(0);
