@@ -468,20 +468,28 @@ fn a_saved_rule_set_is_read_whoever_printed_it() {
 #[test]
 fn the_namespace_that_holds_kube_proxys_rules_is_the_nodes() {
     private_netns(|| {
-        fresh();
-        let lab = Lab::elsewhere(Proxy::Iptables);
-        lab.set_endpoints(&BACKENDS);
-        let client = Client::bind(CLIENTS[0], 40_000);
-        assert!(client.ask().is_some());
-        let file = lab::cluster(&BACKENDS);
-        let args = format!("--cluster {} --svc kube-dns", file.path());
-        assert_eq!(verdicts(&args), expected(&[(40_000, "ok endpoint")]));
-        run("iptables", &["-t", "nat", "-F"]);
-        run("iptables", &["-t", "nat", "-X"]);
-        assert_eq!(
-            verdicts(&args),
-            expected(&[(40_000, "unknown foreign-netns")])
-        );
+        for proxy in [Proxy::Iptables, Proxy::Nftables] {
+            fresh();
+            let lab = Lab::elsewhere(proxy);
+            lab.set_endpoints(&BACKENDS);
+            let client = Client::bind(CLIENTS[0], 40_000);
+            assert!(client.ask().is_some());
+            let file = lab::cluster(&BACKENDS);
+            let args = format!("--cluster {} --svc kube-dns", file.path());
+            assert_eq!(verdicts(&args), expected(&[(40_000, "ok endpoint")]));
+            match proxy {
+                Proxy::Iptables => {
+                    run("iptables", &["-t", "nat", "-F"]);
+                    run("iptables", &["-t", "nat", "-X"]);
+                }
+                Proxy::Nftables => nft("delete table ip kube-proxy"),
+            }
+            assert_eq!(
+                verdicts(&args),
+                expected(&[(40_000, "unknown foreign-netns")]),
+                "{proxy:?}"
+            );
+        }
     });
 }
 

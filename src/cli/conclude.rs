@@ -48,7 +48,7 @@ impl Open {
     ) {
         if counts.undecided > 0 {
             self.note(format!(
-                "{} entries lack a value that a selector needs (ports, counters, timestamps, labels) and are left out",
+                "{} entries lack a value that a selector needs (ports, counters, timestamps, labels, names) and are left out",
                 counts.undecided
             ));
         }

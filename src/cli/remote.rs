@@ -5,11 +5,14 @@ use std::time::Duration;
 use crate::cluster::listed;
 use crate::cluster::lists::ChoosePods;
 use crate::cluster::live::{self, LiveError, Obstacle, Options};
+use crate::cluster::rules::read::Read;
 use crate::cluster::source::Loaded;
 use crate::error::{CommandError, Status};
+use crate::netns::Netns;
 
 use super::args::SourceArgs;
 use super::context::note;
+use super::node_rules;
 
 /// For all that `--cluster api` reads.
 const API_LIMIT: Duration = Duration::from_secs(15);
@@ -44,7 +47,7 @@ pub fn api(
         .map_err(|error| failed(&error))
 }
 
-/// `--cluster auto`: the API, else nothing. Says which, but for an API that is not whole: see `Cluster::read`.
+/// `--cluster auto`: the API, else nothing. Says which, but for an API that is not whole: see [`the_better`].
 ///
 /// # Errors
 /// Only what would be wrong with any source: a Service range that cannot be one.
@@ -84,6 +87,37 @@ pub fn auto(
         note("cluster: the API");
     }
     Ok(Some(loaded))
+}
+
+/// What `auto` takes: the API where it can judge or where there is nothing else, else the rules of kube-proxy on this node.
+pub fn the_better(
+    loaded: Option<Loaded>,
+    netns: &Netns,
+    tell: &dyn Fn(&str),
+) -> (Option<Loaded>, Option<Read>) {
+    let Some(loaded) = loaded else {
+        return (None, node_rules::automatic(netns));
+    };
+    if loaded.summary.complete {
+        return (Some(loaded), None);
+    }
+    let rules = node_rules::automatic(netns).filter(|read| !read.rules.proxies.is_empty());
+    if rules.is_none() {
+        tell("cluster: the API");
+        return (Some(loaded), None);
+    }
+    loaded.warnings.iter().for_each(|warning| tell(warning));
+    let missing = ["services", "endpointslices"];
+    let missing = missing
+        .iter()
+        .filter(|kind| loaded.summary.missing.contains(*kind));
+    let missing: Vec<&str> = missing.copied().collect();
+    tell(&format!(
+        "cluster: not the API, which lacks {}, so that nothing could be judged by it; pods have no names then \
+         (--cluster api shows them)",
+        missing.join(" and ")
+    ));
+    (None, rules)
 }
 
 fn options(args: &SourceArgs, purpose: Purpose, limit: Duration) -> Options {

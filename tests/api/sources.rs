@@ -164,32 +164,25 @@ fn both_sources_are_needed_where_both_are_named() {
     });
 }
 
-/// What a server gives for some resources.
-type Special = fn(&Asked) -> Option<Answer>;
+/// What a server gives for some resources, in place of the objects.
+type Special = Box<dyn Fn(&Asked) -> Option<Answer> + Send + Sync>;
 
 #[test]
 fn auto_takes_the_rules_where_the_api_cannot_judge() {
-    let forbidden_all: Special = |_| Some(Answer::status(403));
-    let forbidden_slices: Special =
-        |asked| (asked.resource() == "endpointslices").then(|| Answer::status(403));
     let slow = |asked: &Asked, resource: &str| {
         let mut answer = Answer::ok("");
         answer.body = vec![Piece::Pause(Duration::from_secs(30))];
         (resource.is_empty() || asked.resource() == resource).then_some(answer)
     };
-    let special: [(
-        &str,
-        Box<dyn Fn(&Asked) -> Option<Answer> + Send + Sync>,
-        &str,
-    ); 5] = [
+    let special: [(&str, Special, &str); 5] = [
         (
             "403 on all",
-            Box::new(forbidden_all),
+            Box::new(|_| Some(Answer::status(403))),
             "neither Services nor EndpointSlices could be read",
         ),
         (
             "403 on slices",
-            Box::new(forbidden_slices),
+            Box::new(|asked| (asked.resource() == "endpointslices").then(|| Answer::status(403))),
             "not the API, which lacks endpointslices",
         ),
         (
@@ -340,7 +333,7 @@ fn nothing_is_stale_where_cilium_translates_and_no_rules_of_kube_proxy_are_seen(
             ("cilium_host", "Cilium", "cilium"),
             ("bpfin.cali", "Calico eBPF", "calico-ebpf"),
         ] {
-            run("ip", &["link", "add", device, "type", "dummy"]);
+            run("ip", &["link", "add", device, "type", "bridge"]);
             let said = with(&server, args).ended(0);
             let unknown = "unknown/not-kube-proxy";
             assert_eq!(
@@ -361,7 +354,7 @@ fn nothing_is_stale_where_cilium_translates_and_no_rules_of_kube_proxy_are_seen(
             run("ip", &["link", "del", device]);
         }
         // Beside kube-proxy it takes nothing away.
-        run("ip", &["link", "add", "cilium_host", "type", "dummy"]);
+        run("ip", &["link", "add", "cilium_host", "type", "bridge"]);
         let lab = Lab::elsewhere(Proxy::Iptables);
         lab.set_endpoints(&BACKENDS);
         let said = with(&server, args).ended(0);
