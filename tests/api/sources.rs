@@ -221,7 +221,18 @@ fn auto_takes_the_rules_where_no_server_listens() {
         let server = server_of(&BACKENDS);
         let kubeconfig = server.kubeconfig_of(&json!({"token": "any"}), "ca.pem");
         // A server that does not let in; then one that is gone.
-        let ls = |kubeconfig: &str| ctk(["ls", "-o", "json", "--kubeconfig", kubeconfig]).ended(0);
+        let ls = |kubeconfig: &str| {
+            ctk([
+                "ls",
+                "--udp",
+                "53",
+                "-o",
+                "json",
+                "--kubeconfig",
+                kubeconfig,
+            ])
+            .ended(0)
+        };
         let refused = ls(kubeconfig.to_str().unwrap());
         let folder = tempfile::tempdir().unwrap();
         let copy = folder.path().join("kubeconfig");
@@ -248,7 +259,7 @@ fn a_published_port_is_named_and_judged_by_its_rule_beside_the_api() {
         be_the_node();
         nft(
             "table ip nat { chain prerouting { type nat hook prerouting priority dstnat; \
-             ip daddr 192.0.2.11 udp dport 52897 dnat to 172.17.0.9:51820\n } }",
+             ip daddr 192.0.2.11 udp dport 52897 dnat to 172.17.0.9:51820\n }\n }",
         );
         let entry = "-I -p udp -t 100 -s 198.51.100.61 --sport 40556 -d 192.0.2.11 --dport 52897 \
                      -r 172.17.0.9 --reply-port-src 51820 -q 198.51.100.61 --reply-port-dst 40556";
