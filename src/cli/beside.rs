@@ -176,7 +176,7 @@ mod tests {
             service: None,
             frontend,
             protocol: 17,
-            difference: Difference::EndpointLingers(([10, 244, 0, n], 53).into()),
+            difference: Difference::LingeringEndpoint(([10, 244, 0, n], 53).into()),
         };
         let address = Place::Address(([10, 96, 0, 10], 53).into());
         let node_port = Place::NodePort {
