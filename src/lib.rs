@@ -26,6 +26,7 @@
 //! | How evenly do flows lie on endpoints, and why? | [`spread`] |
 //! | Who fills the table? | [`top`] (`heavy`: counting with a bound), `output/groups.rs` |
 //! | What changes while somebody looks? | [`watch`] (the view and its records), `netlink/{event,feed}.rs` |
+//! | What is wrong here, with evidence? | [`doctor`] (`check`, one a file) |
 //! | What can destroy? | [`purge`], and [`netlink::Table`] below it |
 //! | What was typed, what is meant, how does it end? | [`cli`], [`error`] |
 //!
@@ -46,6 +47,7 @@
 
 pub mod cli;
 pub mod cluster;
+pub mod doctor;
 pub mod entry;
 pub mod error;
 pub mod filter;

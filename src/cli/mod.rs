@@ -6,6 +6,7 @@ mod conclude;
 mod confirm;
 mod context;
 mod demo;
+mod doctor;
 mod expect;
 mod frames;
 mod ls;
@@ -69,6 +70,7 @@ fn dispatch(world: World, command: args::Command) -> Result<Status, CommandError
         args::Command::Svc(args) => svc::run(world, &args),
         args::Command::Purge(args) => purge::run(world, &args),
         args::Command::Restore(args) => restore::run(&args),
+        args::Command::Doctor(args) => doctor::run(world, &args),
         args::Command::Demo(args) => demo::run(&args),
     }
 }

@@ -250,6 +250,11 @@ pub fn safe_text(text: &str) -> String {
     safe
 }
 
+/// A JSON value on one line. What could steer a terminal is escaped, as in every item (see `safe`).
+pub fn safe_json(value: &serde_json::Value) -> String {
+    safe::escaped_json(&value.to_string())
+}
+
 /// Lends the bytes of a string to a writer that only appends whole characters.
 fn append(line: &mut String, write: impl FnOnce(&mut Vec<u8>)) {
     let mut out = std::mem::take(line).into_bytes();
