@@ -22,6 +22,7 @@ use super::World;
 use super::args::SourceArgs;
 use super::node_rules;
 use super::remote::{self, Purpose};
+use super::shell::names;
 
 /// How a cluster file is made.
 pub const FETCH: &str =
@@ -99,7 +100,16 @@ impl Cluster {
         purpose: Purpose,
         pods: Option<ChoosePods>,
     ) -> Result<Option<Self>, CommandError> {
-        Self::read_telling(world, args, netns, purpose, pods, &|text| note(text))
+        let read = Self::read_telling(world, args, netns, purpose, pods, &|text| note(text))?;
+        if let Some(cluster) = &read {
+            // The demo's names are no reason to forget real ones.
+            let keep = match world.cluster {
+                None => names::Keep::Always,
+                Some(_) => names::Keep::IfFirst,
+            };
+            names::keep(cluster, keep);
+        }
+        Ok(read)
     }
 
     /// The same once more, when everything worth saying of the source was said.
