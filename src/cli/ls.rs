@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 
 use crate::error::{CommandError, Status};
 use crate::filter::list::List;
-use crate::netlink::{DumpReport, Table, TableKind};
+use crate::netlink::{Table, TableKind};
 use crate::output::{self, Format, Options, Palette, Printer, SortOrder, Sorter, Summary};
 
 use super::World;
@@ -18,10 +18,8 @@ use super::pick::Picker;
 use super::pods;
 use super::remote::Purpose;
 use super::sample::{self, Sample};
+use super::scan::{self, Looks, Report};
 use super::select::SelectArgs;
-
-/// How often a dump is repeated that was interrupted, or during which the hash was resized.
-const ATTEMPTS: usize = 3;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum TableChoice {
@@ -98,13 +96,19 @@ pub fn run(world: World, args: &LsArgs) -> Result<Status, CommandError> {
         kind,
         sample: sample.as_ref(),
     };
-    let report = list(args, looks, &mut table, &mut picker, cluster.as_ref());
-    match report {
-        Ok(report) => {
+    match list(args, looks, &mut table, &mut picker, cluster.as_ref()) {
+        Ok((shown, report)) => {
             if picker.counts.scanned == 0 && picker.filter().is_empty() {
                 context::note_empty(&netns);
             }
-            Ok(conclude(args, asked, cluster.as_ref(), &picker, &report))
+            Ok(conclude(
+                args,
+                asked,
+                cluster.as_ref(),
+                &picker,
+                shown,
+                &report,
+            ))
         }
         Err(Ended::Closed) => Ok(Status::Done),
         Err(Ended::Failed(error)) => Err(error),
@@ -138,13 +142,6 @@ pub(super) fn check_columns(args: &OutputArgs) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// What a listing looks at, and what was seen of it before.
-#[derive(Clone, Copy)]
-struct Looks<'s> {
-    kind: TableKind,
-    sample: Option<&'s Sample>,
-}
-
 /// Why a listing ended early.
 pub(super) enum Ended {
     /// Nobody reads on.
@@ -162,34 +159,27 @@ impl From<io::Error> for Ended {
     }
 }
 
-/// How the dumps of one listing went, together.
-#[derive(Default)]
-struct Report {
-    shown: u64,
-    unreadable: u64,
-    inconsistent: bool,
-}
-
-impl Report {
-    fn add(&mut self, dump: &DumpReport) {
-        tracing::info!(?dump, "dump");
-        self.unreadable += dump.unreadable;
-        self.inconsistent |= !dump.is_consistent();
-    }
-}
-
 fn list<'c>(
     args: &LsArgs,
     looks: Looks<'_>,
     table: &mut Table,
     picker: &mut Picker<'c>,
     cluster: Option<&'c Cluster>,
-) -> Result<Report, Ended> {
+) -> Result<(u64, Report), Ended> {
     let mut printer = printer(&args.output, false);
     let OutputArgs { sort, limit, .. } = &args.output;
     let mut report = if sort.is_some() || limit.is_some() {
         let order = sort.clone().unwrap_or_else(SortOrder::as_found);
-        let (report, sorter) = gather(looks, table, picker, &order, *limit)?;
+        let (sorter, report) = scan::gather(
+            table,
+            picker,
+            looks,
+            || Sorter::new(order.clone(), *limit),
+            |picker, sorter, flow, seen| {
+                picker.show(flow, seen, |entry| sorter.push(entry));
+            },
+        )
+        .map_err(Ended::Failed)?;
         for entry in sorter.into_sorted() {
             printer.entry(&entry, None)?;
         }
@@ -199,16 +189,16 @@ fn list<'c>(
     };
     let limit = limit.map_or(u64::MAX, |limit| limit as u64);
     report.inconsistent |= looks.sample.is_some_and(|sample| sample.inconsistent);
-    report.shown = picker.counts.passed.min(limit);
+    let shown = picker.counts.passed.min(limit);
     printer.finish(&Summary {
-        shown: report.shown,
+        shown,
         scanned: picker.counts.scanned,
         consistent: !report.inconsistent,
         unreadable: report.unreadable,
         cluster: context::cluster_summary(cluster),
         extra: serde_json::Map::new(),
     })?;
-    Ok(report)
+    Ok((shown, report))
 }
 
 /// Prints every entry as it comes: memory does not grow, and what is printed cannot be taken back.
@@ -237,38 +227,6 @@ fn stream(
         report.add(&dump.map_err(|error| Ended::Failed(context::netlink_error(error)))?);
     }
     Ok(report)
-}
-
-/// Collects before anything is printed, so that a dump which the kernel spoiled can be repeated.
-fn gather<'c>(
-    looks: Looks<'_>,
-    table: &mut Table,
-    picker: &mut Picker<'c>,
-    order: &SortOrder,
-    limit: Option<usize>,
-) -> Result<(Report, Sorter<'c>), Ended> {
-    let mut attempt = 1;
-    loop {
-        picker.start_over();
-        let mut report = Report::default();
-        let mut sorter = Sorter::new(order.clone(), limit);
-        for filter in picker.filter().dumps() {
-            let dump = table.dump_timed(looks.kind, &filter, &mut |flow, at| {
-                let seen = looks.sample.map(|sample| sample.seen(&flow, at));
-                picker.show(flow, seen, |entry| sorter.push(entry));
-                ControlFlow::Continue(())
-            });
-            report.add(&dump.map_err(|error| Ended::Failed(context::netlink_error(error)))?);
-        }
-        if !report.inconsistent || attempt == ATTEMPTS {
-            return Ok((report, sorter));
-        }
-        tracing::info!(
-            attempt,
-            "the table changed its shape during the dump, once more"
-        );
-        attempt += 1;
-    }
 }
 
 /// Prints to stdout as the flags say; `results`: every entry comes with what became of it.
@@ -310,11 +268,12 @@ fn conclude(
     asked: bool,
     cluster: Option<&Cluster>,
     picker: &Picker<'_>,
+    shown: u64,
     report: &Report,
 ) -> Status {
     let counts = &picker.counts;
     if io::stderr().is_terminal() {
-        note(count_line(report.shown, counts.passed, counts.scanned));
+        note(count_line(shown, counts.passed, counts.scanned));
     }
     if counts.undecided > 0 {
         note(format!(

@@ -14,6 +14,7 @@ mod purge;
 mod remote;
 mod restore;
 mod sample;
+mod scan;
 pub mod select;
 mod shell;
 mod watch;

@@ -4,6 +4,7 @@
 //! every format; ordering, which is not, happens before, in a [`Sorter`]. Text of others never reaches a terminal as it
 //! came (see `safe`).
 
+mod bounded;
 mod cell;
 mod color;
 mod column;
@@ -30,6 +31,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::entry::Entry;
 
+pub use bounded::{Lean, TextCell, bounded_table};
 pub use color::{ColorChoice, Palette, Style};
 pub use column::{COLUMNS, Column, Columns, UnknownColumn, find};
 pub use expect::ExpectationPrinter;

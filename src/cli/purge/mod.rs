@@ -8,8 +8,7 @@ mod say;
 mod suspects;
 
 use std::io;
-use std::ops::ControlFlow;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Args;
 
@@ -31,11 +30,9 @@ use super::pick::Picker;
 use super::pods;
 use super::remote::Purpose;
 use super::sample::{self, Sample};
+use super::scan::{self, Looks};
 use super::select::SelectArgs;
 use suspects::Suspects;
-
-/// How often the scan is repeated when the table changes its shape meanwhile.
-const ATTEMPTS: usize = 3;
 
 #[derive(Args)]
 #[command(after_help = "Examples:
@@ -264,46 +261,41 @@ impl<'a> Purge<'a> {
         picker: &mut Picker<'_>,
         sample: Option<&Sample>,
     ) -> Result<(Plan, Scan), CommandError> {
-        let spoiled = sample.is_some_and(|sample| sample.inconsistent);
-        for attempt in 1.. {
-            picker.start_over();
-            let mut builder = PlanBuilder::default();
-            let (mut unreadable, mut inconsistent) = (0, false);
-            let mut suspects = Suspects::new(&self.args.include, sample.is_some());
-            for filter in picker.filter().dumps() {
-                let began = Instant::now();
-                let dump = table.dump_timed(TableKind::Conntrack, &filter, &mut |flow, at| {
-                    let seen = sample.map(|sample| sample.seen(&flow, at));
-                    if let Some(entry) = picker.consider(flow, seen) {
-                        picker.count_reason(&entry);
-                        let fate = self.fate(&entry);
-                        if fate == Fate::Held(Held::Suspect) {
-                            suspects.add(&entry.flow);
-                        }
-                        let reason = entry.judgement.map(|judgement| judgement.reason);
-                        let flow = entry.flow;
-                        builder.add(Planned { flow, reason, seen }, fate);
+        let looks = Looks {
+            kind: TableKind::Conntrack,
+            sample,
+        };
+        let start = || {
+            let suspects = Suspects::new(&self.args.include, sample.is_some());
+            (PlanBuilder::default(), suspects)
+        };
+        let ((builder, suspects), report) = scan::gather(
+            table,
+            picker,
+            looks,
+            start,
+            |picker, gathered, flow, seen| {
+                let (builder, suspects) = gathered;
+                if let Some(entry) = picker.consider(flow, seen) {
+                    picker.count_reason(&entry);
+                    let fate = self.fate(&entry);
+                    if fate == Fate::Held(Held::Suspect) {
+                        suspects.add(&entry.flow);
                     }
-                    ControlFlow::Continue(())
-                });
-                let dump = dump.map_err(context::netlink_error)?;
-                tracing::info!(took = ?began.elapsed(), ?dump, "scan");
-                unreadable += dump.unreadable;
-                inconsistent |= !dump.is_consistent();
-            }
-            if !inconsistent || attempt >= ATTEMPTS {
-                let scanned = picker.counts.scanned;
-                let scan = Scan {
-                    scanned,
-                    unreadable,
-                    inconsistent: inconsistent || spoiled,
-                    unjudged: false,
-                    suspects,
-                };
-                return Ok((builder.finish(inconsistent), scan));
-            }
-        }
-        Err(CommandError::failed("the table could not be scanned"))
+                    let reason = entry.judgement.map(|judgement| judgement.reason);
+                    let flow = entry.flow;
+                    builder.add(Planned { flow, reason, seen }, fate);
+                }
+            },
+        )?;
+        let scan = Scan {
+            scanned: picker.counts.scanned,
+            unreadable: report.unreadable,
+            inconsistent: report.inconsistent,
+            unjudged: false,
+            suspects,
+        };
+        Ok((builder.finish(report.inconsistent), scan))
     }
 
     fn fate(&self, entry: &Entry<'_>) -> Fate {
