@@ -1,6 +1,6 @@
 //! Manual pages: options as clap knows them, the rest from [`prose`](super::prose) and from the examples of `--help`.
 
-use std::io::{self, Write};
+use std::io;
 
 use clap::Command;
 use clap_mangen::Man;
@@ -65,7 +65,7 @@ fn page(command: &Command, name: &str, all: &[String]) -> io::Result<Vec<u8>> {
     examples(&help, &mut out)?;
     exit_status(command, &mut out)?;
     see_also(name, all, &mut out)?;
-    Ok(one_preamble(&out))
+    Ok(tidy(&out))
 }
 
 fn synopsis(command: &Command, out: &mut Vec<u8>) -> io::Result<()> {
@@ -118,10 +118,7 @@ fn example(line: &str) -> Option<(String, String)> {
     (!command.is_empty()).then_some(example)
 }
 
-fn paragraphs<'t>(
-    texts: impl IntoIterator<Item = &'t str>,
-    out: &mut Vec<u8>,
-) -> io::Result<()> {
+fn paragraphs<'t>(texts: impl IntoIterator<Item = &'t str>, out: &mut Vec<u8>) -> io::Result<()> {
     let mut roff = Roff::default();
     for text in texts.into_iter().filter(|text| !text.trim().is_empty()) {
         roff.control("PP", []);
@@ -150,7 +147,7 @@ fn examples(help: &Help, out: &mut Vec<u8>) -> io::Result<()> {
 fn sentence(remark: &str) -> String {
     let mut letters = remark.chars();
     match letters.next() {
-        None => "\u{200b}".to_owned(),
+        None => String::new(),
         Some(first) => format!("{}{}.", first.to_uppercase(), letters.as_str()),
     }
 }
@@ -177,8 +174,7 @@ const STATUSES: [(&str, &str); 6] = [
 fn exit_status(command: &Command, out: &mut Vec<u8>) -> io::Result<()> {
     let finds = |command: &Command| {
         let mut arguments = command.get_arguments();
-        command.get_name() == "doctor"
-            || arguments.any(|argument| argument.get_id() == "exit_code")
+        command.get_name() == "doctor" || arguments.any(|argument| argument.get_id() == "exit_code")
     };
     let found = finds(command) || command.get_subcommands().any(finds);
     let mut roff = Roff::default();
@@ -212,21 +208,96 @@ fn see_also(name: &str, all: &[String], out: &mut Vec<u8>) -> io::Result<()> {
     roff.to_writer(out)
 }
 
-/// Every part defines the apostrophe anew; once is enough.
-fn one_preamble(page: &[u8]) -> Vec<u8> {
+/// Longest line of the source, in bytes.
+const WIDTH: usize = 80;
+
+/// The page as a person would write its source: the apostrophe is defined once (every part defines it anew), no break
+/// stands beside a blank line, and no line is longer than need be.
+fn tidy(page: &[u8]) -> Vec<u8> {
     let text = String::from_utf8_lossy(page);
-    let mut out = Vec::new();
-    let mut seen = Vec::new();
-    for line in text.lines().map(str::trim_end) {
-        let preamble = line.starts_with(".ie ") || line.starts_with(".el ");
-        if preamble && seen.contains(&line) {
+    let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
+    let mut out = String::new();
+    let mut preamble: Vec<&str> = Vec::new();
+    let mut as_is = false;
+    for (index, line) in lines.iter().enumerate() {
+        let at = |index: usize| lines.get(index).copied().unwrap_or_default();
+        let before = index.checked_sub(1).map_or("", at);
+        let beside_blank = before.is_empty() || at(index + 1).is_empty();
+        if *line == ".br" && beside_blank {
             continue;
         }
-        if preamble {
-            seen.push(line);
+        if line.starts_with(".ie ") || line.starts_with(".el ") {
+            if preamble.contains(line) {
+                continue;
+            }
+            preamble.push(line);
         }
-        // Writing to memory does not fail.
-        let _ = writeln!(out, "{line}");
+        match *line {
+            ".nf" => as_is = true,
+            ".fi" => as_is = false,
+            _ => {}
+        }
+        if line.is_empty() && !as_is {
+            out.push_str(".sp\n");
+            continue;
+        }
+        // What follows .TP is the tag, which ends with the line.
+        if as_is || line.starts_with('.') || before == ".TP" {
+            out.push_str(line);
+            out.push('\n');
+        } else {
+            fill(line, &mut out);
+        }
     }
-    out
+    out.into_bytes()
+}
+
+/// Breaks a line of text at its blanks.
+fn fill(line: &str, out: &mut String) {
+    let mut width = 0;
+    for word in line.split_whitespace() {
+        if width > 0 && width + 1 + word.len() > WIDTH {
+            out.push('\n');
+            width = 0;
+        }
+        if width > 0 {
+            out.push(' ');
+            width += 1;
+        } else if word.starts_with(['.', '\'']) {
+            // At the beginning of a line it would be a request.
+            out.push_str("\\&");
+        }
+        out.push_str(word);
+        width += word.len();
+    }
+    out.push('\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_text_is_broken_and_nothing_else_is() {
+        let long = "word ".repeat(30);
+        let page = format!(".TP\n{long}\n{long}\n.nf\n{long}\n.fi\n.br\n\n.br\nend\n");
+        let tidied = String::from_utf8(tidy(page.as_bytes())).unwrap();
+        let lines: Vec<_> = tidied.lines().collect();
+        let long = long.trim_end();
+        assert_eq!(lines[..2], [".TP", long]);
+        assert_eq!(lines[2..4].join(" "), long);
+        assert!(lines[2..4].iter().all(|line| line.len() <= WIDTH));
+        assert_eq!(lines[4..], [".nf", long, ".fi", ".sp", "end"]);
+    }
+
+    #[test]
+    fn a_line_of_an_example_is_a_command_and_its_purpose() {
+        let two = |a: &str, b: &str| Some((a.to_owned(), b.to_owned()));
+        assert_eq!(
+            example("  ctk ls --stale    those"),
+            two("ctk ls --stale", "those")
+        );
+        assert_eq!(example("  ctk demo"), two("ctk demo", ""));
+        assert_eq!(example("   "), None);
+    }
 }

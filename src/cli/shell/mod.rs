@@ -41,8 +41,7 @@ fn command(program: &'static str) -> Command {
         Some(completer) => arg.add(completer),
         None => arg,
     };
-    super::command(program)
-        .mut_subcommands(|command| command.mut_args(with_completer))
+    super::command(program).mut_subcommands(|command| command.mut_args(with_completer))
 }
 
 /// Candidates for the last item of a list.
@@ -132,7 +131,8 @@ fn by_short_name(typed: &str, names: Vec<String>) -> Vec<String> {
 
 fn columns(before: &str) -> Vec<String> {
     let keys = output::COLUMNS.iter();
-    keys.map(|column| format!("{before}{}", column.key)).collect()
+    keys.map(|column| format!("{before}{}", column.key))
+        .collect()
 }
 
 fn sort_keys(typed: &str) -> Vec<String> {
@@ -193,7 +193,10 @@ mod tests {
         let verdicts = LISTS.iter().find(|(name, _)| *name == "verdict").unwrap().1;
         assert_eq!(offered(verdicts, "sta"), ["stale"]);
         assert_eq!(offered(verdicts, "!sta"), ["!stale"]);
-        assert_eq!(offered(verdicts, "ok,!un"), ["ok,!unknown", "ok,!unrelated"]);
+        assert_eq!(
+            offered(verdicts, "ok,!un"),
+            ["ok,!unknown", "ok,!unrelated"]
+        );
         assert_eq!(offered(sort_keys, "timeout,-or").len(), 14);
         assert_eq!(offered(sort_keys, "-timeo"), ["-timeout"]);
         assert_eq!(offered(|_| states(), "est"), ["established"]);
@@ -205,7 +208,10 @@ mod tests {
         let names = || owned(["kube-system/kube-dns", "shop/api", "test/api"]);
         assert_eq!(by_short_name("kube", names())[0], "kube-dns");
         assert_eq!(by_short_name("kube-s", names())[0], "kube-system/kube-dns");
-        assert_eq!(by_short_name("", names()), ["kube-dns", "shop/api", "test/api"]);
+        assert_eq!(
+            by_short_name("", names()),
+            ["kube-dns", "shop/api", "test/api"]
+        );
     }
 
     #[test]

@@ -131,9 +131,14 @@ fn each(cluster: &Cluster, to: Each<'_>) -> io::Result<()> {
             named(Kind::Node, &[&node.name])?;
         }
         for (id, service) in index.services() {
-            let ports = index.ports_of(id).filter_map(|(_, port)| port.name.as_ref());
+            let ports = index
+                .ports_of(id)
+                .filter_map(|(_, port)| port.name.as_ref());
             for port in ports {
-                named(Kind::Port, &[&service.namespace, "/", &service.name, ":", port])?;
+                named(
+                    Kind::Port,
+                    &[&service.namespace, "/", &service.name, ":", port],
+                )?;
             }
         }
         for pod in index.pods().filter(|pod| pod.live) {
@@ -223,10 +228,7 @@ fn write(
 }
 
 /// Writes a line a name, and says how many.
-fn write_names(
-    file: File,
-    each: &mut dyn FnMut(Each<'_>) -> io::Result<()>,
-) -> io::Result<usize> {
+fn write_names(file: File, each: &mut dyn FnMut(Each<'_>) -> io::Result<()>) -> io::Result<usize> {
     let mut out = BufWriter::new(file);
     let (mut count, mut bytes) = (0, 0);
     each(&mut |kind, name| {
