@@ -95,13 +95,12 @@ impl Help {
     fn of(command: &Command) -> Self {
         let text = command.get_after_help().map(ToString::to_string);
         let text = text.unwrap_or_default();
-        let (prose, examples) = match text.split_once("Examples:\n") {
-            Some((prose, examples)) => (prose, examples),
-            None => (text.as_str(), ""),
-        };
-        let paragraphs = prose.split("\n\n").map(str::trim);
+        let (before, rest) = text.split_once("Examples:\n").unwrap_or((&text, ""));
+        let (examples, after) = rest.split_once("\n\n").unwrap_or((rest, ""));
+        let prose = before.split("\n\n").chain(after.split("\n\n"));
         Help {
-            prose: paragraphs
+            prose: prose
+                .map(str::trim)
                 .filter(|text| !text.is_empty())
                 .map(str::to_owned)
                 .collect(),

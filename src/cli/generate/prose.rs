@@ -7,11 +7,15 @@ pub fn of(command: &str) -> Option<&'static str> {
     Some(text)
 }
 
-const PROSE: [(&str, &str); 6] = [
+const PROSE: [(&str, &str); 10] = [
     ("ctk", include_str!("ctk.roff")),
     ("ls", include_str!("ls.roff")),
     ("watch", include_str!("watch.roff")),
     ("purge", include_str!("purge.roff")),
     ("restore", include_str!("restore.roff")),
+    ("top", include_str!("top.roff")),
+    ("svc", include_str!("svc.roff")),
+    ("stat", include_str!("stat.roff")),
+    ("doctor", include_str!("doctor.roff")),
     ("demo", include_str!("demo.roff")),
 ];

@@ -37,11 +37,15 @@ pub fn answer(program: &'static str) -> Option<Result<Status, CommandError>> {
 
 /// The command line with completers.
 fn command(program: &'static str) -> Command {
-    let with_completer = |arg: Arg| match completer(&arg) {
-        Some(completer) => arg.add(completer),
-        None => arg,
-    };
-    super::command(program).mut_subcommands(|command| command.mut_args(with_completer))
+    super::command(program).mut_subcommands(|command| {
+        // Its groups are sorted by other keys than entries are.
+        let groups = command.get_name() == "top";
+        command.mut_args(|arg| match completer(&arg) {
+            Some(_) if groups && arg.get_long() == Some("sort") => arg,
+            Some(completer) => arg.add(completer),
+            None => arg,
+        })
+    })
 }
 
 /// Candidates for the last item of a list.
