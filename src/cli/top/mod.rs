@@ -22,11 +22,11 @@ use super::args::{SourceArgs, duration};
 use super::context::{self, Cluster};
 use super::ls::Ended;
 use super::pick::Picker;
-use super::wanted;
 use super::remote::Purpose;
 use super::sample::{self, Sample};
 use super::scan::{self, Looks, Report};
 use super::select::SelectArgs;
+use super::wanted;
 
 /// Groups of a table on a terminal, where no limit is given.
 const SHOWN: usize = 20;
