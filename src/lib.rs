@@ -12,6 +12,8 @@
 //! | What is an entry? | [`flow`] |
 //! | Where do kernel bytes become one, and the other way round? | [`netlink`] (`decode`, `encode`, `insert`) |
 //! | Whose table? | [`netns`], [`sysctl`] |
+//! | How full is it, and what did the kernel count? | [`stat`]; drivers: [`ethtool`] |
+//! | Which programs of the machine are asked? | [`tool`] |
 //! | Which entries, by what the kernel says? | [`filter`], one predicate a file |
 //! | Which Services, Pods and Nodes are there? | [`cluster`] |
 //! | What do the rules of this node translate, and to where? | `cluster/rules` (`iptables`, `nft`, `ipvs`; `read` runs the tools) |
@@ -44,6 +46,7 @@ pub mod cli;
 pub mod cluster;
 pub mod entry;
 pub mod error;
+pub mod ethtool;
 pub mod filter;
 pub mod flow;
 pub mod label;
@@ -52,7 +55,9 @@ pub mod netns;
 pub mod output;
 pub mod purge;
 pub mod select;
+pub mod stat;
 pub mod sysctl;
 pub mod text;
+pub mod tool;
 pub mod verdict;
 pub mod watch;

@@ -4,6 +4,7 @@
 //! right after; a socket opened there stays in that namespace.
 
 mod address;
+mod link;
 
 use std::fs::{self, File};
 use std::io;
@@ -156,6 +157,17 @@ impl Netns {
             self.label
         );
         self.run(|| address::add_to_loopback(address))?
+            .map_err(|error| NetnsError::Failed { what, error })
+    }
+
+    /// Names of the interfaces that are a device of their own, not one that the kernel made out of nothing (veth, bridge,
+    /// vlan, tunnel, loopback).
+    ///
+    /// # Errors
+    /// [`NetnsError`] when the namespace cannot be entered or the kernel does not answer.
+    pub fn devices(&self) -> Result<Vec<String>, NetnsError> {
+        let what = format!("interfaces of {}", self.label);
+        self.run(link::devices)?
             .map_err(|error| NetnsError::Failed { what, error })
     }
 

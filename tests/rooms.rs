@@ -98,8 +98,24 @@ fn no_room_knows_one_that_it_must_not() {
 #[test]
 fn only_the_command_line_touches_standard_output() {
     for room in [
-        "cluster", "entry", "error", "filter", "flow", "label", "netlink", "netns", "output",
-        "purge", "select", "sysctl", "verdict", "watch",
+        "cluster",
+        "entry",
+        "error",
+        "ethtool",
+        "filter",
+        "flow",
+        "label",
+        "netlink",
+        "netns",
+        "output",
+        "purge",
+        "reverse_path",
+        "select",
+        "stat",
+        "sysctl",
+        "tool",
+        "verdict",
+        "watch",
     ] {
         for path in files(room) {
             let code = code(&path);
@@ -120,6 +136,7 @@ fn only_two_rooms_can_delete() {
         "label",
         "output",
         "select",
+        "stat",
         "verdict",
         "watch",
         "purge/plan",

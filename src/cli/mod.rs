@@ -15,6 +15,7 @@ mod restore;
 mod sample;
 mod scan;
 pub mod select;
+mod stat;
 mod watch;
 
 use std::ffi::OsString;
@@ -60,6 +61,7 @@ fn dispatch(world: World, command: args::Command) -> Result<Status, CommandError
         args::Command::Watch(args) => watch::run(world, &args),
         args::Command::Purge(args) => purge::run(world, &args),
         args::Command::Restore(args) => restore::run(&args),
+        args::Command::Stat(args) => stat::run(&args),
         args::Command::Demo(args) => demo::run(&args),
     }
 }

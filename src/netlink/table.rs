@@ -1,6 +1,7 @@
 //! The table of one namespace: dump, get, insert, delete.
 
 mod look;
+mod stats;
 
 use std::borrow::Borrow;
 use std::fs::File;

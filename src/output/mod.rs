@@ -21,6 +21,7 @@ mod row;
 mod safe;
 mod sink;
 mod sort;
+mod stat;
 mod summary;
 mod table;
 mod value;
@@ -39,6 +40,7 @@ pub use record::{RecordFormat, RecordPrinter};
 pub use row::ItemResult;
 pub use sink::{Sink, is_closed};
 pub use sort::{SortOrder, Sorter};
+pub use stat::{StatOptions, delta_json, delta_line, stat_json, stat_table};
 pub use summary::{ClusterSummary, Summary};
 
 use csv::Csv;

@@ -5,7 +5,7 @@
 //! gap and a fresh dump, like an overrun of the kernel's buffer.
 
 mod live;
-mod patient;
+pub(super) mod patient;
 mod run;
 mod tell;
 
