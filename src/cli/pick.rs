@@ -166,6 +166,7 @@ impl<'c> Picker<'c> {
             && !selection.by_names(entry)
         {
             self.counts.not_compared += u64::from(selection.refreshing_unknown(entry));
+            self.counts.undecided += u64::from(selection.party_unknown(entry));
             return false;
         }
         if !self.filter.wants_text() {

@@ -2,7 +2,8 @@
 
 use std::ops::ControlFlow;
 
-use super::{End, Table};
+use super::Table;
+use super::walk::{End, Pace};
 use crate::netlink::decode::DecodeError;
 use crate::netlink::encode;
 use crate::netlink::error::NetlinkError;
@@ -37,7 +38,7 @@ impl Table {
     ) -> Result<Vec<CpuStats>, NetlinkError> {
         let mut cpus = Vec::new();
         let mut unreadable = false;
-        let ended = self.walk(doing, request, |_, payload, _| {
+        let ended = self.walk(doing, Pace::InStep, request, |_, payload, _| {
             match read(payload) {
                 Ok(stats) => cpus.push(stats),
                 Err(_) => unreadable = true,
