@@ -23,7 +23,11 @@
 //! | What is shown of an entry? | [`entry`] |
 //! | Which entries, by name and verdict? | [`select`] |
 //! | How is it printed? | [`output`] (a column: `output/column.rs`) |
+//! | What is known of one Service, and what lies on its endpoints? | [`service`], `output/service.rs` |
+//! | How evenly do flows lie on endpoints, and why? | [`spread`] |
+//! | Who fills the table? | [`top`] (`heavy`: counting with a bound), `output/groups.rs` |
 //! | What changes while somebody looks? | [`watch`] (the view and its records), `netlink/{event,feed}.rs` |
+//! | What is wrong here, with evidence? | [`doctor`] (`check`, one a file) |
 //! | What can destroy? | [`purge`], and [`netlink::Table`] below it |
 //! | What was typed, what is meant, how does it end? | [`cli`], [`error`] |
 //!
@@ -31,7 +35,7 @@
 //!
 //! `flow` knows nothing else of ours, and `cluster` stands alone. `netlink`, `filter` and `output` know `flow`. `verdict`
 //! and `purge::plan` are pure: time and state are passed in. Only `purge::execute` and `netlink` change the kernel's table;
-//! only `cli` reads the command line (`output` and `filter` lend it types that parse themselves), and only `cli` touches
+//! only `cli` reads the command line (`output`, `filter` and `top` lend it types that parse themselves), and only `cli` touches
 //! stdout. `tests/rooms.rs` holds these walls.
 //!
 //! # The way of an entry
@@ -44,6 +48,7 @@
 
 pub mod cli;
 pub mod cluster;
+pub mod doctor;
 pub mod entry;
 pub mod error;
 pub mod ethtool;
@@ -55,9 +60,12 @@ pub mod netns;
 pub mod output;
 pub mod purge;
 pub mod select;
+pub mod service;
+pub mod spread;
 pub mod stat;
 pub mod sysctl;
 pub mod text;
 pub mod tool;
+pub mod top;
 pub mod verdict;
 pub mod watch;

@@ -84,7 +84,7 @@ impl Selectors {
 
 /// The ports of a Service that exists.
 #[derive(Clone, Debug)]
-enum ServicePick {
+pub enum ServicePick {
     Ports(Vec<PortId>),
     /// As the node's rules name it.
     Named {
@@ -293,6 +293,16 @@ fn answer<T>(picks: &Picks<T>, equals: impl Fn(&T) -> Option<bool>) -> Answer {
 }
 
 impl ServicePick {
+    /// # Errors
+    ///
+    /// As [`Selection::resolve`] for `--svc`.
+    pub fn resolve(typed: &ServiceRef, known: Directory<'_>) -> Result<Self, SelectError> {
+        match known {
+            Directory::Index(index) => resolve::service(typed, index),
+            Directory::Rules(rules) => resolve::service_by_rules(typed, rules),
+        }
+    }
+
     /// By the frontend that the original destination matched, and nothing else. Services can share one.
     fn is_matched(&self, matched: Matched<'_>) -> Option<bool> {
         match self {

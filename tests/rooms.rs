@@ -77,6 +77,18 @@ fn no_room_knows_one_that_it_must_not() {
             ],
         ),
         (
+            "top",
+            &[
+                "cli", "cluster", "filter", "label", "netlink", "output", "purge", "select",
+            ],
+        ),
+        (
+            "service",
+            &[
+                "cli", "filter", "label", "netlink", "output", "purge", "select", "top",
+            ],
+        ),
+        (
             "purge/plan",
             &["cli", "cluster", "label", "netlink", "output"],
         ),
@@ -109,11 +121,13 @@ fn only_the_command_line_touches_standard_output() {
         "netns",
         "output",
         "purge",
-        "reverse_path",
         "select",
+        "service",
+        "spread",
         "stat",
         "sysctl",
         "tool",
+        "top",
         "verdict",
         "watch",
     ] {
@@ -137,6 +151,7 @@ fn only_two_rooms_can_delete() {
         "output",
         "select",
         "stat",
+        "top",
         "verdict",
         "watch",
         "purge/plan",

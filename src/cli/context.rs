@@ -6,6 +6,8 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
+use crate::cluster::compare::compare;
+use crate::cluster::datapath::Datapath;
 use crate::cluster::index::Index;
 use crate::cluster::lists::ChoosePods;
 use crate::cluster::rules::read as rules;
@@ -20,6 +22,7 @@ use crate::verdict::{Namespace, ThisNode};
 
 use super::World;
 use super::args::SourceArgs;
+use super::beside::{self, Beside, Translator};
 use super::node_rules;
 use super::remote::{self, Purpose};
 
@@ -88,6 +91,38 @@ pub struct Cluster {
     /// The node's rules, as the source or beside it.
     pub rules: Option<rules::Read>,
     pub node: ThisNode,
+    pub beside: Beside,
+}
+
+/// What `auto` takes: the API where it can judge or where there is nothing else, else the rules of kube-proxy on this node.
+fn the_better(
+    loaded: Option<Loaded>,
+    netns: &Netns,
+    tell: &dyn Fn(&str),
+) -> (Option<Loaded>, Option<rules::Read>) {
+    let Some(loaded) = loaded else {
+        return (None, node_rules::automatic(netns));
+    };
+    if loaded.summary.complete {
+        return (Some(loaded), None);
+    }
+    let rules = node_rules::automatic(netns).filter(|read| !read.rules.proxies.is_empty());
+    if rules.is_none() {
+        tell("cluster: the API");
+        return (Some(loaded), None);
+    }
+    loaded.warnings.iter().for_each(|warning| tell(warning));
+    let missing = ["services", "endpointslices"];
+    let missing = missing
+        .iter()
+        .filter(|kind| loaded.summary.missing.contains(*kind));
+    let missing: Vec<&str> = missing.copied().collect();
+    tell(&format!(
+        "cluster: not the API, which lacks {}, so that nothing could be judged by it; pods have no names then \
+         (--cluster api shows them)",
+        missing.join(" and ")
+    ));
+    (None, rules)
 }
 
 impl Cluster {
@@ -122,6 +157,11 @@ impl Cluster {
         pods: Option<ChoosePods>,
         tell: &dyn Fn(&str),
     ) -> Result<Option<Self>, CommandError> {
+        // Before the API: an endpoint that comes meanwhile must not look like one that lingers in the rules.
+        let both = match args.cluster {
+            ClusterSource::ApiAndRules => Some(node_rules::read(None, netns)?),
+            _ => None,
+        };
         let loaded = match (&args.cluster, world.cluster) {
             (ClusterSource::Auto, Some(text)) => {
                 let source = Source {
@@ -135,13 +175,17 @@ impl Cluster {
                 )
             }
             (ClusterSource::Auto, None) => remote::auto(args, purpose, pods)?,
-            (ClusterSource::Api, _) => Some(remote::api(args, purpose, pods)?),
+            (ClusterSource::Api | ClusterSource::ApiAndRules, _) => {
+                Some(remote::api(args, purpose, pods)?)
+            }
             (source, _) => source.load(&args.service_cidr).map_err(cluster_error)?,
         };
-        let rules = match (&loaded, &args.cluster) {
-            (None, ClusterSource::Auto) => node_rules::automatic(netns),
-            (None, ClusterSource::Rules(path)) => Some(node_rules::read(path.as_deref(), netns)?),
-            _ => None,
+        let (loaded, rules) = match (loaded, &args.cluster) {
+            (loaded, ClusterSource::Auto) => the_better(loaded, netns, tell),
+            (None, ClusterSource::Rules(path)) => {
+                (None, Some(node_rules::read(path.as_deref(), netns)?))
+            }
+            (loaded, _) => (loaded, both),
         };
         if let Some(rules) = &rules {
             node_rules::describe(rules, tell);
@@ -152,11 +196,33 @@ impl Cluster {
         let warnings = loaded.iter().flat_map(|loaded| &loaded.warnings);
         warnings.for_each(|warning| tell(warning));
         let node = this_node(args, netns, loaded.as_ref(), rules.as_ref(), tell);
-        Ok(Some(Cluster {
+        let mut cluster = Cluster {
             loaded,
             rules,
             node,
-        }))
+            beside: Beside::default(),
+        };
+        cluster.look_beside(netns, tell);
+        Ok(Some(cluster))
+    }
+
+    /// Cross-checks two sources, and looks for whoever translates in kube-proxy's place, in the node's own namespace.
+    fn look_beside(&mut self, netns: &Netns, tell: &dyn Fn(&str)) {
+        if let (Some(loaded), Some(read)) = (&self.loaded, &self.rules) {
+            let found = compare(&loaded.index, &read.rules);
+            beside::describe(&found, tell);
+            self.beside.disagreements = Some(found);
+        }
+        if self.node.namespace == Namespace::Node {
+            let translator = Translator::find(self.rules.as_ref(), netns);
+            translator.iter().for_each(|found| found.describe(tell));
+            self.beside.translator = translator;
+        }
+    }
+
+    /// Who translates Services in kube-proxy's place.
+    pub fn instead(&self) -> Option<Datapath> {
+        self.beside.translator.as_ref()?.replaces()
     }
 
     pub fn index(&self) -> Option<&Index> {
@@ -280,24 +346,29 @@ pub fn incomplete(cluster: Option<&Cluster>, asked: bool, undecided: u64) -> boo
     let Some(cluster) = cluster else {
         return asked;
     };
+    let text = incompleteness(cluster, undecided);
+    text.iter().for_each(note);
+    text.is_some()
+}
+
+/// What of the answer is missing because the source is.
+pub fn incompleteness(cluster: &Cluster, undecided: u64) -> Option<String> {
     let missing = cluster.missing();
     if !cluster.is_complete() {
-        note(format!(
+        return Some(format!(
             "the cluster source is incomplete ({}), so nothing is judged; {}",
             missing.join(", "),
             cluster.remedy()
         ));
-        return true;
     }
     if undecided > 0 && !missing.is_empty() {
-        note(format!(
+        return Some(format!(
             "{undecided} entries are not judged, because the cluster source lacks {}; {}",
             missing.join(", "),
             cluster.remedy()
         ));
-        return true;
     }
-    false
+    None
 }
 
 /// The node that `netns` belongs to, with what is odd about it told.
@@ -352,9 +423,6 @@ pub fn find_node(flag: Option<String>, netns: &Netns, index: Option<&Index>) -> 
 
 fn cluster_error(error: ClusterError) -> CommandError {
     match &error {
-        ClusterError::NotAvailable(_) => {
-            CommandError::failed(&error).hint(format!("name a file; {FETCH}"))
-        }
         ClusterError::NoName | ClusterError::ServiceRange(_) => CommandError::usage(error),
         ClusterError::Open { .. } => {
             CommandError::failed(format!("--cluster: {error}")).hint(FETCH)
@@ -378,6 +446,15 @@ pub fn cluster_summary(cluster: Option<&Cluster>) -> ClusterSummary {
         extra.insert("time".to_owned(), Value::from(time));
     }
     extra.insert("ipvs".to_owned(), cluster.has_ipvs().into());
+    let Beside {
+        translator,
+        disagreements,
+    } = &cluster.beside;
+    let datapath = translator.as_ref().map(Translator::summary);
+    extra.insert("datapath".to_owned(), datapath.unwrap_or_default());
+    if let Some(found) = disagreements {
+        extra.insert("disagreements".to_owned(), beside::summary(found));
+    }
     if let Some(rules) = cluster.node_rules() {
         extra.insert("rules".to_owned(), node_rules::summary(rules));
     }

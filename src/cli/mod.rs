@@ -1,10 +1,14 @@
 //! The command line: what was typed, what is meant, one command a file.
 
 mod args;
+mod beside;
+mod conclude;
 mod confirm;
 mod context;
 mod demo;
+mod doctor;
 mod expect;
+mod frames;
 mod ls;
 mod node_rules;
 mod pick;
@@ -14,8 +18,11 @@ mod remote;
 mod restore;
 mod sample;
 mod scan;
+mod screen;
 pub mod select;
 mod stat;
+mod svc;
+mod top;
 mod watch;
 
 use std::ffi::OsString;
@@ -59,9 +66,12 @@ fn dispatch(world: World, command: args::Command) -> Result<Status, CommandError
     match command {
         args::Command::Ls(args) => ls::run(world, &args),
         args::Command::Watch(args) => watch::run(world, &args),
+        args::Command::Top(args) => top::run(world, &args),
+        args::Command::Svc(args) => svc::run(world, &args),
         args::Command::Purge(args) => purge::run(world, &args),
         args::Command::Restore(args) => restore::run(&args),
         args::Command::Stat(args) => stat::run(&args),
+        args::Command::Doctor(args) => doctor::run(world, &args),
         args::Command::Demo(args) => demo::run(&args),
     }
 }

@@ -44,7 +44,7 @@ pub fn api(
         .map_err(|error| failed(&error))
 }
 
-/// `--cluster auto`: the API, else nothing. Says which.
+/// `--cluster auto`: the API, else nothing. Says which, but for an API that is not whole: see `Cluster::read`.
 ///
 /// # Errors
 /// Only what would be wrong with any source: a Service range that cannot be one.
@@ -79,7 +79,10 @@ pub fn auto(
         note("cluster: not the API: neither Services nor EndpointSlices could be read");
         return Ok(None);
     }
-    note("cluster: the API");
+    // Else the node's rules have a better word, where there are any.
+    if completeness.services && completeness.slices {
+        note("cluster: the API");
+    }
     Ok(Some(loaded))
 }
 

@@ -117,6 +117,7 @@ pub(super) struct SlimEndpoint {
     pub(super) ready: bool,
     pub(super) serving: bool,
     pub(super) terminating: bool,
+    pub(super) hinted: bool,
     pub(super) node: Option<Name>,
     pub(super) pod: Option<(Name, Name)>,
     pub(super) secondary: Box<[IpAddr]>,

@@ -37,6 +37,14 @@ pub enum AddressKind {
     ProxyIngress,
 }
 
+/// Whether a client address stays on one endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Affinity {
+    None,
+    /// For this many seconds since its last new flow, where the source tells.
+    ClientIp(Option<u32>),
+}
+
 #[derive(Debug)]
 pub struct Service {
     pub namespace: Name,
@@ -48,6 +56,8 @@ pub struct Service {
     pub internal_local: bool,
     /// `externalTrafficPolicy: Local`.
     pub external_local: bool,
+    /// `None` where the source does not say.
+    pub affinity: Option<Affinity>,
     /// Every address with how it belongs to the Service; each address once, with the first kind that holds in the order of
     /// [`AddressKind`] (kube-proxy translates an externalIP even where the ingress of the same address is `Proxy`).
     /// Headless has none of kind clusterIP.
@@ -78,6 +88,8 @@ pub struct Endpoint {
     /// The `serving` condition; see [`Endpoint::serves`].
     pub serving: bool,
     pub terminating: bool,
+    /// It is meant for certain zones or nodes: kube-proxy leaves it out on others.
+    pub hinted: bool,
     pub node: Option<Name>,
     /// Namespace and name of the pod in `targetRef`.
     pub pod: Option<(Name, Name)>,
@@ -112,6 +124,8 @@ pub struct Node {
     pub external: Box<[IpAddr]>,
     /// `metadata.labels["kubernetes.io/hostname"]` or the Hostname address, where given.
     pub hostname: Option<Name>,
+    /// `v1.31.2`: what kubelet says of kube-proxy, else its own version, which the Node's kube-proxy shares nearly always.
+    pub version: Option<Name>,
 }
 
 /// A matched frontend.
@@ -244,6 +258,11 @@ impl Index {
         let from = self.pod_addresses.get(first..).unwrap_or_default();
         let here = from.iter().take_while(move |(a, _)| *a == address);
         here.filter_map(|(_, pod)| self.pods.get(*pod as usize))
+    }
+
+    /// The addresses that living pods have to themselves, sorted.
+    pub fn pod_addresses(&self) -> impl Iterator<Item = IpAddr> {
+        self.pod_addresses.iter().map(|(address, _)| *address)
     }
 
     /// The live host-network pod at this node address that declares the port, if exactly one does: they all share the

@@ -252,6 +252,7 @@ impl SlimEndpoint {
             ready: self.ready,
             serving: self.serving,
             terminating: self.terminating,
+            hinted: self.hinted,
             node: self.node.clone(),
             pod: self.pod.clone(),
             secondary: self.secondary.clone(),
@@ -267,6 +268,7 @@ fn merge(endpoints: &mut Vec<Endpoint>) {
     endpoints.dedup_by(|worse, kept| {
         let same = (worse.address, worse.port) == (kept.address, kept.port);
         if same {
+            kept.hinted |= worse.hinted;
             kept.node = kept.node.take().or_else(|| worse.node.take());
             kept.pod = kept.pod.take().or_else(|| worse.pod.take());
             let new = |address: &&IpAddr| !kept.secondary.contains(address);

@@ -6,6 +6,7 @@
 use std::net::SocketAddr;
 use std::time::SystemTime;
 
+use crate::cluster::datapath::Datapath;
 use crate::cluster::index::{Index, PortId, Service};
 use crate::cluster::rules::{NodeRules, RuleFrontend, RuleService};
 use crate::flow::{Flow, Status};
@@ -43,6 +44,8 @@ pub struct Judge<'c> {
     /// The rules of the node's namespace, when they are among the sources.
     pub rules: Option<&'c NodeRules>,
     pub node: &'c ThisNode,
+    /// Who translates Services here in kube-proxy's place: then kube-proxy's ways say nothing of an entry.
+    pub instead: Option<Datapath>,
     /// Zones named on the command line: only entries of these are judged, beside those of the default zone.
     pub zones: &'c [u16],
     /// When the source was true. An entry that is younger cannot be called stale by it.
@@ -83,6 +86,15 @@ impl<'c> Finding<'c> {
         self.port = Some(port);
         self
     }
+
+    /// It only holds where kube-proxy translates: it says more than where the entry leads, and no other rule said it.
+    fn is_by_kube_proxy(&self) -> bool {
+        let fact = matches!(
+            self.reason.verdict(),
+            Verdict::Ok | Verdict::Unknown | Verdict::Unrelated
+        );
+        !fact && !matches!(self.detail, Detail::Rule(_))
+    }
 }
 
 impl<'c> Judge<'c> {
@@ -98,6 +110,12 @@ impl<'c> Judge<'c> {
             finding.detail = Detail::Because(
                 "the entry is younger than the cluster source, its endpoint may be, too",
             );
+        }
+        if let Some(datapath) = self.instead
+            && finding.is_by_kube_proxy()
+        {
+            finding.reason = Reason::NotKubeProxy;
+            finding.detail = Detail::Because(datapath.because());
         }
         let mut evidence = Evidence::new(finding.reason, flow);
         evidence.service = self.index.zip(finding.port);

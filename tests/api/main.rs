@@ -14,6 +14,7 @@ mod pods;
 #[path = "../private_netns/mod.rs"]
 mod private_netns;
 mod server;
+mod sources;
 #[path = "../tools/mod.rs"]
 mod tools;
 
