@@ -13,6 +13,7 @@
 //! | Where do kernel bytes become one, and the other way round? | [`netlink`] (`decode`, `encode`, `insert`) |
 //! | Whose table? | [`netns`], [`sysctl`] |
 //! | How full is it, and what did the kernel count? | [`stat`]; drivers: [`ethtool`] |
+//! | Which packets never make an entry? | [`reverse_path`] |
 //! | Which programs of the machine are asked? | [`tool`] |
 //! | Which entries, by what the kernel says? | [`filter`], one predicate a file |
 //! | Which Services, Pods and Nodes are there? | [`cluster`] |
@@ -59,6 +60,7 @@ pub mod netlink;
 pub mod netns;
 pub mod output;
 pub mod purge;
+pub mod reverse_path;
 pub mod select;
 pub mod service;
 pub mod spread;

@@ -4,8 +4,8 @@
 //! right after; a socket opened there stays in that namespace.
 
 mod address;
-mod link;
 mod bridge;
+mod link;
 
 use std::fs::{self, File};
 use std::io;

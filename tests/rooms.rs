@@ -121,6 +121,7 @@ fn only_the_command_line_touches_standard_output() {
         "netns",
         "output",
         "purge",
+        "reverse_path",
         "select",
         "service",
         "spread",
