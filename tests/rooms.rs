@@ -48,6 +48,7 @@ fn no_room_knows_one_that_it_must_not() {
     let walls: &[(&str, &[&str])] = &[
         ("flow", &all),
         ("cluster", &all),
+        ("spread", &all),
         (
             "netlink",
             &[
@@ -89,6 +90,10 @@ fn no_room_knows_one_that_it_must_not() {
             ],
         ),
         (
+            "doctor",
+            &["cli", "filter", "netlink", "output", "purge", "select"],
+        ),
+        (
             "purge/plan",
             &["cli", "cluster", "label", "netlink", "output"],
         ),
@@ -111,6 +116,7 @@ fn no_room_knows_one_that_it_must_not() {
 fn only_the_command_line_touches_standard_output() {
     for room in [
         "cluster",
+        "doctor",
         "entry",
         "error",
         "ethtool",
@@ -145,6 +151,7 @@ fn only_the_command_line_touches_standard_output() {
 fn only_two_rooms_can_delete() {
     for room in [
         "cluster",
+        "doctor",
         "entry",
         "filter",
         "flow",

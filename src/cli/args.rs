@@ -53,9 +53,9 @@ pub enum Command {
 #[derive(Args)]
 #[command(next_help_heading = "Where things come from")]
 pub struct SourceArgs {
-    /// Services and Pods: auto (the API, else this node's rules, else none), none, api, rules (this node's), rules:FILE
-    /// (saved by iptables-save or nft -j), a FILE with what `kubectl get nodes,svc,endpointslices,pods -A -o json`
-    /// prints, or - for standard input
+    /// Services and Pods: auto (the API, else this node's rules, else none), none, api, rules (this node's), api,rules
+    /// (both, cross-checked), rules:FILE (saved by iptables-save or nft -j), a FILE with what
+    /// `kubectl get nodes,svc,endpointslices,pods -A -o json` prints, or - for standard input
     #[arg(long, value_name = "SOURCE", default_value = "auto", value_parser = cluster_source())]
     pub cluster: ClusterSource,
     /// Instead of KUBECONFIG and ~/.kube/config

@@ -3,13 +3,15 @@
 use std::collections::HashSet;
 use std::path::Path;
 
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
-use crate::cluster::compare::{Disagreement, Place};
+use crate::cluster::compare::{Disagreement, Place, compare};
 use crate::cluster::datapath::{self, Datapath, Mark};
 use crate::cluster::rules::read::{self, Read};
+use crate::cluster::source::Loaded;
 use crate::flow;
 use crate::netns::Netns;
+use crate::verdict::{Namespace, ThisNode};
 
 /// Lines on stderr; all of it is in JSON.
 const MOST_LINES: usize = 5;
@@ -24,6 +26,39 @@ pub struct Beside {
     pub disagreements: Option<Vec<Disagreement>>,
 }
 
+impl Beside {
+    /// Cross-checks two sources, and looks for whoever translates in kube-proxy's place, in the node's own namespace.
+    pub fn look(
+        loaded: Option<&Loaded>,
+        rules: Option<&Read>,
+        node: &ThisNode,
+        netns: &Netns,
+        tell: &dyn Fn(&str),
+    ) -> Self {
+        let disagreements = loaded.zip(rules).map(|(loaded, read)| {
+            let found = compare(&loaded.index, &read.rules);
+            describe(&found, tell);
+            found
+        });
+        let here = node.namespace == Namespace::Node;
+        let translator = here.then(|| Translator::find(rules, netns)).flatten();
+        translator.iter().for_each(|found| found.describe(tell));
+        Beside {
+            translator,
+            disagreements,
+        }
+    }
+
+    /// For `summary.cluster` in JSON.
+    pub fn summarize(&self, cluster: &mut Map<String, Value>) {
+        let datapath = self.translator.as_ref().map(Translator::summary);
+        cluster.insert("datapath".to_owned(), datapath.unwrap_or_default());
+        if let Some(found) = &self.disagreements {
+            cluster.insert("disagreements".to_owned(), summary(found));
+        }
+    }
+}
+
 /// A datapath of BPF programs on this node.
 #[derive(Clone, Debug)]
 pub struct Translator {
@@ -35,7 +70,7 @@ pub struct Translator {
 impl Translator {
     /// Looks for one. `rules` are those of the namespace, where they were read already; they are read here only where there
     /// is a mark of a datapath.
-    pub fn find(rules: Option<&Read>, netns: &Netns) -> Option<Self> {
+    fn find(rules: Option<&Read>, netns: &Netns) -> Option<Self> {
         let mark = netns.run(|| datapath::find(Path::new("/"))).ok()??;
         let here = rules.filter(|read| read.path.is_none());
         let kube_proxy = match here {
@@ -57,7 +92,7 @@ impl Translator {
     }
 
     /// One line that says what it means for the answer.
-    pub fn describe(&self, tell: &dyn Fn(&str)) {
+    fn describe(&self, tell: &dyn Fn(&str)) {
         let (name, what) = (self.mark.datapath.name(), &self.mark.what);
         if !self.alone {
             return tell(&format!(
@@ -74,8 +109,7 @@ impl Translator {
         ));
     }
 
-    /// For `summary.cluster` in JSON.
-    pub fn summary(&self) -> Value {
+    fn summary(&self) -> Value {
         json!({
             "name": self.mark.datapath.word(),
             "seen": self.mark.what,
@@ -85,7 +119,7 @@ impl Translator {
 }
 
 /// A line for each Service and endpoint: several frontends of a Service share an endpoint.
-pub fn describe(found: &[Disagreement], tell: &dyn Fn(&str)) {
+fn describe(found: &[Disagreement], tell: &dyn Fn(&str)) {
     let mut seen = HashSet::new();
     let mut lines = found.iter().map(Disagreement::to_string);
     let distinct: Vec<String> = lines
@@ -103,8 +137,7 @@ pub fn describe(found: &[Disagreement], tell: &dyn Fn(&str)) {
     }
 }
 
-/// For `summary.cluster` in JSON.
-pub fn summary(found: &[Disagreement]) -> Value {
+fn summary(found: &[Disagreement]) -> Value {
     let items: Vec<Value> = found.iter().take(MOST_ITEMS).map(item).collect();
     json!({ "count": found.len(), "items": items })
 }
@@ -128,4 +161,48 @@ fn item(one: &Disagreement) -> Value {
         },
         "endpoint": one.difference.endpoint().map(|endpoint| endpoint.to_string()),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+    use crate::cluster::compare::Difference;
+
+    #[test]
+    fn an_endpoint_of_several_frontends_is_one_line_and_many_are_counted() {
+        let lingers = |n: u8, frontend| Disagreement {
+            service: None,
+            frontend,
+            protocol: 17,
+            difference: Difference::LingeringEndpoint(([10, 244, 0, n], 53).into()),
+        };
+        let address = Place::Address(([10, 96, 0, 10], 53).into());
+        let node_port = Place::NodePort {
+            ipv6: false,
+            port: 32053,
+        };
+        let mut found = Vec::new();
+        for n in 0..=MOST_ITEMS as u8 {
+            found.extend([lingers(n, address), lingers(n, node_port)]);
+        }
+        let lines = RefCell::new(Vec::new());
+        describe(&found, &|line| lines.borrow_mut().push(line.to_owned()));
+        let lines = lines.into_inner();
+        assert_eq!(lines.len(), MOST_LINES + 1, "{lines:?}");
+        assert!(lines[0].ends_with("rules still list 10.244.0.0 for a Service"));
+        assert!(
+            lines[MOST_LINES].contains("96 more differences"),
+            "{lines:?}"
+        );
+        let json = summary(&found);
+        assert_eq!(json["count"], 202);
+        assert_eq!(json["items"].as_array().unwrap().len(), MOST_ITEMS);
+        let frontend = &json["items"][1]["frontend"];
+        assert_eq!(
+            (&frontend["address"], &frontend["port"]),
+            (&Value::Null, &json!(32053))
+        );
+    }
 }

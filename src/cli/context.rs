@@ -6,13 +6,12 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
-use crate::cluster::compare::compare;
 use crate::cluster::datapath::Datapath;
 use crate::cluster::index::Index;
-use crate::cluster::lists::ChoosePods;
 use crate::cluster::rules::read as rules;
 use crate::cluster::rules::{NodeRules, Proxy};
 use crate::cluster::source::{self, ClusterError, ClusterSource, Loaded, Source, SourceKind};
+use crate::cluster::wanted::Wanted;
 use crate::error::{CommandError, Status};
 use crate::netlink::{ErrorKind, NetlinkError};
 use crate::netns::Netns;
@@ -22,7 +21,7 @@ use crate::verdict::{Namespace, ThisNode};
 
 use super::World;
 use super::args::SourceArgs;
-use super::beside::{self, Beside, Translator};
+use super::beside::Beside;
 use super::node_rules;
 use super::remote::{self, Purpose};
 
@@ -94,37 +93,6 @@ pub struct Cluster {
     pub beside: Beside,
 }
 
-/// What `auto` takes: the API where it can judge or where there is nothing else, else the rules of kube-proxy on this node.
-fn the_better(
-    loaded: Option<Loaded>,
-    netns: &Netns,
-    tell: &dyn Fn(&str),
-) -> (Option<Loaded>, Option<rules::Read>) {
-    let Some(loaded) = loaded else {
-        return (None, node_rules::automatic(netns));
-    };
-    if loaded.summary.complete {
-        return (Some(loaded), None);
-    }
-    let rules = node_rules::automatic(netns).filter(|read| !read.rules.proxies.is_empty());
-    if rules.is_none() {
-        tell("cluster: the API");
-        return (Some(loaded), None);
-    }
-    loaded.warnings.iter().for_each(|warning| tell(warning));
-    let missing = ["services", "endpointslices"];
-    let missing = missing
-        .iter()
-        .filter(|kind| loaded.summary.missing.contains(*kind));
-    let missing: Vec<&str> = missing.copied().collect();
-    tell(&format!(
-        "cluster: not the API, which lacks {}, so that nothing could be judged by it; pods have no names then \
-         (--cluster api shows them)",
-        missing.join(" and ")
-    ));
-    (None, rules)
-}
-
 impl Cluster {
     /// Reads what `--cluster` names. `None` where there is no source: with `none`, and where `auto` finds none.
     pub fn read(
@@ -132,9 +100,9 @@ impl Cluster {
         args: &SourceArgs,
         netns: &Netns,
         purpose: Purpose,
-        pods: Option<ChoosePods>,
+        wanted: Wanted,
     ) -> Result<Option<Self>, CommandError> {
-        Self::read_telling(world, args, netns, purpose, pods, &|text| note(text))
+        Self::read_telling(world, args, netns, purpose, wanted, &|text| note(text))
     }
 
     /// The same once more, when everything worth saying of the source was said.
@@ -143,10 +111,10 @@ impl Cluster {
         args: &SourceArgs,
         netns: &Netns,
         purpose: Purpose,
-        pods: Option<ChoosePods>,
+        wanted: Wanted,
     ) -> Result<Option<Self>, CommandError> {
         let tell = |text: &str| tracing::info!(text, "cluster");
-        Self::read_telling(world, args, netns, purpose, pods, &tell)
+        Self::read_telling(world, args, netns, purpose, wanted, &tell)
     }
 
     fn read_telling(
@@ -154,7 +122,7 @@ impl Cluster {
         args: &SourceArgs,
         netns: &Netns,
         purpose: Purpose,
-        pods: Option<ChoosePods>,
+        wanted: Wanted,
         tell: &dyn Fn(&str),
     ) -> Result<Option<Self>, CommandError> {
         // Before the API: an endpoint that comes meanwhile must not look like one that lingers in the rules.
@@ -174,14 +142,14 @@ impl Cluster {
                         .map_err(cluster_error)?,
                 )
             }
-            (ClusterSource::Auto, None) => remote::auto(args, purpose, pods)?,
+            (ClusterSource::Auto, None) => remote::auto(args, purpose, wanted, tell)?,
             (ClusterSource::Api | ClusterSource::ApiAndRules, _) => {
-                Some(remote::api(args, purpose, pods)?)
+                Some(remote::api(args, purpose, wanted)?)
             }
             (source, _) => source.load(&args.service_cidr).map_err(cluster_error)?,
         };
         let (loaded, rules) = match (loaded, &args.cluster) {
-            (loaded, ClusterSource::Auto) => the_better(loaded, netns, tell),
+            (loaded, ClusterSource::Auto) => remote::the_better(loaded, netns, tell),
             (None, ClusterSource::Rules(path)) => {
                 (None, Some(node_rules::read(path.as_deref(), netns)?))
             }
@@ -196,28 +164,13 @@ impl Cluster {
         let warnings = loaded.iter().flat_map(|loaded| &loaded.warnings);
         warnings.for_each(|warning| tell(warning));
         let node = this_node(args, netns, loaded.as_ref(), rules.as_ref(), tell);
-        let mut cluster = Cluster {
+        let beside = Beside::look(loaded.as_ref(), rules.as_ref(), &node, netns, tell);
+        Ok(Some(Cluster {
             loaded,
             rules,
             node,
-            beside: Beside::default(),
-        };
-        cluster.look_beside(netns, tell);
-        Ok(Some(cluster))
-    }
-
-    /// Cross-checks two sources, and looks for whoever translates in kube-proxy's place, in the node's own namespace.
-    fn look_beside(&mut self, netns: &Netns, tell: &dyn Fn(&str)) {
-        if let (Some(loaded), Some(read)) = (&self.loaded, &self.rules) {
-            let found = compare(&loaded.index, &read.rules);
-            beside::describe(&found, tell);
-            self.beside.disagreements = Some(found);
-        }
-        if self.node.namespace == Namespace::Node {
-            let translator = Translator::find(self.rules.as_ref(), netns);
-            translator.iter().for_each(|found| found.describe(tell));
-            self.beside.translator = translator;
-        }
+            beside,
+        }))
     }
 
     /// Who translates Services in kube-proxy's place.
@@ -446,15 +399,7 @@ pub fn cluster_summary(cluster: Option<&Cluster>) -> ClusterSummary {
         extra.insert("time".to_owned(), Value::from(time));
     }
     extra.insert("ipvs".to_owned(), cluster.has_ipvs().into());
-    let Beside {
-        translator,
-        disagreements,
-    } = &cluster.beside;
-    let datapath = translator.as_ref().map(Translator::summary);
-    extra.insert("datapath".to_owned(), datapath.unwrap_or_default());
-    if let Some(found) = disagreements {
-        extra.insert("disagreements".to_owned(), beside::summary(found));
-    }
+    cluster.beside.summarize(&mut extra);
     if let Some(rules) = cluster.node_rules() {
         extra.insert("rules".to_owned(), node_rules::summary(rules));
     }

@@ -15,11 +15,11 @@ use super::args::{self, OutputArgs, SourceArgs};
 use super::conclude;
 use super::context::{self, Cluster, note};
 use super::pick::Picker;
-use super::pods;
 use super::remote::Purpose;
 use super::sample::{self, Sample};
 use super::scan::{self, Looks, Report};
 use super::select::SelectArgs;
+use super::wanted;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum TableChoice {
@@ -82,8 +82,8 @@ pub fn run(world: World, args: &LsArgs) -> Result<Status, CommandError> {
     }
     let asked = args.select.wants_cluster();
     let cluster = if asked || args.output.output != Format::Conntrack {
-        let pods = pods::choice(&args.source, &netns, &filter, &args.select.to_selectors());
-        Cluster::read(world, &args.source, &netns, Purpose::Show, pods)?
+        let wanted = wanted::first(&args.source, &netns, &filter, &args.select.to_selectors());
+        Cluster::read(world, &args.source, &netns, Purpose::Show, wanted)?
     } else {
         None
     };

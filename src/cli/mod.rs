@@ -23,6 +23,7 @@ pub mod select;
 mod stat;
 mod svc;
 mod top;
+mod wanted;
 mod watch;
 
 use std::ffi::OsString;

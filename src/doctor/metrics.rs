@@ -1,5 +1,6 @@
 //! kube-proxy's own metrics, as it serves them on the node's loopback: a small reader of HTTP and of Prometheus' text.
 
+use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
@@ -77,17 +78,18 @@ pub fn read(address: SocketAddr) -> io::Result<KubeProxy> {
 pub fn parse(text: &str) -> KubeProxy {
     let mut metrics = KubeProxy::default();
     let mut buckets: Vec<(f64, f64)> = Vec::new();
+    // With both families in one process each has its own, told apart by labels.
+    let mut syncs: BTreeMap<&str, Sync> = BTreeMap::new();
     for (name, labels, value) in text.lines().filter_map(sample) {
         let time = Duration::try_from_secs_f64(value)
             .ok()
             .filter(|time| !time.is_zero());
-        // With both families in one process there are two; the older one is what matters.
         match name {
             "kubeproxy_sync_proxy_rules_last_timestamp_seconds" => {
-                metrics.last_sync = metrics.last_sync.into_iter().chain(time).min();
+                syncs.entry(labels).or_default().last = time;
             }
             "kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds" => {
-                metrics.last_queued = metrics.last_queued.into_iter().chain(time).min();
+                syncs.entry(labels).or_default().queued = time;
             }
             "kubeproxy_network_programming_duration_seconds_bucket" => {
                 if let Some(bound) = upper_bound(labels) {
@@ -97,8 +99,22 @@ pub fn parse(text: &str) -> KubeProxy {
             _ => {}
         }
     }
+    // The family that waits longest, if one does.
+    let waiting = syncs.values().filter(|sync| sync.queued > sync.last);
+    let sync = waiting
+        .min_by_key(|sync| sync.queued)
+        .or(syncs.values().next());
+    if let Some(sync) = sync {
+        (metrics.last_sync, metrics.last_queued) = (sync.last, sync.queued);
+    }
     metrics.programming_p99 = quantile(&mut buckets, 0.99);
     metrics
+}
+
+#[derive(Clone, Copy, Default)]
+struct Sync {
+    last: Option<Duration>,
+    queued: Option<Duration>,
 }
 
 /// Buckets of the families together.
@@ -155,7 +171,8 @@ mod tests {
         # TYPE kubeproxy_sync_proxy_rules_last_timestamp_seconds gauge\n\
         kubeproxy_sync_proxy_rules_last_timestamp_seconds{ip_family=\"IPv4\"} 1.7e+09\n\
         kubeproxy_sync_proxy_rules_last_timestamp_seconds{ip_family=\"IPv6\"} 1.70000001e+09 123\n\
-        kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds 1.700000123e+09\n\
+        kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds{ip_family=\"IPv4\"} 1.6e+09\n\
+        kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds{ip_family=\"IPv6\"} 1.700000123e+09\n\
         garbage\n{} {\nother{a=\"}\"} 7\nnan NaN\n\
         kubeproxy_network_programming_duration_seconds_bucket{le=\"0.25\"} 50\n\
         kubeproxy_network_programming_duration_seconds_bucket{le=\"60\"} 98\n\
@@ -166,7 +183,7 @@ mod tests {
     #[test]
     fn what_is_known_is_read_and_the_rest_left_out() {
         let metrics = parse(TEXT);
-        assert_eq!(metrics.last_sync, Some(Duration::from_secs(1_700_000_000)));
+        assert_eq!(metrics.last_sync, Some(Duration::from_secs(1_700_000_010)));
         assert_eq!(
             metrics.last_queued,
             Some(Duration::from_secs(1_700_000_123))

@@ -47,11 +47,11 @@ pub enum TopFormat {
 
 #[derive(Args)]
 #[command(after_help = "Examples:
-  ctk top                                   who has most entries: pods where a cluster tells, else addresses
+  ctk top                                   who has most: pods where a cluster tells, else addresses
   ctk top --by svc,verdict                  which Services, and how many of their entries are stale
   ctk top --by state --tcp                  is it TIME_WAIT that fills the table?
   ctk top --by client --state close_wait    which workload leaves connections half closed
-  ctk top --by snat-dst                     which masquerade address and destination use up their ports
+  ctk top --by snat-dst --snat              do a masquerade address and a destination run out of ports?
   ctk top --by dst,dport --sort bytes --limit 5
   ctk top --by client --interval 2s         repaint, like top(1)")]
 pub struct TopArgs {
@@ -201,10 +201,14 @@ impl Top<'_> {
         let filter = select.to_filter()?;
         let pods = pods::choice(source, &self.netns, &filter, &select.to_selectors());
         let cluster = read(self.world, source, &self.netns, Purpose::Show, pods)?;
-        if !again || cluster.is_none() {
-            context::require_cluster(source, cluster.as_ref(), self.asks_for_names())?;
+        match (again, &cluster) {
+            (true, None) => Err(CommandError::failed("there is no cluster source any more")),
+            (true, Some(_)) => Ok(cluster),
+            (false, _) => {
+                context::require_cluster(source, cluster.as_ref(), self.asks_for_names())?;
+                Ok(cluster)
+            }
         }
-        Ok(cluster)
     }
 
     /// The keys that are meant, each once.
@@ -277,7 +281,7 @@ impl Top<'_> {
             time: None,
         };
         let mut out = io::stdout().lock();
-        out.write_all(&self.print(&frame, cluster, !self.args.no_header)?)?;
+        self.print(&frame, cluster, !self.args.no_header, &mut out)?;
         out.flush()?;
         if picker.counts.scanned == 0 && picker.filter().is_empty() {
             context::note_empty(&self.netns);
@@ -301,7 +305,8 @@ impl Top<'_> {
         frame: &Frame<'_, '_>,
         cluster: Option<&Cluster>,
         header: bool,
-    ) -> io::Result<Vec<u8>> {
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
         let stdout = io::stdout();
         let index = cluster.and_then(Cluster::index);
         let who = |address| index.and_then(|index| label::party(address, index));
@@ -316,12 +321,12 @@ impl Top<'_> {
             who: &who,
         };
         let ranked = frame.ranked;
-        Ok(match self.args.output {
-            TopFormat::Table => group_table(ranked, &style).into_bytes(),
-            TopFormat::Json => group_document(ranked, &style, &say::summary(frame, cluster))?,
-            TopFormat::Jsonl => group_lines(ranked, &style, frame.time),
-            TopFormat::Csv => group_csv(ranked, &style, frame.time, header),
-        })
+        match self.args.output {
+            TopFormat::Table => group_table(ranked, &style, out),
+            TopFormat::Json => group_document(ranked, &style, &say::summary(frame, cluster), out),
+            TopFormat::Jsonl => group_lines(ranked, &style, frame.time, out),
+            TopFormat::Csv => group_csv(ranked, &style, frame.time, out),
+        }
     }
 }
 

@@ -20,8 +20,8 @@ const MOST: usize = 16;
 pub struct Hairpin {
     flows: u64,
     unreplied: u64,
-    /// Flows whose sender stays the pod itself: the pod drops packets from its own address.
-    not_masqueraded: u64,
+    /// Flows without an answer whose sender stays the pod itself: a pod drops packets from its own address.
+    from_itself: u64,
     /// What the pods see as the sender.
     senders: BTreeMap<IpAddr, u64>,
     examples: Examples,
@@ -40,7 +40,7 @@ impl Check for Hairpin {
         let (unreplied, sender) = (flow.status.is_unreplied(), flow.reply.dst);
         self.flows += 1;
         self.unreplied += u64::from(unreplied);
-        self.not_masqueraded += u64::from(sender == flow.original.src);
+        self.from_itself += u64::from(unreplied && sender == flow.original.src);
         if self.senders.len() < MOST || self.senders.contains_key(&sender) {
             *self.senders.entry(sender).or_default() += 1;
         }
@@ -56,13 +56,13 @@ impl Check for Hairpin {
             .iter()
             .filter(|port| !port.hairpin)
             .collect();
-        let is_wrong = self.unreplied >= thresholds.hairpin_unreplied && !off.is_empty();
+        let swallowed = self.unreplied >= thresholds.hairpin_unreplied && !off.is_empty();
         let senders: Vec<Value> = self
             .senders
             .iter()
             .map(|(address, n)| json!({"sender": address.to_string(), "flows": n, "is": kind(*address, facts)}))
             .collect();
-        let finding = if is_wrong {
+        let finding = if swallowed {
             let message = format!(
                 "{} of {} without an answer, and {} hairpin_mode 0",
                 self.unreplied,
@@ -71,6 +71,15 @@ impl Check for Hairpin {
             );
             Finding::warning(NAME, message).help(
                 "a bridge drops packets that go back to the port they came from: set \"hairpinMode\": true in the CNI configuration (kubelet --hairpin-mode), or ip link set dev PORT type bridge_slave hairpin on",
+            )
+        } else if self.from_itself >= thresholds.hairpin_unreplied {
+            let message = format!(
+                "{} of {} without an answer, and not masqueraded",
+                self.from_itself,
+                count(self.flows, "hairpin flow is", "hairpin flows are"),
+            );
+            Finding::warning(NAME, message).help(
+                "a pod drops packets from its own address: let the CNI masquerade (\"ipMasq\": true), or give kube-proxy the pods' range (--cluster-cidr)",
             )
         } else {
             let message = format!(
@@ -89,7 +98,7 @@ impl Check for Hairpin {
             finding
                 .with("flows", self.flows)
                 .with("unreplied", self.unreplied)
-                .with("not_masqueraded", self.not_masqueraded)
+                .with("unreplied_from_itself", self.from_itself)
                 .with("bridge_ports", facts.bridge_ports.len())
                 .with("hairpin_mode_0", ports)
                 .with("senders", senders)
@@ -141,6 +150,20 @@ mod tests {
             &facts,
         );
         check.conclude(&facts, &Thresholds::default()).remove(0)
+    }
+
+    #[test]
+    fn a_pod_that_is_asked_by_itself_does_not_answer() {
+        let mut check = Hairpin::default();
+        let facts = Facts::default();
+        for n in 0..3 {
+            let mut flow = udp(&format!("10.1.0.7:400{n}"), "10.96.0.10:53", "10.1.0.7:53");
+            unreplied(&mut flow);
+            check.see(&Entry::bare(flow), &facts);
+        }
+        let found = check.conclude(&facts, &Thresholds::default());
+        assert_eq!(found[0].severity, Severity::Warning);
+        assert_eq!(found[0].evidence["unreplied_from_itself"], 3);
     }
 
     #[test]

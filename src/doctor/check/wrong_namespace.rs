@@ -27,7 +27,7 @@ impl Check for WrongNamespace {
             .node
             .is_some_and(|node| node.namespace == Namespace::Foreign);
         if !foreign && self.foreign == 0 {
-            return Vec::new();
+            return self.not_initial(facts).into_iter().collect();
         }
         let message = format!(
             "{} is not known to be the node's: {} of {} entries cannot be judged, and counters are this namespace's own",
@@ -40,5 +40,24 @@ impl Check for WrongNamespace {
                 .with("initial_namespace", facts.initial)
                 .help("run it in the node's network namespace: hostNetwork: true, or --netns 1 with hostPID: true; --node names the Node where it cannot be found"),
         ]
+    }
+}
+
+impl WrongNamespace {
+    /// Without a cluster source nothing tells whose namespace it is; one that a container has is worth a word.
+    fn not_initial(&self, facts: &Facts<'_>) -> Option<Finding> {
+        if facts.node.is_some() || facts.initial != Some(false) {
+            return None;
+        }
+        let message = format!(
+            "{} is not the one that the machine started with: its {} entries and its counters are its own",
+            facts.netns, facts.scan.scanned
+        );
+        Some(
+            Finding::info(NAME, message)
+                .with("entries", facts.scan.scanned)
+                .with("initial_namespace", false)
+                .help("the machine's own table: --netns 1, where its processes can be seen"),
+        )
     }
 }
