@@ -5,6 +5,7 @@
 
 mod address;
 mod bridge;
+mod link;
 
 use std::fs::{self, File};
 use std::io;
@@ -158,6 +159,17 @@ impl Netns {
             self.label
         );
         self.run(|| address::add_to_loopback(address))?
+            .map_err(|error| NetnsError::Failed { what, error })
+    }
+
+    /// Names of the interfaces that are a device of their own, not one that the kernel made out of nothing (veth, bridge,
+    /// vlan, tunnel, loopback).
+    ///
+    /// # Errors
+    /// [`NetnsError`] when the namespace cannot be entered or the kernel does not answer.
+    pub fn devices(&self) -> Result<Vec<String>, NetnsError> {
+        let what = format!("interfaces of {}", self.label);
+        self.run(link::devices)?
             .map_err(|error| NetnsError::Failed { what, error })
     }
 

@@ -22,6 +22,7 @@ mod scan;
 mod screen;
 pub mod select;
 mod shell;
+mod stat;
 mod svc;
 mod top;
 mod wanted;
@@ -120,6 +121,7 @@ fn dispatch(world: World, command: args::Command) -> Result<Status, CommandError
         args::Command::Svc(args) => svc::run(world, &args),
         args::Command::Purge(args) => purge::run(world, &args),
         args::Command::Restore(args) => restore::run(&args),
+        args::Command::Stat(args) => stat::run(&args),
         args::Command::Doctor(args) => doctor::run(world, &args),
         args::Command::Demo(args) => demo::run(&args),
         args::Command::Generate(args) => generate::run(&args),

@@ -9,7 +9,7 @@ mod say;
 use std::io::{self, IsTerminal};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -185,6 +185,7 @@ impl Round {
         let nothing_selected = SelectArgs::default();
         let mut picker = Picker::new(Filter::default(), &nothing_selected, &[], cluster.as_ref())?;
         let mut table = Table::open(netns).map_err(context::netlink_error)?;
+        let began = Instant::now();
         let mut facts = facts::gather(netns, cluster.as_ref());
         let sample = match args.sample.is_zero() {
             true => None,
@@ -209,6 +210,7 @@ impl Round {
             unreadable: report.unreadable,
             inconsistent: report.inconsistent,
         };
+        facts::look_again(&mut facts, netns, began);
         facts::compare_rules(&mut facts, netns, cluster.as_ref());
         let findings = examination.conclude(&facts, &args.thresholds);
         let mut open = conclude::of_table(report.unreadable, report.inconsistent);
