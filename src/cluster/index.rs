@@ -37,7 +37,7 @@ pub enum AddressKind {
     ProxyIngress,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
     pub namespace: Name,
     pub name: Name,
@@ -55,7 +55,7 @@ pub struct Service {
     pub ports: Range<u32>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServicePort {
     pub service: ServiceId,
     /// `None` for an unnamed port.
@@ -69,7 +69,7 @@ pub struct ServicePort {
     pub endpoints: Vec<Endpoint>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     /// `addresses[0]`, the only one that kube-proxy uses.
     pub address: IpAddr,
@@ -92,7 +92,7 @@ impl Endpoint {
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pod {
     pub namespace: Name,
     pub name: Name,
@@ -103,7 +103,7 @@ pub struct Pod {
     pub live: bool,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
     pub name: Name,
     /// InternalIP addresses.
@@ -185,6 +185,11 @@ pub struct Index {
 impl Index {
     pub fn completeness(&self) -> &Completeness {
         &self.completeness
+    }
+
+    /// What this index says is not true any more, but nothing better is known: names stay, and nothing is judged by it.
+    pub fn doubt(&mut self) {
+        self.completeness = Completeness::default();
     }
 
     pub fn service(&self, id: ServiceId) -> &Service {

@@ -2,11 +2,12 @@
 //!
 //! A [`source`] names where the objects come from: a file, or a [`live`] cluster whose [`lists`] are asked for one after the
 //! other, over HTTPS (`api`) or by [`kubectl`]. [`list`] reads them item by item into the slim shapes of [`object`];
-//! [`build`] joins them into the [`index`], which answers by address. [`rules`] is what a walk of the node's own rules found.
+//! [`build`] joins them into the [`index`], which answers by address. [`follow`] keeps a living cluster current. [`rules`] is what a walk of the node's own rules found.
 
 #[cfg(feature = "kube")]
 pub mod api;
 pub mod build;
+pub mod follow;
 pub mod index;
 mod items;
 mod join;
