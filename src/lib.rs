@@ -22,6 +22,7 @@
 //! | Which entries, by name and verdict? | [`select`] |
 //! | How is it printed? | [`output`] (a column: `output/column.rs`) |
 //! | What changes while somebody looks? | [`watch`] (the view and its records), `netlink/{event,feed}.rs` |
+//! | How does the cluster stay current meanwhile? | `cluster/follow` (`feed`, `board`, `store`), `cli/watch/source.rs` |
 //! | What can destroy? | [`purge`], and [`netlink::Table`] below it |
 //! | What was typed, what is meant, how does it end? | [`cli`], [`error`] |
 //!

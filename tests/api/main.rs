@@ -2,10 +2,13 @@
 //! verdict or a hang.
 #![cfg(feature = "kube")]
 
+#[path = "../watch/child.rs"]
+mod child;
 mod command;
 #[path = "../lab/mod.rs"]
 mod lab;
 mod lists;
+mod living;
 mod login;
 mod memory;
 #[path = "../mixed/mod.rs"]
@@ -16,6 +19,7 @@ mod private_netns;
 mod server;
 #[path = "../tools/mod.rs"]
 mod tools;
+mod watch;
 
 use std::path::PathBuf;
 use std::time::Duration;

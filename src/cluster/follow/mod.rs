@@ -26,7 +26,7 @@ use ipnet::IpNet;
 
 use super::build::Builder;
 use super::index::{Endpoint, Name};
-use super::listed::{Listed, State, gaps};
+use super::listed::{Listed, State, gaps, refused};
 use super::lists::{ChoosePods, MOST_ADDRESSES, ReadError, Server};
 use super::live::{self, LiveError, Options};
 use super::object::Kind;
@@ -413,8 +413,9 @@ fn notes(before: &[Listed], now: &[Listed]) -> Vec<String> {
     }
     let mut notes = Vec::new();
     if !lost.is_empty() {
+        let rule = refused(now).map_or_else(String::new, |rule| format!("; grant {rule}"));
         notes.push(format!(
-            "the API: {} may be out of date ({}); what they decide is unknown until they are read again",
+            "the API: {} may be out of date ({}{rule}); what they decide is unknown until they are read again",
             lost.join(", "),
             why.unwrap_or("unknown")
         ));
