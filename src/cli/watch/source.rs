@@ -1,7 +1,7 @@
 //! The cluster that a watch judges by, and how it is kept current: a file is read again when it changes, this node's rules
 //! every now and then, and the API is followed.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -24,8 +24,9 @@ use super::endpoints::{Heard, Led, Poller};
 /// Between two readings of the node's rules: nothing tells when they change.
 const RULES: Duration = Duration::from_secs(10);
 
-/// Addresses that are asked for although no entry is known to need it; the next look drops those that none does.
+/// Addresses that are asked for although no entry is known to need it, for so long.
 const FORESEEN: usize = 25;
+const FORESEEN_FOR: Duration = Duration::from_secs(5);
 
 pub(super) struct Source<'a> {
     world: World,
@@ -42,6 +43,8 @@ pub(super) struct Source<'a> {
     /// Addresses whose owners are asked for, and those that decide a verdict.
     asked: HashSet<IpAddr>,
     pub in_question: HashSet<IpAddr>,
+    /// Addresses of endpoints that have just gone, and until when they are asked for.
+    foreseen: HashMap<IpAddr, Instant>,
 }
 
 impl<'a> Source<'a> {
@@ -57,6 +60,7 @@ impl<'a> Source<'a> {
             poller: None,
             asked: HashSet::new(),
             in_question: HashSet::new(),
+            foreseen: HashMap::new(),
         }
     }
 
@@ -184,8 +188,9 @@ impl<'a> Source<'a> {
             for (_, change) in &news.changes {
                 let gone = change.change == Change::Gone && chooses;
                 // Flows that go there will hang on who has the address now.
-                if gone && self.in_question.len() < FORESEEN {
-                    self.in_question.insert(change.endpoint.address);
+                if gone && self.foreseen.len() < FORESEEN {
+                    let until = Instant::now() + FORESEEN_FOR;
+                    self.foreseen.insert(change.endpoint.address, until);
                 }
             }
             let changes = news.changes.into_iter();
@@ -204,8 +209,12 @@ impl<'a> Source<'a> {
     /// Who has the address in question of this flow must be asked, unless it is known.
     pub fn consider(&mut self, flow: &Flow, index: &Index, node: &ThisNode) {
         let address = pods::in_question(flow, index, node);
-        let unknown = |address: &IpAddr| index.pods_at(*address).next().is_none();
-        self.in_question.extend(address.filter(unknown));
+        // Pods of this node are known without asking; what an answer told is known only for as long as it is asked for.
+        let foreign = |address: &IpAddr| {
+            let mut pods = index.pods_at(*address);
+            !pods.any(|pod| pod.node.is_some() && pod.node.as_deref() == node.name.as_deref())
+        };
+        self.in_question.extend(address.filter(foreign));
     }
 
     /// Not all Pods are known, so that it must be asked who has an address.
@@ -215,10 +224,14 @@ impl<'a> Source<'a> {
 
     /// Asks for the addresses in question.
     pub fn ask(&mut self) {
-        if self.asked == self.in_question {
+        let now = Instant::now();
+        self.foreseen.retain(|_, until| *until > now);
+        let mut wanted = self.in_question.clone();
+        wanted.extend(self.foreseen.keys());
+        if self.asked == wanted {
             return;
         }
-        self.asked.clone_from(&self.in_question);
+        self.asked = wanted;
         if let Some(follower) = self.follower.as_mut().filter(|f| f.chooses_pods())
             && let Err(error) = follower.ask(&self.asked)
         {
