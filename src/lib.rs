@@ -30,6 +30,7 @@
 //! | Who fills the table? | [`top`] (`heavy`: counting with a bound), `output/groups.rs` |
 //! | What changes while somebody looks? | [`watch`] (the view and its records), `netlink/{event,feed}.rs` |
 //! | What is wrong here, with evidence? | [`doctor`] (`check`, one a file) |
+//! | How does the cluster stay current meanwhile? | `cluster/follow` (`feed`, `board`, `store`), `cli/watch/source.rs` |
 //! | What can destroy? | [`purge`], and [`netlink::Table`] below it |
 //! | What was typed, what is meant, how does it end? | [`cli`], [`error`] |
 //! | What does TAB offer, and what do the manuals say? | `cli/shell` (names kept by the last reading), `cli/generate` |
