@@ -308,6 +308,11 @@ impl Index {
         asked.is_none_or(|asked| asked.contains(&self.service(id).name))
     }
 
+    /// A narrow reading left Services out.
+    pub fn services_are_chosen(&self) -> bool {
+        self.destinations_asked.is_some()
+    }
+
     /// Whether [`Index::owners`] tells the truth of this address.
     pub fn owners_known(&self, address: IpAddr) -> bool {
         let asked = self.destinations_asked.as_ref();
