@@ -61,7 +61,14 @@ fn head(report: &Report, style: ServiceStyle) -> String {
             TextCell::or_dash(frontend.name.as_deref()),
         ]
     });
-    text += &bounded_table(&columns, rows, true, style.palette);
+    text += &match known.frontends.is_empty() {
+        true => line(
+            style,
+            Style::Warning,
+            "no frontend: clients connect to its pods themselves, and no entry tells which Service they meant",
+        ),
+        false => bounded_table(&columns, rows, true, style.palette),
+    };
     let mut facts = Vec::new();
     if let Some(policy) = known.internal_policy {
         facts.push(format!("internal traffic policy {}", policy.name()));
