@@ -134,7 +134,7 @@ impl Cluster {
                         .map_err(cluster_error)?,
                 )
             }
-            (ClusterSource::Auto, None) => remote::auto(args, purpose, pods)?,
+            (ClusterSource::Auto, None) => remote::auto(args, purpose, pods, tell)?,
             (ClusterSource::Api, _) => Some(remote::api(args, purpose, pods)?),
             (source, _) => source.load(&args.service_cidr).map_err(cluster_error)?,
         };

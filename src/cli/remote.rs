@@ -44,7 +44,7 @@ pub fn api(
         .map_err(|error| failed(&error))
 }
 
-/// `--cluster auto`: the API, else nothing. Says which.
+/// `--cluster auto`: the API, which is told, else nothing. Why not is said in any case.
 ///
 /// # Errors
 /// Only what would be wrong with any source: a Service range that cannot be one.
@@ -52,6 +52,7 @@ pub fn auto(
     args: &SourceArgs,
     purpose: Purpose,
     pods: Option<ChoosePods>,
+    tell: &dyn Fn(&str),
 ) -> Result<Option<Loaded>, CommandError> {
     if purpose == Purpose::Follow {
         return Ok(None);
@@ -79,7 +80,7 @@ pub fn auto(
         note("cluster: not the API: neither Services nor EndpointSlices could be read");
         return Ok(None);
     }
-    note("cluster: the API");
+    tell("cluster: the API");
     Ok(Some(loaded))
 }
 

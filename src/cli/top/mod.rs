@@ -47,11 +47,11 @@ pub enum TopFormat {
 
 #[derive(Args)]
 #[command(after_help = "Examples:
-  ctk top                                   who has most entries: pods where a cluster tells, else addresses
+  ctk top                                   who has most: pods where a cluster tells, else addresses
   ctk top --by svc,verdict                  which Services, and how many of their entries are stale
   ctk top --by state --tcp                  is it TIME_WAIT that fills the table?
   ctk top --by client --state close_wait    which workload leaves connections half closed
-  ctk top --by snat-dst                     which masquerade address and destination use up their ports
+  ctk top --by snat-dst --snat              do a masquerade address and a destination run out of ports?
   ctk top --by dst,dport --sort bytes --limit 5
   ctk top --by client --interval 2s         repaint, like top(1)")]
 pub struct TopArgs {
@@ -201,10 +201,14 @@ impl Top<'_> {
         let filter = select.to_filter()?;
         let pods = pods::choice(source, &self.netns, &filter, &select.to_selectors());
         let cluster = read(self.world, source, &self.netns, Purpose::Show, pods)?;
-        if !again || cluster.is_none() {
-            context::require_cluster(source, cluster.as_ref(), self.asks_for_names())?;
+        match (again, &cluster) {
+            (true, None) => Err(CommandError::failed("there is no cluster source any more")),
+            (true, Some(_)) => Ok(cluster),
+            (false, _) => {
+                context::require_cluster(source, cluster.as_ref(), self.asks_for_names())?;
+                Ok(cluster)
+            }
         }
-        Ok(cluster)
     }
 
     /// The keys that are meant, each once.
