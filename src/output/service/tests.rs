@@ -111,6 +111,15 @@ fn the_sections_show_what_is_known_and_dashes_where_nothing_is() {
 }
 
 #[test]
+fn sentences_are_broken_between_words() {
+    let text = "word ".repeat(60);
+    let lines = wrapped(&text);
+    assert_eq!(lines.len(), 3);
+    assert!(lines.iter().all(|line| line.len() <= WIDTH), "{lines:?}");
+    assert_eq!(lines.join(" "), text.trim());
+}
+
+#[test]
 fn the_document_has_null_for_what_is_absent_and_no_bare_controls() {
     let report = report();
     let bytes = service_document(&report, &Summary::default()).unwrap();
