@@ -37,10 +37,10 @@
 //!
 //! # Who may know whom
 //!
-//! `flow` knows nothing else of ours, and `cluster` stands alone. `netlink`, `filter` and `output` know `flow`. `verdict`
-//! and `purge::plan` are pure: time and state are passed in. Only `purge::execute` and `netlink` change the kernel's table;
-//! only `cli` reads the command line (`output`, `filter` and `top` lend it types that parse themselves), and only `cli` touches
-//! stdout. `tests/rooms.rs` holds these walls.
+//! `flow` knows nothing else of ours, and `cluster` and `spread` stand alone. `netlink`, `filter` and `output` know `flow`.
+//! `verdict`, `service` and `purge::plan` are pure: time and state are passed in. Only `purge::execute` and `netlink` change
+//! the kernel's table; only `cli` reads the command line (`output`, `filter` and `top` lend it types that parse themselves),
+//! and only `cli` touches stdout. `tests/rooms.rs` holds these walls.
 //!
 //! # The way of an entry
 //!
