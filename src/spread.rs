@@ -271,7 +271,9 @@ fn reason(counted: &Counted, flows: u64, max: u64, chance: Option<f64>) -> Reaso
         1 => Reason::OneEndpoint,
         _ if counted.udp == flows && one_source => Reason::OneSource,
         _ if flows == 1 => Reason::OneFlow,
-        _ if counted.affinity == Some(true) => Reason::SessionAffinity,
+        _ if counted.affinity == Some(true) && max > flows.div_ceil(endpoints) => {
+            Reason::SessionAffinity
+        }
         _ if chance.is_some_and(|chance| chance >= UNLIKELY) => match flows {
             _ if flows < endpoints => Reason::FewFlows,
             _ if max == flows.div_ceil(endpoints) => Reason::Even,
@@ -355,7 +357,12 @@ mod tests {
             affinity: Some(true),
             ..tcp(&[30, 0, 0], 1, 30)
         };
+        let even = Counted {
+            affinity: Some(true),
+            ..tcp(&[10, 10, 10], 3, 30)
+        };
         for (counted, reason) in [
+            (even, Reason::Even),
             (tcp(&[], 0, 0), Reason::NoEndpoint),
             (tcp(&[0, 0], 0, 0), Reason::NoFlow),
             (tcp(&[7], 1, 7), Reason::OneEndpoint),

@@ -48,6 +48,7 @@ fn no_room_knows_one_that_it_must_not() {
     let walls: &[(&str, &[&str])] = &[
         ("flow", &all),
         ("cluster", &all),
+        ("spread", &all),
         (
             "netlink",
             &[

@@ -91,17 +91,19 @@ impl Frames {
         }
     }
 
-    /// Shows a frame.
+    /// Shows the frame that `write` writes.
     ///
     /// # Errors
     /// What writing says; [`io::ErrorKind::TimedOut`] when it was time to end and the reader had not taken it.
-    pub fn show(&mut self, frame: &[u8]) -> io::Result<()> {
+    pub fn show(&mut self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
         match &mut self.show {
             Show::Screen(screen, text) => {
-                *text = String::from_utf8_lossy(frame).into_owned();
+                let mut bytes = Vec::new();
+                write(&mut bytes)?;
+                *text = String::from_utf8_lossy(&bytes).into_owned();
                 screen.paint(text)
             }
-            Show::Pipe(out) => out.write_all(frame),
+            Show::Pipe(out) => write(out),
         }
     }
 }

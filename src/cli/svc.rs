@@ -17,7 +17,7 @@ use crate::output::{
 };
 use crate::select::ServicePick;
 use crate::select::name::ServiceRef;
-use crate::service::{Known, Report, Tally};
+use crate::service::{Known, Load, Report, Tally};
 use crate::verdict::Namespace;
 
 use super::World;
@@ -45,8 +45,8 @@ pub enum SvcFormat {
     override_usage = "ctk svc [NS/]NAME[:PORT] [OPTIONS]",
     mut_arg("svc", |arg| arg.hide(true)),
     mut_arg("refreshing", |arg| arg.hide(true)),
-    after_help = "An open flow can still carry traffic: UDP, and connections that are being made or established. Others are closing
-or closed. Flows, skew and new flows are those of this node: other nodes have tables of their own.
+    after_help = "An open flow can still carry traffic: UDP, and connections that are being made or established.
+Flows and skew are those of this node: other nodes have tables of their own.
 
 Examples:
   ctk svc kube-dns                        endpoints, flows on each, stale ones, where new flows go
@@ -124,7 +124,10 @@ pub fn run(world: World, args: &SvcArgs) -> Result<Status, CommandError> {
         },
     )?;
     let deals = rules.as_ref().map(|read| read.deals.as_slice());
-    let report = Report::new(known, tally, deals.map_err(String::clone), pick::now());
+    let report = Report {
+        complete: cluster.is_complete(),
+        ..Report::new(known, tally, deals.map_err(String::clone), pick::now())
+    };
     let summary = Summary {
         shown: picker.counts.passed,
         scanned: picker.counts.scanned,
@@ -175,7 +178,7 @@ fn find(name: &List<ServiceRef>, cluster: &Cluster) -> Result<Known, CommandErro
     let typed = name.items().first().ok_or_else(none)?;
     let directory = cluster.directory().ok_or_else(none)?;
     let pick = ServicePick::resolve(&typed.value, directory);
-    let pick = pick.map_err(|error| named(pick::select_error(error, Some(cluster))))?;
+    let pick = pick.map_err(|error| unknown(pick::select_error(error, Some(cluster))))?;
     let known = match (&pick, cluster.index(), cluster.node_rules()) {
         (ServicePick::Ports(ports), Some(index), _) => {
             Known::of_index(index, ports, cluster.node.name.as_deref())
@@ -195,6 +198,15 @@ fn find(name: &List<ServiceRef>, cluster: &Cluster) -> Result<Known, CommandErro
         let text = "the Service has no ports, so no packet is translated for it";
         CommandError::failed(text).hint("ctk ls --endpoint POD lists the flows to one of its pods")
     })
+}
+
+/// There always is something that helps.
+fn unknown(error: CommandError) -> CommandError {
+    let error = named(error);
+    match error.hints.is_empty() {
+        true => error.hint("ctk top --by svc lists the Services that have flows here"),
+        false => error,
+    }
 }
 
 /// The flag that other commands have is an argument here.
@@ -257,15 +269,15 @@ fn print(args: &SvcArgs, report: &Report, summary: &Summary) -> io::Result<()> {
 
 fn extra(report: &Report) -> Map<String, Value> {
     let tally = &report.tally;
-    let of_gone = || tally.gone.values().map(|gone| &gone.load);
-    let untranslated = &tally.untranslated;
+    let gone = tally.gone.values().map(|gone| &gone.load);
+    let gone: u64 = gone.chain([&tally.more_gone]).map(Load::flows).sum();
     let fields = json!({
         "scope": "this-node",
         "open": tally.loads.iter().map(|load| load.open).sum::<u64>(),
         "other": tally.loads.iter().map(|load| load.other).sum::<u64>(),
-        "gone": of_gone().chain([&tally.more_gone]).map(|load| load.open + load.other).sum::<u64>(),
-        "gone_left_out": tally.more_gone.open + tally.more_gone.other,
-        "not_translated": untranslated.open + untranslated.other,
+        "gone": gone,
+        "gone_left_out": tally.more_gone.flows(),
+        "not_translated": tally.untranslated.flows(),
         "stale": report.stale(),
         "new_packets_unknown": report.no_rules,
         "chains_not_understood": report.ahead.as_ref().map(|ahead| &ahead.not_understood),
@@ -279,7 +291,7 @@ fn extra(report: &Report) -> Map<String, Value> {
 /// What counters and timestamps leave open of the flows on endpoints.
 fn add_blind(report: &Report, open: &mut conclude::Open) {
     let loads = &report.tally.loads;
-    let flows: u64 = loads.iter().map(|load| load.open + load.other).sum();
+    let flows: u64 = loads.iter().map(Load::flows).sum();
     let uncounted: u64 = loads.iter().map(|load| load.uncounted).sum();
     if uncounted > 0 && uncounted < flows {
         open.note(format!(

@@ -1,6 +1,6 @@
 //! Groups of entries: who fills the table.
 
-use std::io;
+use std::io::{self, Write};
 use std::net::IpAddr;
 
 use crate::entry::Party;
@@ -11,6 +11,7 @@ use crate::verdict::Verdict;
 use super::bar::{Glyphs, bar};
 use super::bounded::{Lean, TextCell, bounded_table};
 use super::color::{Palette, Style};
+use super::sink::Sink;
 use super::summary::{Document, Summary};
 use super::{cell, csv, json, safe, write};
 
@@ -47,7 +48,14 @@ fn has_name(key: Key) -> bool {
 }
 
 /// A table with a bar for each share.
-pub fn group_table(ranked: &Ranked<'_>, style: &GroupStyle<'_>) -> String {
+///
+/// # Errors
+/// What writing says.
+pub fn group_table(
+    ranked: &Ranked<'_>,
+    style: &GroupStyle<'_>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
     let names: Vec<String> = ranked
         .by
         .iter()
@@ -63,18 +71,18 @@ pub fn group_table(ranked: &Ranked<'_>, style: &GroupStyle<'_>) -> String {
     let numbers = ["COUNT", "SHARE", "PACKETS", "BYTES"].map(|name| (name, Lean::Right));
     let mut columns: Vec<_> = keys.chain(numbers).collect();
     columns.push(("", Lean::Left));
-    let mut text = String::new();
     let mut header = style.header;
     // At least once, for the header.
     let mut rest = ranked.groups.as_slice();
     loop {
         let (some, others) = rest.split_at(rest.len().min(TOGETHER));
         let rows = some.iter().map(|group| cells(group, ranked, style));
-        text += &bounded_table(&columns, rows, header, style.palette);
+        let text = bounded_table(&columns, rows, header, style.palette);
+        out.write_all(text.as_bytes())?;
         header = false;
         rest = others;
         if rest.is_empty() {
-            return text;
+            return Ok(());
         }
     }
 }
@@ -194,37 +202,50 @@ fn into_text(out: Vec<u8>) -> String {
 /// `dst`. `share` is of all entries that matched. `error_at_most` is how many entries `count` may lack, 0 where it is exact.
 ///
 /// # Errors
-/// The summary cannot be written.
+/// What writing says.
 pub fn group_document(
     ranked: &Ranked<'_>,
     style: &GroupStyle<'_>,
     summary: &Summary,
-) -> io::Result<Vec<u8>> {
-    let mut out = Vec::new();
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let mut sink = Sink::new(Box::new(out));
     let mut document = Document::default();
     for group in &ranked.groups {
-        document.before_item(&mut out);
+        let out = sink.buffer();
+        document.before_item(out);
         out.push(b'{');
-        item(group, ranked, style, &mut out);
+        item(group, ranked, style, out);
+        sink.checkpoint()?;
     }
-    document.end(summary, &mut out)?;
-    Ok(out)
+    document.end(summary, sink.buffer())?;
+    sink.flush()
 }
 
 /// One item a line. With `time`, that of the look at the table, each begins with `"schema":"ctk/v1","time":"..."`.
-pub fn group_lines(ranked: &Ranked<'_>, style: &GroupStyle<'_>, time: Option<u64>) -> Vec<u8> {
-    let mut out = Vec::new();
+///
+/// # Errors
+/// What writing says.
+pub fn group_lines(
+    ranked: &Ranked<'_>,
+    style: &GroupStyle<'_>,
+    time: Option<u64>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let mut sink = Sink::new(Box::new(out));
     for group in &ranked.groups {
+        let out = sink.buffer();
         out.push(b'{');
         if let Some(time) = time {
             out.extend_from_slice(b"\"schema\":\"ctk/v1\",\"time\":\"");
-            write::time(&mut out, time);
+            write::time(out, time);
             out.extend_from_slice(b"\",");
         }
-        item(group, ranked, style, &mut out);
+        item(group, ranked, style, out);
         out.push(b'\n');
+        sink.checkpoint()?;
     }
-    out
+    sink.flush()
 }
 
 /// Without the opening brace.
@@ -269,44 +290,62 @@ fn rounded(share: f64) -> f64 {
 
 /// RFC 4180, absent values as empty fields; `src` and `dst` are followed by who has the address. With `time`, that of the
 /// look, each record begins with it.
+///
+/// # Errors
+/// What writing says.
 pub fn group_csv(
     ranked: &Ranked<'_>,
     style: &GroupStyle<'_>,
     time: Option<u64>,
-    header: bool,
-) -> Vec<u8> {
-    let mut out = Vec::new();
-    if header {
-        let time = time.map(|_| "time".to_owned());
-        let keys = ranked.by.iter().flat_map(|key| {
-            let name = has_name(*key).then(|| format!("{}_name", key.name()));
-            std::iter::once(key.name().to_owned()).chain(name)
-        });
-        let numbers = ["count", "share", "packets", "bytes", "error_at_most"].map(str::to_owned);
-        let fields: Vec<_> = time.into_iter().chain(keys).chain(numbers).collect();
-        out.extend_from_slice(fields.join(",").as_bytes());
-        out.extend_from_slice(b"\r\n");
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let mut sink = Sink::new(Box::new(out));
+    if style.header {
+        csv_header(ranked, time.is_some(), sink.buffer());
     }
     for group in &ranked.groups {
-        if let Some(time) = time {
-            write::time(&mut out, time);
-            out.push(b',');
-        }
-        for (key, part) in ranked.by.iter().zip(&group.values) {
-            field(text(part, &ranked.names), &mut out);
-            if has_name(*key) {
-                field(style.name(part), &mut out);
-            }
-        }
-        let tally = &group.tally;
-        field(Some(tally.count.to_string()), &mut out);
-        field(Some(rounded(ranked.share(group)).to_string()), &mut out);
-        field(tally.packets.map(|n| n.to_string()), &mut out);
-        field(tally.bytes.map(|n| n.to_string()), &mut out);
-        write::number(&mut out, tally.missed.count);
-        out.extend_from_slice(b"\r\n");
+        record(group, ranked, style, time, sink.buffer());
+        sink.checkpoint()?;
     }
-    out
+    sink.flush()
+}
+
+fn csv_header(ranked: &Ranked<'_>, time: bool, out: &mut Vec<u8>) {
+    let time = time.then(|| "time".to_owned());
+    let keys = ranked.by.iter().flat_map(|key| {
+        let name = has_name(*key).then(|| format!("{}_name", key.name()));
+        std::iter::once(key.name().to_owned()).chain(name)
+    });
+    let numbers = ["count", "share", "packets", "bytes", "error_at_most"].map(str::to_owned);
+    let fields: Vec<_> = time.into_iter().chain(keys).chain(numbers).collect();
+    out.extend_from_slice(fields.join(",").as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+fn record(
+    group: &Group,
+    ranked: &Ranked<'_>,
+    style: &GroupStyle<'_>,
+    time: Option<u64>,
+    out: &mut Vec<u8>,
+) {
+    if let Some(time) = time {
+        write::time(out, time);
+        out.push(b',');
+    }
+    for (key, part) in ranked.by.iter().zip(&group.values) {
+        field(text(part, &ranked.names), out);
+        if has_name(*key) {
+            field(style.name(part), out);
+        }
+    }
+    let tally = &group.tally;
+    field(Some(tally.count.to_string()), out);
+    field(Some(rounded(ranked.share(group)).to_string()), out);
+    field(tally.packets.map(|n| n.to_string()), out);
+    field(tally.bytes.map(|n| n.to_string()), out);
+    write::number(out, tally.missed.count);
+    out.extend_from_slice(b"\r\n");
 }
 
 /// One field, with the comma behind it.

@@ -163,12 +163,11 @@ fn age(start: u64, now: u64) -> u64 {
 }
 
 fn stale(load: &Load) -> TextCell {
-    let style = if load.stale > 0 {
-        Style::Bad
-    } else {
-        Style::Plain
-    };
-    TextCell::styled(load.stale.to_string(), style)
+    match load.stale() {
+        None => TextCell::plain("-"),
+        Some(0) => TextCell::plain("0"),
+        Some(some) => TextCell::styled(some.to_string(), Style::Bad),
+    }
 }
 
 /// Places that are no endpoints, and flows that were not translated.
@@ -177,7 +176,15 @@ fn gone(report: &Report, style: ServiceStyle) -> String {
     let mut text = String::new();
     if !tally.gone.is_empty() {
         let columns = [
-            ("GONE", Lean::Left),
+            // Of endpoints that were not read whole nothing tells which of them these are.
+            (
+                if report.complete {
+                    "GONE"
+                } else {
+                    "NOT LISTED"
+                },
+                Lean::Left,
+            ),
             ("POD THERE NOW", Lean::Left),
             ("NODE", Lean::Left),
             ("OPEN", Lean::Right),
@@ -206,25 +213,28 @@ fn gone(report: &Report, style: ServiceStyle) -> String {
         });
         text += &bounded_table(&columns, rows, true, style.palette);
     }
-    let more = &tally.more_gone;
-    if more.open + more.other > 0 {
-        let count = more.open + more.other;
-        let said = format!("{count} flows to further places that are no endpoints");
+    let more = tally.more_gone.flows();
+    if more > 0 {
+        let said = format!("{more} flows to further places that are no endpoints");
         text += &line(style, Style::Warning, &said);
     }
     let own = &tally.untranslated;
-    if own.open + own.other > 0 {
-        let count = own.open + own.other;
+    if own.flows() > 0 {
+        let stale = own.stale();
+        let stale = stale.map_or_else(
+            || "whether they are stale is not known".to_owned(),
+            |n| format!("{n} of them are stale"),
+        );
         let said = format!(
-            "{count} flows were never translated: they end at the frontend's own address; {} of them are stale",
-            own.stale
+            "{} flows were never translated: they end at the frontend's own address; {stale}",
+            own.flows()
         );
         text += &line(style, Style::Warning, &said);
     }
     text
 }
 
-/// `skew  busiest 40 of 43 open flows (93.0%), max/mean 40/14.3 = 2.8, ...`, then the reason.
+/// `busiest has 40 of 43 open flows (93.0%), max/mean 40/14.3 = 2.8, ...`, then the reason.
 fn skew(report: &Report, style: ServiceStyle) -> String {
     let Spread {
         flows,
@@ -338,3 +348,6 @@ fn line(style: ServiceStyle, text_style: Style, text: &str) -> String {
     out.push(b'\n');
     String::from_utf8_lossy(&out).into_owned()
 }
+
+#[cfg(test)]
+mod tests;

@@ -70,7 +70,7 @@ pub struct Known {
     pub name: Name,
     /// False for a Service that kube-proxy leaves alone; `None` where only rules are known.
     pub kube_proxy: Option<bool>,
-    /// Sorted.
+    /// In the order of ports and addresses.
     pub frontends: Vec<Frontend>,
     /// `None` where only rules are known.
     pub internal_policy: Option<Policy>,
@@ -81,15 +81,16 @@ pub struct Known {
     pub endpoints: Vec<Listed>,
 }
 
-type Places = BTreeMap<(u8, SocketAddr), Listed>;
+/// Endpoints, each with the position of its first Service port.
+type Places = BTreeMap<(u8, SocketAddr), (usize, Listed)>;
 
 impl Known {
     /// These ports of a Service; `None` for no ports. `node`: name of the node whose table is looked at.
     pub fn of_index(index: &Index, ports: &[PortId], node: Option<&str>) -> Option<Self> {
         let service = index.service(index.port(*ports.first()?).service);
-        let mut frontends = BTreeSet::new();
+        let mut frontends = Vec::new();
         let mut places = Places::new();
-        for id in ports {
+        for (order, id) in ports.iter().enumerate() {
             let port = index.port(*id);
             let frontend = |kind, address, number| Frontend {
                 kind,
@@ -99,7 +100,7 @@ impl Known {
                 name: port.name.clone(),
             };
             for (address, kind) in &service.addresses {
-                frontends.insert(frontend(kind_of(*kind), Some(*address), port.port));
+                frontends.push(frontend(kind_of(*kind), Some(*address), port.port));
             }
             frontends.extend(
                 port.node_port
@@ -112,12 +113,13 @@ impl Known {
                 let place = SocketAddr::new(endpoint.address, endpoint.port);
                 places
                     .entry((port.protocol, place))
-                    .or_insert_with(|| listed(port.protocol, endpoint, !elsewhere))
+                    .or_insert_with(|| (order, listed(port.protocol, endpoint, !elsewhere)))
+                    .1
                     .ports
                     .insert(port.name.clone());
             }
         }
-        let mut endpoints: Vec<Listed> = places.into_values().collect();
+        let mut endpoints = in_order(places);
         if !endpoints.iter().any(|endpoint| endpoint.candidate) {
             // Where none is ready, kube-proxy falls back on those that are terminating and still serve.
             for endpoint in &mut endpoints {
@@ -131,7 +133,7 @@ impl Known {
             namespace: service.namespace.clone(),
             name: service.name.clone(),
             kube_proxy: Some(service.kube_proxy),
-            frontends: frontends.into_iter().collect(),
+            frontends,
             internal_policy: Some(Policy::of(service.internal_local)),
             external_policy: outside.then(|| Policy::of(service.external_local)),
             affinity: service.affinity,
@@ -166,7 +168,7 @@ impl Known {
             let targets = found.targets.iter().map(|target| (target, true));
             let draining = found.draining.iter().map(|target| (target, false));
             for (place, candidate) in targets.chain(draining) {
-                let listed = places.entry((protocol, *place)).or_insert_with(|| Listed {
+                let unknown = || Listed {
                     protocol,
                     place: *place,
                     ports: BTreeSet::new(),
@@ -176,7 +178,9 @@ impl Known {
                     pod: None,
                     node: None,
                     candidate,
-                });
+                };
+                let place = places.entry((protocol, *place));
+                let (_, listed) = place.or_insert_with(|| (0, unknown()));
                 listed.candidate |= candidate;
                 listed.ports.insert(service.port.clone());
             }
@@ -189,7 +193,7 @@ impl Known {
             internal_policy: None,
             external_policy: None,
             affinity: None,
-            endpoints: places.into_values().collect(),
+            endpoints: in_order(places),
         }
     }
 
@@ -211,6 +215,13 @@ impl Known {
             endpoint.candidate = targets.contains(&(endpoint.protocol, endpoint.place));
         }
     }
+}
+
+fn in_order(places: Places) -> Vec<Listed> {
+    let mut all: Vec<(usize, Listed)> = places.into_values().collect();
+    // Stable: by protocol and address within a port.
+    all.sort_by_key(|(order, _)| *order);
+    all.into_iter().map(|(_, listed)| listed).collect()
 }
 
 type Place = (Option<IpAddr>, u8, u16);

@@ -6,6 +6,8 @@
 mod known;
 mod report;
 mod tally;
+#[cfg(test)]
+mod tests;
 
 pub use crate::cluster::index::Affinity;
 pub use known::{Frontend, Known, Listed, Policy};

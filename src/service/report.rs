@@ -8,7 +8,7 @@ use crate::entry::FrontendKind;
 use crate::spread::Spread;
 
 use super::known::{Known, kind_of_rule};
-use super::tally::Tally;
+use super::tally::{Load, Tally};
 
 /// One rule that a new flow of this node may take.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,6 +54,8 @@ pub struct Report {
     pub ahead: Option<Ahead>,
     /// Why it is `None`.
     pub no_rules: Option<String>,
+    /// The endpoints are all of them: what goes elsewhere goes to none.
+    pub complete: bool,
     /// When the table was read, in nanoseconds since the Unix epoch.
     pub now: u64,
 }
@@ -93,17 +95,28 @@ impl Report {
             tally,
             ahead,
             no_rules,
+            complete: true,
             now,
         }
     }
 
-    /// Flows of the Service that still have the frontend's address, and those to places that are no endpoints.
-    pub fn stale(&self) -> u64 {
-        let of_endpoints = self.tally.loads.iter();
-        let of_gone = self.tally.gone.values().map(|gone| &gone.load);
-        let others = [&self.tally.more_gone, &self.tally.untranslated];
-        let all = of_endpoints.chain(of_gone).chain(others);
-        all.map(|load| load.stale).sum()
+    /// Every place that flows go to, endpoint or not.
+    pub fn loads(&self) -> impl Iterator<Item = &Load> {
+        let tally = &self.tally;
+        let gone = tally.gone.values().map(|gone| &gone.load);
+        let others = [&tally.more_gone, &tally.untranslated];
+        tally.loads.iter().chain(gone).chain(others)
+    }
+
+    /// Stale flows of the Service, at least; `None` where not one flow could be judged.
+    pub fn stale(&self) -> Option<u64> {
+        let mut all = self.loads().filter(|load| load.flows() > 0).peekable();
+        let Some(_) = all.peek() else {
+            return Some(0);
+        };
+        let mut judged = all.filter_map(Load::stale).peekable();
+        judged.peek()?;
+        Some(judged.sum())
     }
 }
 

@@ -7,7 +7,7 @@ use crate::cluster::index::Affinity;
 use crate::entry::Entry;
 use crate::flow::{Flow, ProtocolState};
 use crate::spread::{Counted, Sources, Spread};
-use crate::verdict::Verdict;
+use crate::verdict::{Reason, Verdict};
 
 use super::known::Known;
 
@@ -58,8 +58,10 @@ pub struct Load {
     pub oldest: Option<u64>,
     /// Open flows without a timestamp: older than every one with.
     pub undated: u64,
-    /// Flows whose verdict is stale, open or not.
-    pub stale: u64,
+    /// Flows whose verdict is stale, open or not. See [`Load::stale`].
+    pub judged_stale: u64,
+    /// Flows of which the source cannot tell, or of which no verdict was sought.
+    pub unjudged: u64,
 }
 
 impl Load {
@@ -81,11 +83,19 @@ impl Load {
         self.uncounted += u64::from(flow.packets().is_none());
         add(&mut self.packets, flow.packets());
         add(&mut self.bytes, flow.bytes());
-        let verdict = entry
-            .judgement
-            .as_ref()
-            .map(|judgement| judgement.verdict());
-        self.stale += u64::from(verdict == Some(Verdict::Stale));
+        match entry.judgement.as_ref().map(|judgement| judgement.reason) {
+            None | Some(Reason::SourceIncomplete | Reason::ForeignNetns) => self.unjudged += 1,
+            Some(reason) => self.judged_stale += u64::from(reason.verdict() == Verdict::Stale),
+        }
+    }
+
+    pub fn flows(&self) -> u64 {
+        self.open + self.other
+    }
+
+    /// Stale flows, at least; `None` where not one flow could be judged.
+    pub fn stale(&self) -> Option<u64> {
+        (self.unjudged == 0 || self.unjudged < self.flows()).then_some(self.judged_stale)
     }
 }
 

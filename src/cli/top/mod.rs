@@ -277,7 +277,7 @@ impl Top<'_> {
             time: None,
         };
         let mut out = io::stdout().lock();
-        out.write_all(&self.print(&frame, cluster, !self.args.no_header)?)?;
+        self.print(&frame, cluster, !self.args.no_header, &mut out)?;
         out.flush()?;
         if picker.counts.scanned == 0 && picker.filter().is_empty() {
             context::note_empty(&self.netns);
@@ -301,7 +301,8 @@ impl Top<'_> {
         frame: &Frame<'_, '_>,
         cluster: Option<&Cluster>,
         header: bool,
-    ) -> io::Result<Vec<u8>> {
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
         let stdout = io::stdout();
         let index = cluster.and_then(Cluster::index);
         let who = |address| index.and_then(|index| label::party(address, index));
@@ -316,12 +317,12 @@ impl Top<'_> {
             who: &who,
         };
         let ranked = frame.ranked;
-        Ok(match self.args.output {
-            TopFormat::Table => group_table(ranked, &style).into_bytes(),
-            TopFormat::Json => group_document(ranked, &style, &say::summary(frame, cluster))?,
-            TopFormat::Jsonl => group_lines(ranked, &style, frame.time),
-            TopFormat::Csv => group_csv(ranked, &style, frame.time, header),
-        })
+        match self.args.output {
+            TopFormat::Table => group_table(ranked, &style, out),
+            TopFormat::Json => group_document(ranked, &style, &say::summary(frame, cluster), out),
+            TopFormat::Jsonl => group_lines(ranked, &style, frame.time, out),
+            TopFormat::Csv => group_csv(ranked, &style, frame.time, out),
+        }
     }
 }
 

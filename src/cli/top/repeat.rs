@@ -1,9 +1,9 @@
 //! `top --interval`: one look after the other.
 
-use std::io;
+use std::io::{self, Write};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use crate::error::{CommandError, Status};
+use crate::error::Status;
 use crate::netlink::Table;
 
 use super::super::context::{Cluster, note};
@@ -97,8 +97,8 @@ fn follow(
             report,
             time: Some(now()),
         };
-        let text = text(top, &frame, cluster, fits.is_some(), told.frames == 0)?;
-        match frames.show(&text) {
+        let is_first = told.frames == 0;
+        match frames.show(|out| write(top, &frame, cluster, is_first, fits.is_some(), out)) {
             // Whoever paused the reader wants the end now.
             Err(error) if error.kind() == io::ErrorKind::TimedOut => return Ok(false),
             shown => shown?,
@@ -119,31 +119,31 @@ fn follow(
 }
 
 /// A frame with what tells it from the one before.
-fn text(
+fn write(
     top: &Top<'_>,
     frame: &Frame<'_, '_>,
     cluster: Option<&Cluster>,
-    repainted: bool,
-    first: bool,
-) -> Result<Vec<u8>, CommandError> {
-    let failed = |error: io::Error| CommandError::failed(format!("writing the output: {error}"));
-    // A header of csv stands once; each table has its own.
-    let header = !top.args.no_header && (first || top.args.output == TopFormat::Table);
-    let body = top.print(frame, cluster, header).map_err(failed)?;
-    if top.args.output != TopFormat::Table {
-        return Ok(body);
+    is_first: bool,
+    is_repainted: bool,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let is_table = top.args.output == TopFormat::Table;
+    if is_table {
+        let time = UNIX_EPOCH + Duration::from_nanos(frame.time.unwrap_or_default());
+        let time = humantime::format_rfc3339_seconds(time);
+        let counts = say::count_line(frame.ranked, frame.counts.scanned);
+        let open = match frame.report.inconsistent || frame.report.unreadable > 0 {
+            true => ", not all could be read",
+            false => "",
+        };
+        let line = match (is_repainted, is_first) {
+            (true, _) => format!("{time}  {counts}{open}   q quits\n"),
+            (false, true) => format!("--- {time}  {counts}{open}\n"),
+            (false, false) => format!("\n--- {time}  {counts}{open}\n"),
+        };
+        out.write_all(line.as_bytes())?;
     }
-    let time = UNIX_EPOCH + Duration::from_nanos(frame.time.unwrap_or_default());
-    let time = humantime::format_rfc3339_seconds(time);
-    let counts = say::count_line(frame.ranked, frame.counts.scanned);
-    let open = match frame.report.inconsistent || frame.report.unreadable > 0 {
-        true => ", not all could be read",
-        false => "",
-    };
-    let line = match (repainted, first) {
-        (true, _) => format!("{time}  {counts}{open}   q quits\n"),
-        (false, true) => format!("--- {time}  {counts}{open}\n"),
-        (false, false) => format!("\n--- {time}  {counts}{open}\n"),
-    };
-    Ok([line.into_bytes(), body].concat())
+    // A header of csv stands once; each table has its own.
+    let header = !top.args.no_header && (is_first || is_table);
+    top.print(frame, cluster, header, out)
 }

@@ -62,9 +62,15 @@ const STYLE: GroupStyle<'static> = GroupStyle {
     who: &who,
 };
 
+fn written(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> String {
+    let mut out = Vec::new();
+    write(&mut out).unwrap();
+    String::from_utf8(out).unwrap()
+}
+
 #[test]
 fn a_table_shows_names_numbers_and_bars() {
-    let table = group_table(&ranked(&[Key::Src, Key::Dport]), &STYLE);
+    let table = written(|out| group_table(&ranked(&[Key::Src, Key::Dport]), &STYLE, out));
     let expected = "\
 SRC                         DPORT  COUNT  SHARE  PACKETS  BYTES
 10.244.1.30 (edge/nginx-1)    443      3  75.0%        4    705  ███████████████
@@ -76,7 +82,7 @@ SRC                         DPORT  COUNT  SHARE  PACKETS  BYTES
         header: false,
         ..STYLE
     };
-    let table = group_table(&ranked(&[Key::Src]), &ascii);
+    let table = written(|out| group_table(&ranked(&[Key::Src]), &ascii, out));
     assert!(table.is_ascii() && table.ends_with("  #####\n"), "{table}");
     assert_eq!(table.lines().count(), 2);
 }
@@ -88,8 +94,8 @@ fn an_item_tells_absent_from_zero_and_text_of_others_is_escaped() {
         shown: 2,
         ..Summary::default()
     };
-    let text = group_document(&ranked, &STYLE, &summary).unwrap();
-    let document: Value = serde_json::from_slice(&text).unwrap();
+    let text = written(|out| group_document(&ranked, &STYLE, &summary, out));
+    let document: Value = serde_json::from_str(&text).unwrap();
     let key = |svc: Value| json!({"svc": svc, "dport": 443, "snat-dst": "192.0.2.11 -> 203.0.113.10:443/tcp", "state": "unreplied"});
     // Both have two entries; what has a name comes first.
     assert_eq!(
@@ -102,10 +108,10 @@ fn an_item_tells_absent_from_zero_and_text_of_others_is_escaped() {
         ])
     );
     assert_eq!(document["summary"]["shown"], 2);
-    assert!(!text.contains(&0x1b));
-    let table = group_table(&ranked, &STYLE);
+    assert!(!text.contains('\u{1b}'));
+    let table = written(|out| group_table(&ranked, &STYLE, out));
     assert!(table.contains("web/a,\\x1b[31m:443"), "{table}");
-    let csv = String::from_utf8(group_csv(&ranked, &STYLE, None, true)).unwrap();
+    let csv = written(|out| group_csv(&ranked, &STYLE, None, out));
     let mut records = csv.split("\r\n");
     assert_eq!(
         records.next(),
@@ -126,7 +132,7 @@ fn an_item_tells_absent_from_zero_and_text_of_others_is_escaped() {
 #[test]
 fn lines_and_records_of_a_frame_say_when_it_was() {
     let ranked = ranked(&[Key::Src]);
-    let lines = String::from_utf8(group_lines(&ranked, &STYLE, Some(0))).unwrap();
+    let lines = written(|out| group_lines(&ranked, &STYLE, Some(0), out));
     let lines: Vec<Value> = lines
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
@@ -136,9 +142,13 @@ fn lines_and_records_of_a_frame_say_when_it_was() {
     assert_eq!(lines[0]["schema"], "ctk/v1");
     assert_eq!(lines[0]["names"], json!({"src": "edge/nginx-1"}));
     assert_eq!(lines[1]["names"], json!({"src": null}));
-    let plain = String::from_utf8(group_lines(&ranked, &STYLE, None)).unwrap();
+    let plain = written(|out| group_lines(&ranked, &STYLE, None, out));
     assert!(plain.starts_with("{\"key\":"), "{plain}");
-    let csv = String::from_utf8(group_csv(&ranked, &STYLE, Some(0), false)).unwrap();
+    let bare = GroupStyle {
+        header: false,
+        ..STYLE
+    };
+    let csv = written(|out| group_csv(&ranked, &bare, Some(0), out));
     assert!(
         csv.starts_with(
             "1970-01-01T00:00:00.000000000Z,10.244.1.30,edge/nginx-1,3,0.75,4,705,0\r\n"

@@ -97,7 +97,7 @@ fn place(protocol: u8, place: SocketAddr, load: &Load, now: u64) -> Map<String, 
         // Flows without a timestamp are older than those with one.
         "oldest": age.filter(|_| load.undated == 0),
         "oldest_at_least": age,
-        "stale": load.stale,
+        "stale": load.stale(),
     });
     match fields {
         Value::Object(map) => map,
