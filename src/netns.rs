@@ -5,6 +5,7 @@
 
 mod address;
 mod bridge;
+mod link;
 
 use std::fs::{self, File};
 use std::io;
@@ -161,6 +162,17 @@ impl Netns {
             .map_err(|error| NetnsError::Failed { what, error })
     }
 
+    /// Names of the interfaces that are a device of their own, not one that the kernel made out of nothing (veth, bridge,
+    /// vlan, tunnel, loopback).
+    ///
+    /// # Errors
+    /// [`NetnsError`] when the namespace cannot be entered or the kernel does not answer.
+    pub fn devices(&self) -> Result<Vec<String>, NetnsError> {
+        let what = format!("interfaces of {}", self.label);
+        self.run(link::devices)?
+            .map_err(|error| NetnsError::Failed { what, error })
+    }
+
     /// Every address on an interface here, in the kernel's order.
     ///
     /// # Errors
@@ -198,6 +210,14 @@ fn named_path(name: &str) -> Result<String, NetnsError> {
             }
         }
     }
+    Err(NetnsError::NotFound {
+        name: name.to_owned(),
+        known: names(),
+    })
+}
+
+/// The names that `ip netns add` gave, sorted.
+pub fn names() -> Vec<String> {
     let mut known: Vec<String> = NAMED
         .iter()
         .filter_map(|folder| fs::read_dir(folder).ok())
@@ -206,10 +226,7 @@ fn named_path(name: &str) -> Result<String, NetnsError> {
         .collect();
     known.sort();
     known.dedup();
-    Err(NetnsError::NotFound {
-        name: name.to_owned(),
-        known,
-    })
+    known
 }
 
 #[cfg(test)]

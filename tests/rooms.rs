@@ -115,8 +115,28 @@ fn no_room_knows_one_that_it_must_not() {
 #[test]
 fn only_the_command_line_touches_standard_output() {
     for room in [
-        "cluster", "doctor", "entry", "error", "filter", "flow", "label", "netlink", "netns",
-        "output", "purge", "select", "service", "spread", "sysctl", "top", "verdict", "watch",
+        "cluster",
+        "doctor",
+        "entry",
+        "error",
+        "ethtool",
+        "filter",
+        "flow",
+        "label",
+        "netlink",
+        "netns",
+        "output",
+        "purge",
+        "reverse_path",
+        "select",
+        "service",
+        "spread",
+        "stat",
+        "sysctl",
+        "tool",
+        "top",
+        "verdict",
+        "watch",
     ] {
         for path in files(room) {
             let code = code(&path);
@@ -138,6 +158,7 @@ fn only_two_rooms_can_delete() {
         "label",
         "output",
         "select",
+        "stat",
         "top",
         "verdict",
         "watch",

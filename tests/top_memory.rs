@@ -24,7 +24,7 @@ const MIB: i64 = 1 << 20;
 
 /// 300 destinations; every source another one, but for the heavy one, whose entries come scattered.
 fn flow(n: u32) -> Flow {
-    let source = if n % (ENTRIES / HEAVY) == 0 {
+    let source = if n.is_multiple_of(ENTRIES / HEAVY) {
         "10.9.9.9".to_owned()
     } else {
         format!("10.{}.{}.{}", 128 + (n >> 16), n >> 8 & 255, n & 255)
@@ -85,6 +85,7 @@ fn memory_is_bounded_by_groups_and_what_is_missing_is_said() {
 }
 
 /// The document of `ctk top -o json`, what it said, its status and its peak in bytes.
+#[expect(clippy::zombie_processes, reason = "wait4 waits for it")]
 fn top(args: &[&str]) -> (Value, String, i32, i64) {
     let (out, err) = (
         tempfile::NamedTempFile::new().unwrap(),

@@ -41,10 +41,15 @@ pub enum Command {
     Purge(Box<super::purge::PurgeArgs>),
     /// Put entries back that a purge deleted
     Restore(Box<super::restore::RestoreArgs>),
+    /// How full the table is, limits, settings, counters, timeouts
+    Stat(super::stat::StatArgs),
     /// Say what is wrong on this node, with evidence and what helps
     Doctor(Box<super::doctor::DoctorArgs>),
     /// Try everything in a private namespace, without a cluster and without root
     Demo(super::demo::DemoArgs),
+    /// Write the manuals or the completion scripts of this version into a folder
+    #[command(hide = true)]
+    Generate(super::generate::GenerateArgs),
 }
 
 /// Where the table, the Services and the Pods come from.

@@ -8,10 +8,10 @@ use serde_json::Value;
 
 use crate::cluster::datapath::Datapath;
 use crate::cluster::index::Index;
-use crate::cluster::lists::ChoosePods;
 use crate::cluster::rules::read as rules;
 use crate::cluster::rules::{NodeRules, Proxy};
 use crate::cluster::source::{self, ClusterError, ClusterSource, Loaded, Source, SourceKind};
+use crate::cluster::wanted::Wanted;
 use crate::error::{CommandError, Status};
 use crate::netlink::{ErrorKind, NetlinkError};
 use crate::netns::Netns;
@@ -24,6 +24,7 @@ use super::args::SourceArgs;
 use super::beside::Beside;
 use super::node_rules;
 use super::remote::{self, Purpose};
+use super::shell::names;
 
 /// How a cluster file is made.
 pub const FETCH: &str =
@@ -100,9 +101,18 @@ impl Cluster {
         args: &SourceArgs,
         netns: &Netns,
         purpose: Purpose,
-        pods: Option<ChoosePods>,
+        wanted: Wanted,
     ) -> Result<Option<Self>, CommandError> {
-        Self::read_telling(world, args, netns, purpose, pods, &|text| note(text))
+        let read = Self::read_telling(world, args, netns, purpose, wanted, &|text| note(text))?;
+        if let Some(cluster) = &read {
+            // The demo's names are no reason to forget real ones.
+            let keep = match world.cluster {
+                None => names::Keep::Always,
+                Some(_) => names::Keep::IfFirst,
+            };
+            names::keep(cluster, keep);
+        }
+        Ok(read)
     }
 
     /// The same once more, when everything worth saying of the source was said.
@@ -111,10 +121,10 @@ impl Cluster {
         args: &SourceArgs,
         netns: &Netns,
         purpose: Purpose,
-        pods: Option<ChoosePods>,
+        wanted: Wanted,
     ) -> Result<Option<Self>, CommandError> {
         let tell = |text: &str| tracing::info!(text, "cluster");
-        Self::read_telling(world, args, netns, purpose, pods, &tell)
+        Self::read_telling(world, args, netns, purpose, wanted, &tell)
     }
 
     fn read_telling(
@@ -122,7 +132,7 @@ impl Cluster {
         args: &SourceArgs,
         netns: &Netns,
         purpose: Purpose,
-        pods: Option<ChoosePods>,
+        wanted: Wanted,
         tell: &dyn Fn(&str),
     ) -> Result<Option<Self>, CommandError> {
         // Before the API: an endpoint that comes meanwhile must not look like one that lingers in the rules.
@@ -142,9 +152,9 @@ impl Cluster {
                         .map_err(cluster_error)?,
                 )
             }
-            (ClusterSource::Auto, None) => remote::auto(args, purpose, pods)?,
+            (ClusterSource::Auto, None) => remote::auto(args, purpose, wanted, tell)?,
             (ClusterSource::Api | ClusterSource::ApiAndRules, _) => {
-                Some(remote::api(args, purpose, pods)?)
+                Some(remote::api(args, purpose, wanted)?)
             }
             (source, _) => source.load(&args.service_cidr).map_err(cluster_error)?,
         };

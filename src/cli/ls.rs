@@ -15,11 +15,11 @@ use super::args::{self, OutputArgs, SourceArgs};
 use super::conclude;
 use super::context::{self, Cluster, note};
 use super::pick::Picker;
-use super::pods;
 use super::remote::Purpose;
 use super::sample::{self, Sample};
 use super::scan::{self, Looks, Report};
 use super::select::SelectArgs;
+use super::wanted;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum TableChoice {
@@ -35,11 +35,9 @@ pub enum TableChoice {
 
 #[derive(Args)]
 #[command(after_help = "Examples:
-  ctk ls --svc kube-dns                    who talks to which DNS pod
-  ctk ls --stale                           UDP flows sent to an endpoint that is gone
-  ctk ls --stale --refreshing              those that a client keeps alive; takes 6 s
-  ctk ls --tcp 443 --state established --sort -timeout --limit 20
-  ctk ls --cluster cluster.json -o json    with names from a saved cluster, for scripts")]
+  ctk ls --svc kube-dns           who talks to which DNS pod
+  ctk ls --stale                  UDP flows sent to an endpoint that is gone; --refreshing for those kept alive
+  ctk ls --tcp --state established --sort -timeout --limit 20 -o wide")]
 pub struct LsArgs {
     #[command(flatten)]
     pub select: SelectArgs,
@@ -82,8 +80,8 @@ pub fn run(world: World, args: &LsArgs) -> Result<Status, CommandError> {
     }
     let asked = args.select.wants_cluster();
     let cluster = if asked || args.output.output != Format::Conntrack {
-        let pods = pods::choice(&args.source, &netns, &filter, &args.select.to_selectors());
-        Cluster::read(world, &args.source, &netns, Purpose::Show, pods)?
+        let wanted = wanted::first(&args.source, &netns, &filter, &args.select.to_selectors());
+        Cluster::read(world, &args.source, &netns, Purpose::Show, wanted)?
     } else {
         None
     };

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use crate::cluster::listed;
-use crate::cluster::lists::ChoosePods;
 use crate::cluster::live::{self, LiveError, Obstacle, Options};
 use crate::cluster::rules::read::Read;
 use crate::cluster::source::Loaded;
+use crate::cluster::wanted::Wanted;
 use crate::error::{CommandError, Status};
 use crate::netns::Netns;
 
@@ -34,34 +34,36 @@ pub enum Purpose {
 ///
 /// # Errors
 /// Nothing could be read of it.
-pub fn api(
-    args: &SourceArgs,
-    purpose: Purpose,
-    pods: Option<ChoosePods>,
-) -> Result<Loaded, CommandError> {
+pub fn api(args: &SourceArgs, purpose: Purpose, wanted: Wanted) -> Result<Loaded, CommandError> {
     if purpose == Purpose::Follow {
         let error = CommandError::failed("watch cannot follow the API in this version");
         return Err(error.hint("ctk watch --cluster FILE reads the file again whenever it changes"));
     }
-    live::load(&options(args, purpose, API_LIMIT), pods, &args.service_cidr)
-        .map_err(|error| failed(&error))
+    live::load(
+        &options(args, purpose, API_LIMIT),
+        wanted,
+        &args.service_cidr,
+    )
+    .map_err(|error| failed(&error))
 }
 
-/// `--cluster auto`: the API, else nothing. Says which, but for an API that is not whole: see [`the_better`].
+/// `--cluster auto`: the API, which is told, else nothing. Why not is said in any case. Of an API that is not whole nothing is
+/// said here: see [`the_better`].
 ///
 /// # Errors
 /// Only what would be wrong with any source: a Service range that cannot be one.
 pub fn auto(
     args: &SourceArgs,
     purpose: Purpose,
-    pods: Option<ChoosePods>,
+    wanted: Wanted,
+    tell: &dyn Fn(&str),
 ) -> Result<Option<Loaded>, CommandError> {
     if purpose == Purpose::Follow {
         return Ok(None);
     }
     let loaded = match live::load(
         &options(args, purpose, AUTO_LIMIT),
-        pods,
+        wanted,
         &args.service_cidr,
     ) {
         Ok(loaded) => loaded,
@@ -84,7 +86,7 @@ pub fn auto(
     }
     // Else the node's rules have a better word, where there are any.
     if completeness.services && completeness.slices {
-        note("cluster: the API");
+        tell("cluster: the API");
     }
     Ok(Some(loaded))
 }

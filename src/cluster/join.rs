@@ -20,7 +20,11 @@ impl Builder {
     /// Everything but Pods and what only the end tells, for a first look at which Pods matter. Goes on with
     /// [`Builder::finish_with_pods`].
     pub fn without_pods(&mut self) -> Index {
-        let mut index = Index::default();
+        let mut index = Index {
+            slices_asked: self.slices_asked.take(),
+            destinations_asked: self.destinations_asked.take(),
+            ..Index::default()
+        };
         self.place_services(&mut index);
         self.place_endpoints(&mut index);
         self.place_nodes(&mut index);

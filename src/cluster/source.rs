@@ -159,6 +159,25 @@ impl Loaded {
             listed: Vec::new(),
         }
     }
+
+    /// Takes from an earlier reading what this one left out: Nodes, Pods and Service ranges.
+    pub(super) fn keep(&mut self, first: Loaded) {
+        self.index.keep(first.index);
+        let counts = Counts {
+            pods: first.summary.counts.pods,
+            nodes: first.summary.counts.nodes,
+            service_cidrs: first.summary.counts.service_cidrs,
+            ..self.summary.counts
+        };
+        self.summary = Summary::new(&self.source, self.index.completeness(), counts);
+        let is_new = |kind| self.listed.iter().any(|one: &Listed| one.kind == kind);
+        let kept: Vec<Listed> = first
+            .listed
+            .into_iter()
+            .filter(|one| !is_new(one.kind))
+            .collect();
+        self.listed.extend(kept);
+    }
 }
 
 /// What `summary.cluster` in JSON says.

@@ -10,7 +10,8 @@ use crate::cluster::compare::Disagreement;
 use crate::cluster::index::Index;
 use crate::cluster::rules::NodeRules;
 use crate::netns::BridgePort;
-use crate::sysctl;
+use crate::reverse_path::ReversePath;
+use crate::stat::{CpuCounters, Delta, Stat};
 use crate::verdict::ThisNode;
 
 use super::metrics::KubeProxy;
@@ -30,8 +31,10 @@ pub struct Facts<'c> {
     pub netns: String,
     /// The namespace that the machine started with; `None` when it cannot be told.
     pub initial: Option<bool>,
-    /// Count, limit and settings of conntrack.
-    pub settings: sysctl::Conntrack,
+    /// Count, limits, settings and counters of conntrack, before the entries were read.
+    pub stat: Stat,
+    /// Interfaces that drop packets before an entry is made.
+    pub reverse_path: ReversePath,
     /// `net.ipv4.ip_local_port_range`: first and last source port of connections that the node itself makes.
     pub local_ports: Option<(u16, u16)>,
     /// How long it was looked before the entries were read; `None` when they were read once.
@@ -48,6 +51,38 @@ pub struct Facts<'c> {
     pub kube_proxy: Option<KubeProxy>,
     /// How the reading of the entries went; after it.
     pub scan: Scan,
+    /// What was counted since `stat`; after the entries, too.
+    pub moved: Option<Moved>,
+}
+
+/// A second look at what is counted.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Moved {
+    /// Between the two looks.
+    pub seconds: f64,
+    /// Entries at the second one.
+    pub count: Option<u64>,
+    pub delta: Delta,
+    /// Packets that the reverse-path filter dropped.
+    pub filtered: Option<u64>,
+}
+
+impl Moved {
+    /// What all CPUs counted under this name.
+    pub fn counter(&self, name: &str) -> Option<u64> {
+        self.delta
+            .counters
+            .as_ref()
+            .map(CpuCounters::total)?
+            .get(name)
+    }
+
+    /// Packets that this interface dropped for the cloud's limit.
+    pub fn exceeded(&self, interface: &str) -> Option<u64> {
+        let mut all = self.delta.exceeded.iter();
+        all.find(|(name, _)| name == interface)
+            .and_then(|(_, more)| *more)
+    }
 }
 
 /// How the reading of the table went.
@@ -62,6 +97,13 @@ pub struct Scan {
 }
 
 impl Facts<'_> {
+    /// What all CPUs counted under this name since the namespace was made, until the second look.
+    pub fn total(&self, name: &str) -> Option<u64> {
+        let counters = self.stat.counters.as_ref().map(CpuCounters::total)?;
+        let more = self.moved.as_ref().and_then(|moved| moved.counter(name));
+        Some(counters.get(name)? + more.unwrap_or(0))
+    }
+
     /// An address of this node.
     pub fn is_own(&self, address: IpAddr) -> bool {
         self.node

@@ -19,7 +19,7 @@ mod threshold;
 
 use crate::entry::Entry;
 
-pub use facts::{Facts, Scan, pod_network};
+pub use facts::{Facts, Moved, Scan, pod_network};
 pub use finding::{Finding, Severity};
 pub use threshold::Thresholds;
 
@@ -54,6 +54,13 @@ fn checks() -> Vec<Box<dyn Check>> {
         Box::<check::OldKubeProxy>::default(),
         Box::<check::KubeProxySync>::default(),
         Box::<check::WrongNamespace>::default(),
+        Box::<check::TableFull>::default(),
+        Box::<check::InsertFailed>::default(),
+        Box::<check::Unlisted>::default(),
+        Box::<check::Allowance>::default(),
+        Box::<check::Expectations>::default(),
+        Box::<check::ReversePath>::default(),
+        Box::<check::Settings>::default(),
     ]
 }
 

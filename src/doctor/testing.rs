@@ -2,13 +2,35 @@
 
 use std::net::SocketAddr;
 
+use super::{Facts, Moved};
 use crate::entry::{Entry, FrontendKind, ServiceName};
 use crate::flow::{Flow, L4, Status, Tuple};
+use crate::stat::{CountersFrom, CpuCounters};
 use crate::verdict::{Evidence, Judgement, Reason};
 
 /// A UDP entry that was answered: client, original destination, where it leads.
 pub fn udp(client: &str, destination: &str, leads_to: &str) -> Flow {
     flow(17, client, destination, leads_to)
+}
+
+/// A node with these counters on one CPU, and what they counted in 2 s.
+pub fn counted(total: &[(&str, u64)], moved: &[(&str, u64)]) -> Facts<'static> {
+    let counters = |all: &[(&str, u64)]| {
+        let counters = all.iter().map(|(name, count)| (*name, *count)).collect();
+        Some(CpuCounters {
+            from: CountersFrom::Netlink,
+            cpus: vec![(0, counters)],
+        })
+    };
+    let mut facts = Facts::default();
+    facts.stat.counters = counters(total);
+    let mut since = Moved {
+        seconds: 2.0,
+        ..Moved::default()
+    };
+    since.delta.counters = counters(moved);
+    facts.moved = Some(since);
+    facts
 }
 
 /// No answer was seen yet.

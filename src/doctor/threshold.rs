@@ -41,6 +41,27 @@ pub struct Thresholds {
     /// hairpin: hairpin flows without an answer
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = at_least_one())]
     pub hairpin_unreplied: u64,
+    /// table-full: entries in percent of the limit; critical from 95 on
+    #[arg(long, value_name = "PERCENT", default_value_t = 80, value_parser = percent())]
+    pub table_used: u64,
+    /// insert-failed: lost insertions while it was looked, in a table that is not full
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = at_least_one())]
+    pub failed_insertions: u64,
+    /// unlisted: entries that are counted and not listed
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = at_least_one())]
+    pub unlisted_entries: u64,
+    /// unlisted: their share of the count, in percent
+    #[arg(long, value_name = "PERCENT", default_value_t = 10, value_parser = percent())]
+    pub unlisted_share: u64,
+    /// allowance: connections that the cloud tracks beside those that are open
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = at_least_one())]
+    pub allowance_left: u64,
+    /// expectations: those in use, in percent of the limit
+    #[arg(long, value_name = "PERCENT", default_value_t = 80, value_parser = percent())]
+    pub expectations_used: u64,
+    /// reverse-path: packets that the filter dropped while it was looked
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one())]
+    pub filtered_packets: u64,
     /// kube-proxy-sync: how far its rules may be behind
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = humantime::parse_duration)]
     pub sync_age: Duration,
@@ -51,6 +72,9 @@ pub struct Thresholds {
 
 /// From here on a port space is as good as used up.
 pub const PORTS_CRITICAL: u64 = 95;
+
+/// From here on, in percent, a table is as good as full.
+pub const TABLE_CRITICAL: u64 = 95;
 
 fn at_least_one() -> clap::builder::RangedU64ValueParser {
     clap::value_parser!(u64).range(1..)
@@ -90,5 +114,6 @@ mod tests {
         assert_eq!(thresholds.ports_used, 80);
         assert_eq!(thresholds.sync_age, Duration::from_secs(300));
         assert!(thresholds.ports_used < PORTS_CRITICAL);
+        assert!(thresholds.table_used < TABLE_CRITICAL);
     }
 }

@@ -24,6 +24,7 @@ mod safe;
 mod service;
 mod sink;
 mod sort;
+mod stat;
 mod summary;
 mod table;
 mod value;
@@ -45,6 +46,7 @@ pub use row::ItemResult;
 pub use service::{ServiceStyle, service_document, service_table};
 pub use sink::{Sink, is_closed};
 pub use sort::{SortOrder, Sorter};
+pub use stat::{StatOptions, delta_json, delta_line, stat_json, stat_table};
 pub use summary::{ClusterSummary, Summary};
 
 use csv::Csv;

@@ -117,6 +117,12 @@ impl<'c> Judge<'c> {
             finding.reason = Reason::NotKubeProxy;
             finding.detail = Detail::Because(datapath.because());
         }
+        if finding.reason == Reason::NoFrontend
+            && let Some(rule) = self.rules.and_then(|r| forward::displaced_from(r, flow))
+        {
+            finding.detail =
+                Detail::Displaced(flow.original.source(), flow.reply.destination(), &rule.rule);
+        }
         let mut evidence = Evidence::new(finding.reason, flow);
         evidence.service = self.index.zip(finding.port);
         evidence.owner = finding.owner;
@@ -251,6 +257,15 @@ fn incomplete(index: &Index, flow: &Flow, matched: Matched<'_>) -> Option<&'stat
     }
     if !complete.slices {
         return Some("not all EndpointSlices are known");
+    }
+    // What a narrow reading left out is nobody's to judge.
+    if !index.owners_known(flow.original.dst) {
+        return Some("the Services of this destination were not read");
+    }
+    let owners = index.owners(flow.original.dst).iter().map(|(id, _)| *id);
+    let mut services = owners.chain(matched.ports().map(|(id, _)| index.port(id).service));
+    if services.any(|id| !index.endpoints_known(id)) {
+        return Some("the EndpointSlices of this Service were not read");
     }
     if complete.nodes {
         return None;

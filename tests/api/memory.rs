@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ctk::cluster::live::{Options, load};
+use ctk::cluster::wanted::Wanted;
 
 use super::server::{Answer, ApiServer, Asked, Piece};
 use super::{objects, options};
@@ -26,7 +27,7 @@ fn child_reads_the_cluster() {
         limit: Duration::from_secs(600),
         ..options(kubeconfig.into())
     };
-    let loaded = load(&options, None, &[]).unwrap();
+    let loaded = load(&options, Wanted::default(), &[]).unwrap();
     assert!(loaded.summary.complete, "{:?}", loaded.warnings);
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let peak = status

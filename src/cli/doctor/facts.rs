@@ -1,12 +1,14 @@
 //! Reads what the checks need to know beside the entries. What cannot be read is left unknown; `-v` says why.
 
 use std::fs;
+use std::time::Instant;
 
 use crate::cluster::compare::compare;
 use crate::doctor::metrics::{self, KubeProxy};
-use crate::doctor::{Facts, pod_network};
+use crate::doctor::{Facts, Moved, pod_network};
 use crate::netns::Netns;
-use crate::sysctl;
+use crate::reverse_path;
+use crate::stat::{self, Stat};
 
 use super::super::context::{self, Cluster};
 use super::super::node_rules;
@@ -22,7 +24,8 @@ pub fn gather<'c>(netns: &Netns, cluster: Option<&'c Cluster>) -> Facts<'c> {
         node: cluster.map(|cluster| &cluster.node),
         netns: netns.label().to_owned(),
         initial: netns.is_initial(),
-        settings: read("conntrack settings", sysctl::conntrack(netns)).unwrap_or_default(),
+        stat: stat(netns),
+        reverse_path: read("reverse-path filter", reverse_path::read(netns)).unwrap_or_default(),
         local_ports: local_ports(netns),
         bridge_ports: read("bridge ports", netns.bridge_ports()).unwrap_or_default(),
         pod_networks: addresses.filter_map(pod_network).collect(),
@@ -49,6 +52,27 @@ pub fn compare_rules(facts: &mut Facts<'_>, netns: &Netns, cluster: Option<&Clus
     differences.retain(|difference| again.contains(difference));
     facts.disagreements = differences;
     facts.rules_apart = before.time.elapsed().unwrap_or_default();
+}
+
+/// What was counted since [`gather`], which was called at `began`.
+pub fn look_again(facts: &mut Facts<'_>, netns: &Netns, began: Instant) {
+    let now = stat(netns);
+    let paths = read("reverse-path filter", reverse_path::read(netns)).unwrap_or_default();
+    let filtered = paths.filtered.zip(facts.reverse_path.filtered);
+    facts.moved = Some(Moved {
+        seconds: began.elapsed().as_secs_f64(),
+        count: now.count,
+        delta: now.since(&facts.stat),
+        filtered: filtered.and_then(|(now, then)| now.checked_sub(then)),
+    });
+    facts.reverse_path = paths;
+}
+
+fn stat(netns: &Netns) -> Stat {
+    let read = read("counters", stat::read::stat(netns));
+    let (stat, notes) = read.unwrap_or_default();
+    tracing::info!(?notes, "counters");
+    stat
 }
 
 /// kube-proxy is in the node's namespace.

@@ -9,12 +9,13 @@ mod say;
 use std::io::{self, IsTerminal};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::cluster::source::ClusterSource;
+use crate::cluster::wanted::Wanted;
 use crate::doctor::{Examination, Finding, Scan, Severity, Thresholds};
 use crate::error::{CommandError, Status};
 use crate::filter::Filter;
@@ -184,6 +185,7 @@ impl Round {
         let nothing_selected = SelectArgs::default();
         let mut picker = Picker::new(Filter::default(), &nothing_selected, &[], cluster.as_ref())?;
         let mut table = Table::open(netns).map_err(context::netlink_error)?;
+        let began = Instant::now();
         let mut facts = facts::gather(netns, cluster.as_ref());
         let sample = match args.sample.is_zero() {
             true => None,
@@ -208,6 +210,7 @@ impl Round {
             unreadable: report.unreadable,
             inconsistent: report.inconsistent,
         };
+        facts::look_again(&mut facts, netns, began);
         facts::compare_rules(&mut facts, netns, cluster.as_ref());
         let findings = examination.conclude(&facts, &args.thresholds);
         let mut open = conclude::of_table(report.unreadable, report.inconsistent);
@@ -261,7 +264,10 @@ fn read_cluster(
     netns: &Netns,
     telling: Telling,
 ) -> Result<Option<Cluster>, CommandError> {
-    let pods = pods::choice_with_unanswered(&args.source, netns);
+    let wanted = Wanted {
+        pods: pods::choice_with_unanswered(&args.source, netns),
+        ..Wanted::default()
+    };
     let read = match telling {
         Telling::All => Cluster::read,
         Telling::News => Cluster::read_again,
@@ -271,7 +277,7 @@ fn read_cluster(
         ClusterSource::None | ClusterSource::Rules(_) => None,
         _ => node_rules::of_kube_proxy(netns),
     };
-    let mut cluster = read(world, &args.source, netns, Purpose::Show, pods)?;
+    let mut cluster = read(world, &args.source, netns, Purpose::Show, wanted)?;
     if let Some(cluster) = cluster.as_mut().filter(|cluster| cluster.rules.is_none()) {
         cluster.rules = rules;
     }

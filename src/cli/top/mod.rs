@@ -22,11 +22,11 @@ use super::args::{SourceArgs, duration};
 use super::context::{self, Cluster};
 use super::ls::Ended;
 use super::pick::Picker;
-use super::pods;
 use super::remote::Purpose;
 use super::sample::{self, Sample};
 use super::scan::{self, Looks, Report};
 use super::select::SelectArgs;
+use super::wanted;
 
 /// Groups of a table on a terminal, where no limit is given.
 const SHOWN: usize = 20;
@@ -47,11 +47,11 @@ pub enum TopFormat {
 
 #[derive(Args)]
 #[command(after_help = "Examples:
-  ctk top                                   who has most entries: pods where a cluster tells, else addresses
+  ctk top                                   who has most: pods where a cluster tells, else addresses
   ctk top --by svc,verdict                  which Services, and how many of their entries are stale
   ctk top --by state --tcp                  is it TIME_WAIT that fills the table?
   ctk top --by client --state close_wait    which workload leaves connections half closed
-  ctk top --by snat-dst                     which masquerade address and destination use up their ports
+  ctk top --by snat-dst --snat              do a masquerade address and a destination run out of ports?
   ctk top --by dst,dport --sort bytes --limit 5
   ctk top --by client --interval 2s         repaint, like top(1)")]
 pub struct TopArgs {
@@ -199,12 +199,16 @@ impl Top<'_> {
         };
         let (source, select) = (&self.args.source, &self.args.select);
         let filter = select.to_filter()?;
-        let pods = pods::choice(source, &self.netns, &filter, &select.to_selectors());
-        let cluster = read(self.world, source, &self.netns, Purpose::Show, pods)?;
-        if !again || cluster.is_none() {
-            context::require_cluster(source, cluster.as_ref(), self.asks_for_names())?;
+        let wanted = wanted::first(source, &self.netns, &filter, &select.to_selectors());
+        let cluster = read(self.world, source, &self.netns, Purpose::Show, wanted)?;
+        match (again, &cluster) {
+            (true, None) => Err(CommandError::failed("there is no cluster source any more")),
+            (true, Some(_)) => Ok(cluster),
+            (false, _) => {
+                context::require_cluster(source, cluster.as_ref(), self.asks_for_names())?;
+                Ok(cluster)
+            }
         }
-        Ok(cluster)
     }
 
     /// The keys that are meant, each once.

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use crate::output::Summary;
 use crate::sysctl;
-use crate::top::Ranked;
+use crate::top::{Key, Ranked};
 
 use super::super::conclude::{self, Open};
 use super::super::context::{self, Cluster};
@@ -63,10 +63,16 @@ impl Top<'_> {
         let (ranked, report) = (frame.ranked, &frame.report);
         let mut open = conclude::of_table(report.unreadable, report.inconsistent);
         let asked = self.asks_for_names();
-        open.add_selection(&self.args.select, asked, cluster, &frame.counts);
-        // A verdict that was asked for is missing.
-        let by_verdict = ranked.by.contains(&crate::top::Key::Verdict);
-        open.partial |= by_verdict && frame.counts.foreign_netns > 0;
+        let mut counts = frame.counts;
+        let by_verdict = ranked.by.contains(&Key::Verdict);
+        if by_verdict {
+            // A verdict that was asked for is missing.
+            open.partial |= counts.foreign_netns > 0;
+        } else if !self.args.select.asks_for_a_verdict() {
+            // Nobody sees a verdict.
+            (counts.foreign_netns, counts.stale) = (0, 0);
+        }
+        open.add_selection(&self.args.select, asked, cluster, &counts);
         if !ranked.is_exact() {
             open.note(format!(
                 "there are more groups than can be counted at a time: numbers marked + may be larger, by at most {} \

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use crate::cluster::source::ClusterSource;
+use crate::cluster::wanted::Wanted;
 use crate::entry::Entry;
 use crate::error::{CommandError, Status};
 use crate::flow::{Direction, Flow};
@@ -187,7 +188,8 @@ impl<'a> Watch<'a> {
             Some(_) => Cluster::read_again,
         };
         let source = &self.args.source;
-        let cluster = read(self.world, source, &self.netns, Purpose::Follow, None)?;
+        let all = Wanted::default();
+        let cluster = read(self.world, source, &self.netns, Purpose::Follow, all)?;
         let waits = matches!(self.args.until, Some(Until::Stale | Until::Gone));
         let asked = self.select.wants_cluster() || waits;
         context::require_cluster(source, cluster.as_ref(), asked)?;

@@ -6,6 +6,7 @@
 
 mod config;
 mod error;
+mod plugin;
 
 use std::io::{self, Read};
 use std::time::{Duration, Instant};
@@ -42,7 +43,7 @@ impl Api {
                 let message = format!("no runtime for network requests: {error}");
                 LiveError::new(Obstacle::NotBuilt, message, "see ulimit -n")
             })?;
-        let (client, url) = runtime.block_on(config::client(options))?;
+        let (client, url) = runtime.block_on(config::client(options, deadline))?;
         Ok(Api {
             runtime: Some(runtime),
             client,
