@@ -32,6 +32,7 @@
 //! | What is wrong here, with evidence? | [`doctor`] (`check`, one a file) |
 //! | What can destroy? | [`purge`], and [`netlink::Table`] below it |
 //! | What was typed, what is meant, how does it end? | [`cli`], [`error`] |
+//! | What does TAB offer, and what do the manuals say? | `cli/shell` (names kept by the last reading), `cli/generate` |
 //!
 //! # Who may know whom
 //!

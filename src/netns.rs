@@ -210,6 +210,14 @@ fn named_path(name: &str) -> Result<String, NetnsError> {
             }
         }
     }
+    Err(NetnsError::NotFound {
+        name: name.to_owned(),
+        known: names(),
+    })
+}
+
+/// The names that `ip netns add` gave, sorted.
+pub fn names() -> Vec<String> {
     let mut known: Vec<String> = NAMED
         .iter()
         .filter_map(|folder| fs::read_dir(folder).ok())
@@ -218,10 +226,7 @@ fn named_path(name: &str) -> Result<String, NetnsError> {
         .collect();
     known.sort();
     known.dedup();
-    Err(NetnsError::NotFound {
-        name: name.to_owned(),
-        known,
-    })
+    known
 }
 
 #[cfg(test)]

@@ -47,6 +47,9 @@ pub enum Command {
     Doctor(Box<super::doctor::DoctorArgs>),
     /// Try everything in a private namespace, without a cluster and without root
     Demo(super::demo::DemoArgs),
+    /// Write the manuals or the completion scripts of this version into a folder
+    #[command(hide = true)]
+    Generate(super::generate::GenerateArgs),
 }
 
 /// Where the table, the Services and the Pods come from.

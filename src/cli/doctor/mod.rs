@@ -15,6 +15,7 @@ use clap::{Args, ValueEnum};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::cluster::source::ClusterSource;
+use crate::cluster::wanted::Wanted;
 use crate::doctor::{Examination, Finding, Scan, Severity, Thresholds};
 use crate::error::{CommandError, Status};
 use crate::filter::Filter;
@@ -263,7 +264,10 @@ fn read_cluster(
     netns: &Netns,
     telling: Telling,
 ) -> Result<Option<Cluster>, CommandError> {
-    let pods = pods::choice_with_unanswered(&args.source, netns);
+    let wanted = Wanted {
+        pods: pods::choice_with_unanswered(&args.source, netns),
+        ..Wanted::default()
+    };
     let read = match telling {
         Telling::All => Cluster::read,
         Telling::News => Cluster::read_again,
@@ -273,7 +277,7 @@ fn read_cluster(
         ClusterSource::None | ClusterSource::Rules(_) => None,
         _ => node_rules::of_kube_proxy(netns),
     };
-    let mut cluster = read(world, &args.source, netns, Purpose::Show, pods)?;
+    let mut cluster = read(world, &args.source, netns, Purpose::Show, wanted)?;
     if let Some(cluster) = cluster.as_mut().filter(|cluster| cluster.rules.is_none()) {
         cluster.rules = rules;
     }

@@ -71,7 +71,7 @@ mod tests {
             service: None,
             frontend: Place::Address("10.96.0.10:53".parse().unwrap()),
             protocol: 17,
-            difference: Difference::EndpointLingers("10.1.0.7:53".parse().unwrap()),
+            difference: Difference::LingeringEndpoint("10.1.0.7:53".parse().unwrap()),
         };
         for (source, severity) in [("api", Severity::Warning), ("file", Severity::Info)] {
             let facts = Facts {
