@@ -53,6 +53,14 @@ fn doctor(file: &ClusterFile, more: &str) -> Said {
     ctk(args)
 }
 
+/// Findings beside those of what the settings of a new namespace hide.
+#[track_caller]
+fn beside_settings(said: &Said) -> Vec<Value> {
+    let mut items = said.items();
+    items.retain(|item| item["check"] != "settings");
+    items
+}
+
 /// Findings of one check.
 #[track_caller]
 fn of(said: &Said, check: &str) -> Vec<Value> {
