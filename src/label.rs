@@ -152,6 +152,21 @@ pub fn names_by_rules<'c>(flow: &Flow, matched: Matched<'c>) -> Names<'c> {
     }
 }
 
+/// The destination is no Service's. It may be that of a DNAT rule of somebody else.
+pub fn with_forward<'c>(
+    names: Names<'c>,
+    flow: &Flow,
+    rules: &'c NodeRules,
+    node: &ThisNode,
+) -> Names<'c> {
+    let by_rule = names_by_rules(flow, Matched::by_forwards(flow, rules, node));
+    Names {
+        matched: by_rule.matched,
+        service: by_rule.service,
+        ..names
+    }
+}
+
 fn kind_of_rule(frontend: &RuleFrontend) -> FrontendKind {
     match frontend.kind {
         RuleKind::ClusterIp => FrontendKind::ClusterIp,
@@ -229,6 +244,11 @@ fn client<'c>(flow: &Flow, index: &'c Index) -> Option<Party<'c>> {
         name: None,
         node: None,
     })
+}
+
+/// Pod or node at an address, whatever the port.
+pub fn party(address: IpAddr, index: &Index) -> Option<Party<'_>> {
+    party_at(index, address, None)
 }
 
 /// Pod or node at an address. A host-network pod shares its node's address, so it is named only for a protocol and port

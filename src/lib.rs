@@ -15,12 +15,16 @@
 //! | Which entries, by what the kernel says? | [`filter`], one predicate a file |
 //! | Which Services, Pods and Nodes are there? | [`cluster`] |
 //! | What do the rules of this node translate, and to where? | `cluster/rules` (`iptables`, `nft`, `ipvs`; `read` runs the tools) |
+//! | Where do the two differ, and who else may translate here? | `cluster/compare`, `cluster/datapath` |
 //! | Which of them are behind an entry? | [`label`], the one place where flow and cluster meet |
 //! | Is it stale, and why? | [`verdict`] (`rule`, `case`) |
 //! | Is it kept alive, and does anybody answer? | [`verdict`] (`refresh`, `sample`) |
 //! | What is shown of an entry? | [`entry`] |
 //! | Which entries, by name and verdict? | [`select`] |
 //! | How is it printed? | [`output`] (a column: `output/column.rs`) |
+//! | What is known of one Service, and what lies on its endpoints? | [`service`], `output/service.rs` |
+//! | How evenly do flows lie on endpoints, and why? | [`spread`] |
+//! | Who fills the table? | [`top`] (`heavy`: counting with a bound), `output/groups.rs` |
 //! | What changes while somebody looks? | [`watch`] (the view and its records), `netlink/{event,feed}.rs` |
 //! | How does the cluster stay current meanwhile? | `cluster/follow` (`feed`, `board`, `store`), `cli/watch/source.rs` |
 //! | What can destroy? | [`purge`], and [`netlink::Table`] below it |
@@ -30,7 +34,7 @@
 //!
 //! `flow` knows nothing else of ours, and `cluster` stands alone. `netlink`, `filter` and `output` know `flow`. `verdict`
 //! and `purge::plan` are pure: time and state are passed in. Only `purge::execute` and `netlink` change the kernel's table;
-//! only `cli` reads the command line (`output` and `filter` lend it types that parse themselves), and only `cli` touches
+//! only `cli` reads the command line (`output`, `filter` and `top` lend it types that parse themselves), and only `cli` touches
 //! stdout. `tests/rooms.rs` holds these walls.
 //!
 //! # The way of an entry
@@ -53,7 +57,10 @@ pub mod netns;
 pub mod output;
 pub mod purge;
 pub mod select;
+pub mod service;
+pub mod spread;
 pub mod sysctl;
 pub mod text;
+pub mod top;
 pub mod verdict;
 pub mod watch;

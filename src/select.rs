@@ -110,7 +110,7 @@ impl Selectors {
 
 /// The ports of a Service that exists.
 #[derive(Clone, Debug)]
-enum ServicePick {
+pub enum ServicePick {
     Ports(Vec<PortId>),
     /// As the node's rules name it.
     Named {
@@ -214,20 +214,36 @@ impl Selection {
 
     /// The entry is selected by client, Service, endpoint and namespace: what stays the same while it lives.
     pub fn by_parties(&self, entry: &Entry<'_>) -> bool {
+        self.parties(entry) == Answer::Yes
+    }
+
+    /// A negated selector leaves this entry out only because it lacks the name that was excluded: worth a count.
+    pub fn party_unknown(&self, entry: &Entry<'_>) -> bool {
+        self.parties(entry) == Answer::Lacking
+            && self.asked_stale(entry) == Stale::Wanted
+            && self.by_judgement(entry)
+    }
+
+    fn parties(&self, entry: &Entry<'_>) -> Answer {
         let Entry { flow, names, .. } = entry;
         let endpoint = names.endpoint.as_ref().map(|endpoint| &endpoint.party);
         let client = names.client.as_ref();
-        pass(&self.services, |pick| pick.is_matched(names.matched))
-            && pass(&self.pods, |pick| pick.is_either(client, endpoint))
-            && pass(&self.clients, |pick| {
+        [
+            answer(&self.services, |pick| pick.is_matched(names.matched)),
+            answer(&self.pods, |pick| pick.is_either(client, endpoint)),
+            answer(&self.clients, |pick| {
                 pick.stands(client, flow.original.source())
-            })
-            && pass(&self.endpoints, |pick| {
+            }),
+            answer(&self.endpoints, |pick| {
                 pick.stands(endpoint, flow.reply.source())
-            })
-            && pass(&self.namespaces, |namespace| {
+            }),
+            answer(&self.namespaces, |namespace| {
                 has_namespace(entry, namespace)
-            })
+            }),
+        ]
+        .into_iter()
+        .max()
+        .unwrap_or_default()
     }
 
     /// The entry is selected.
@@ -267,24 +283,52 @@ impl Selection {
     }
 
     fn judged(&self, judgement: Option<(Verdict, Reason)>) -> bool {
-        pass(&self.verdicts, |wanted| {
+        let verdicts = answer(&self.verdicts, |wanted| {
             judgement.map(|(verdict, _)| verdict == *wanted)
-        }) && pass(&self.reasons, |wanted| {
+        });
+        let reasons = answer(&self.reasons, |wanted| {
             judgement.map(|(_, reason)| reason == *wanted)
-        })
+        });
+        verdicts.max(reasons) == Answer::Yes
     }
 }
 
+/// What a selector says of an entry. The later ones win where several are asked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+enum Answer {
+    #[default]
+    Yes,
+    /// It lacks the value that a negated selector asks for, and passes all the rest.
+    Lacking,
+    No,
+}
+
 /// As [`Picks::pass`], for values that an entry may lack: `None` equals no plain value and is no other value either.
-fn pass<T>(picks: &Picks<T>, equals: impl Fn(&T) -> Option<bool>) -> bool {
-    (picks.plain().is_empty() || picks.plain().iter().any(|pick| equals(pick) == Some(true)))
-        && picks
-            .negated()
-            .iter()
-            .all(|pick| equals(pick) == Some(false))
+fn answer<T>(picks: &Picks<T>, equals: impl Fn(&T) -> Option<bool>) -> Answer {
+    let plain = picks.plain();
+    if !plain.is_empty() && !plain.iter().any(|pick| equals(pick) == Some(true)) {
+        return Answer::No;
+    }
+    let excluded = |pick| match equals(pick) {
+        Some(false) => Answer::Yes,
+        None => Answer::Lacking,
+        Some(true) => Answer::No,
+    };
+    let negated = picks.negated().iter().map(excluded);
+    negated.max().unwrap_or_default()
 }
 
 impl ServicePick {
+    /// # Errors
+    ///
+    /// As [`Selection::resolve`] for `--svc`.
+    pub fn resolve(typed: &ServiceRef, known: Directory<'_>) -> Result<Self, SelectError> {
+        match known {
+            Directory::Index(index) => resolve::service(typed, index),
+            Directory::Rules(rules) => resolve::service_by_rules(typed, rules),
+        }
+    }
+
     /// By the frontend that the original destination matched, and nothing else. Services can share one.
     fn is_matched(&self, matched: Matched<'_>) -> Option<bool> {
         match self {

@@ -48,6 +48,7 @@ fn no_room_knows_one_that_it_must_not() {
     let walls: &[(&str, &[&str])] = &[
         ("flow", &all),
         ("cluster", &all),
+        ("spread", &all),
         (
             "netlink",
             &[
@@ -77,6 +78,18 @@ fn no_room_knows_one_that_it_must_not() {
             ],
         ),
         (
+            "top",
+            &[
+                "cli", "cluster", "filter", "label", "netlink", "output", "purge", "select",
+            ],
+        ),
+        (
+            "service",
+            &[
+                "cli", "filter", "label", "netlink", "output", "purge", "select", "top",
+            ],
+        ),
+        (
             "purge/plan",
             &["cli", "cluster", "label", "netlink", "output"],
         ),
@@ -99,7 +112,7 @@ fn no_room_knows_one_that_it_must_not() {
 fn only_the_command_line_touches_standard_output() {
     for room in [
         "cluster", "entry", "error", "filter", "flow", "label", "netlink", "netns", "output",
-        "purge", "select", "sysctl", "verdict", "watch",
+        "purge", "select", "service", "spread", "sysctl", "top", "verdict", "watch",
     ] {
         for path in files(room) {
             let code = code(&path);
@@ -120,6 +133,7 @@ fn only_two_rooms_can_delete() {
         "label",
         "output",
         "select",
+        "top",
         "verdict",
         "watch",
         "purge/plan",

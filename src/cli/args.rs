@@ -32,6 +32,10 @@ pub enum Command {
     Ls(Box<super::ls::LsArgs>),
     /// Follow entries: as they come, move, end, and are kept alive
     Watch(Box<super::watch::WatchArgs>),
+    /// Count entries in groups: who fills the table
+    Top(Box<super::top::TopArgs>),
+    /// Show one Service: its endpoints, the flows on each, why one is busy, and where new ones go
+    Svc(Box<super::svc::SvcArgs>),
     /// Delete exactly the entries that match, and say what happened to each
     Purge(Box<super::purge::PurgeArgs>),
     /// Put entries back that a purge deleted
@@ -44,9 +48,9 @@ pub enum Command {
 #[derive(Args)]
 #[command(next_help_heading = "Where things come from")]
 pub struct SourceArgs {
-    /// Services and Pods: auto (the API, else this node's rules, else none), none, api, rules (this node's), rules:FILE
-    /// (saved by iptables-save or nft -j), a FILE with what `kubectl get nodes,svc,endpointslices,pods -A -o json`
-    /// prints, or - for standard input
+    /// Services and Pods: auto (the API, else this node's rules, else none), none, api, rules (this node's), api,rules
+    /// (both, cross-checked), rules:FILE (saved by iptables-save or nft -j), a FILE with what
+    /// `kubectl get nodes,svc,endpointslices,pods -A -o json` prints, or - for standard input
     #[arg(long, value_name = "SOURCE", default_value = "auto", value_parser = cluster_source())]
     pub cluster: ClusterSource,
     /// Instead of KUBECONFIG and ~/.kube/config

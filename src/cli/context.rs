@@ -6,11 +6,12 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
+use crate::cluster::datapath::Datapath;
 use crate::cluster::index::Index;
-use crate::cluster::lists::ChoosePods;
 use crate::cluster::rules::read as rules;
 use crate::cluster::rules::{NodeRules, Proxy};
 use crate::cluster::source::{self, ClusterError, ClusterSource, Loaded, Source, SourceKind};
+use crate::cluster::wanted::Wanted;
 use crate::error::{CommandError, Status};
 use crate::netlink::{ErrorKind, NetlinkError};
 use crate::netns::Netns;
@@ -20,6 +21,7 @@ use crate::verdict::{Namespace, ThisNode};
 
 use super::World;
 use super::args::SourceArgs;
+use super::beside::Beside;
 use super::node_rules;
 use super::remote::{self, Purpose};
 
@@ -88,6 +90,7 @@ pub struct Cluster {
     /// The node's rules, as the source or beside it.
     pub rules: Option<rules::Read>,
     pub node: ThisNode,
+    pub beside: Beside,
 }
 
 impl Cluster {
@@ -97,9 +100,9 @@ impl Cluster {
         args: &SourceArgs,
         netns: &Netns,
         purpose: Purpose,
-        pods: Option<ChoosePods>,
+        wanted: Wanted,
     ) -> Result<Option<Self>, CommandError> {
-        Self::read_telling(world, args, netns, purpose, pods, &|text| note(text))
+        Self::read_telling(world, args, netns, purpose, wanted, &|text| note(text))
     }
 
     /// The same once more, when everything worth saying of the source was said.
@@ -108,10 +111,10 @@ impl Cluster {
         args: &SourceArgs,
         netns: &Netns,
         purpose: Purpose,
-        pods: Option<ChoosePods>,
+        wanted: Wanted,
     ) -> Result<Option<Self>, CommandError> {
         let tell = |text: &str| tracing::info!(text, "cluster");
-        Self::read_telling(world, args, netns, purpose, pods, &tell)
+        Self::read_telling(world, args, netns, purpose, wanted, &tell)
     }
 
     fn read_telling(
@@ -119,9 +122,14 @@ impl Cluster {
         args: &SourceArgs,
         netns: &Netns,
         purpose: Purpose,
-        pods: Option<ChoosePods>,
+        wanted: Wanted,
         tell: &dyn Fn(&str),
     ) -> Result<Option<Self>, CommandError> {
+        // Before the API: an endpoint that comes meanwhile must not look like one that lingers in the rules.
+        let both = match args.cluster {
+            ClusterSource::ApiAndRules => Some(node_rules::read(None, netns)?),
+            _ => None,
+        };
         let loaded = match (&args.cluster, world.cluster) {
             (ClusterSource::Auto, Some(text)) => {
                 let source = Source {
@@ -134,14 +142,18 @@ impl Cluster {
                         .map_err(cluster_error)?,
                 )
             }
-            (ClusterSource::Auto, None) => remote::auto(args, purpose, pods)?,
-            (ClusterSource::Api, _) => Some(remote::api(args, purpose, pods)?),
+            (ClusterSource::Auto, None) => remote::auto(args, purpose, wanted, tell)?,
+            (ClusterSource::Api | ClusterSource::ApiAndRules, _) => {
+                Some(remote::api(args, purpose, wanted)?)
+            }
             (source, _) => source.load(&args.service_cidr).map_err(cluster_error)?,
         };
-        let rules = match (&loaded, &args.cluster) {
-            (None, ClusterSource::Auto) => node_rules::automatic(netns),
-            (None, ClusterSource::Rules(path)) => Some(node_rules::read(path.as_deref(), netns)?),
-            _ => None,
+        let (loaded, rules) = match (loaded, &args.cluster) {
+            (loaded, ClusterSource::Auto) => remote::the_better(loaded, netns, tell),
+            (None, ClusterSource::Rules(path)) => {
+                (None, Some(node_rules::read(path.as_deref(), netns)?))
+            }
+            (loaded, _) => (loaded, both),
         };
         if let Some(rules) = &rules {
             node_rules::describe(rules, tell);
@@ -167,6 +179,7 @@ impl Cluster {
             loaded: Some(loaded),
             rules: None,
             node,
+            beside: self.beside.clone(),
         }
     }
 
@@ -180,10 +193,12 @@ impl Cluster {
         let warnings = loaded.iter().flat_map(|loaded| &loaded.warnings);
         warnings.for_each(|warning| tell(warning));
         let node = this_node(args, netns, loaded.as_ref(), rules.as_ref(), tell);
+        let beside = Beside::look(loaded.as_ref(), rules.as_ref(), &node, netns, tell);
         Cluster {
             loaded,
             rules,
             node,
+            beside,
         }
     }
 
@@ -192,6 +207,11 @@ impl Cluster {
         if let Some(loaded) = &mut self.loaded {
             loaded.index.doubt();
         }
+    }
+
+    /// Who translates Services in kube-proxy's place.
+    pub fn instead(&self) -> Option<Datapath> {
+        self.beside.translator.as_ref()?.replaces()
     }
 
     pub fn index(&self) -> Option<&Index> {
@@ -315,24 +335,29 @@ pub fn incomplete(cluster: Option<&Cluster>, asked: bool, undecided: u64) -> boo
     let Some(cluster) = cluster else {
         return asked;
     };
+    let text = incompleteness(cluster, undecided);
+    text.iter().for_each(note);
+    text.is_some()
+}
+
+/// What of the answer is missing because the source is.
+pub fn incompleteness(cluster: &Cluster, undecided: u64) -> Option<String> {
     let missing = cluster.missing();
     if !cluster.is_complete() {
-        note(format!(
+        return Some(format!(
             "the cluster source is incomplete ({}), so nothing is judged; {}",
             missing.join(", "),
             cluster.remedy()
         ));
-        return true;
     }
     if undecided > 0 && !missing.is_empty() {
-        note(format!(
+        return Some(format!(
             "{undecided} entries are not judged, because the cluster source lacks {}; {}",
             missing.join(", "),
             cluster.remedy()
         ));
-        return true;
     }
-    false
+    None
 }
 
 /// The node that `netns` belongs to, with what is odd about it told.
@@ -387,9 +412,6 @@ pub fn find_node(flag: Option<String>, netns: &Netns, index: Option<&Index>) -> 
 
 fn cluster_error(error: ClusterError) -> CommandError {
     match &error {
-        ClusterError::NotAvailable(_) => {
-            CommandError::failed(&error).hint(format!("name a file; {FETCH}"))
-        }
         ClusterError::NoName | ClusterError::ServiceRange(_) => CommandError::usage(error),
         ClusterError::Open { .. } => {
             CommandError::failed(format!("--cluster: {error}")).hint(FETCH)
@@ -413,6 +435,7 @@ pub fn cluster_summary(cluster: Option<&Cluster>) -> ClusterSummary {
         extra.insert("time".to_owned(), Value::from(time));
     }
     extra.insert("ipvs".to_owned(), cluster.has_ipvs().into());
+    cluster.beside.summarize(&mut extra);
     if let Some(rules) = cluster.node_rules() {
         extra.insert("rules".to_owned(), node_rules::summary(rules));
     }

@@ -7,21 +7,19 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use crate::error::{CommandError, Status};
-use crate::filter::list::List;
-use crate::netlink::{DumpReport, Table, TableKind};
+use crate::netlink::{Table, TableKind};
 use crate::output::{self, Format, Options, Palette, Printer, SortOrder, Sorter, Summary};
 
 use super::World;
 use super::args::{self, OutputArgs, SourceArgs};
+use super::conclude;
 use super::context::{self, Cluster, note};
 use super::pick::Picker;
-use super::pods;
 use super::remote::Purpose;
 use super::sample::{self, Sample};
+use super::scan::{self, Looks, Report};
 use super::select::SelectArgs;
-
-/// How often a dump is repeated that was interrupted, or during which the hash was resized.
-const ATTEMPTS: usize = 3;
+use super::wanted;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum TableChoice {
@@ -84,8 +82,8 @@ pub fn run(world: World, args: &LsArgs) -> Result<Status, CommandError> {
     }
     let asked = args.select.wants_cluster();
     let cluster = if asked || args.output.output != Format::Conntrack {
-        let pods = pods::choice(&args.source, &netns, &filter, &args.select.to_selectors());
-        Cluster::read(world, &args.source, &netns, Purpose::Show, pods)?
+        let wanted = wanted::first(&args.source, &netns, &filter, &args.select.to_selectors());
+        Cluster::read(world, &args.source, &netns, Purpose::Show, wanted)?
     } else {
         None
     };
@@ -100,13 +98,19 @@ pub fn run(world: World, args: &LsArgs) -> Result<Status, CommandError> {
         kind,
         sample: sample.as_ref(),
     };
-    let report = list(args, looks, &mut table, &mut picker, cluster.as_ref());
-    match report {
-        Ok(report) => {
+    match list(args, looks, &mut table, &mut picker, cluster.as_ref()) {
+        Ok((shown, report)) => {
             if picker.counts.scanned == 0 && picker.filter().is_empty() {
                 context::note_empty(&netns);
             }
-            Ok(conclude(args, asked, cluster.as_ref(), &picker, &report))
+            Ok(conclude(
+                args,
+                asked,
+                cluster.as_ref(),
+                &picker,
+                shown,
+                &report,
+            ))
         }
         Err(Ended::Closed) => Ok(Status::Done),
         Err(Ended::Failed(error)) => Err(error),
@@ -140,13 +144,6 @@ pub(super) fn check_columns(args: &OutputArgs) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// What a listing looks at, and what was seen of it before.
-#[derive(Clone, Copy)]
-struct Looks<'s> {
-    kind: TableKind,
-    sample: Option<&'s Sample>,
-}
-
 /// Why a listing ended early.
 pub(super) enum Ended {
     /// Nobody reads on.
@@ -164,34 +161,27 @@ impl From<io::Error> for Ended {
     }
 }
 
-/// How the dumps of one listing went, together.
-#[derive(Default)]
-struct Report {
-    shown: u64,
-    unreadable: u64,
-    inconsistent: bool,
-}
-
-impl Report {
-    fn add(&mut self, dump: &DumpReport) {
-        tracing::info!(?dump, "dump");
-        self.unreadable += dump.unreadable;
-        self.inconsistent |= !dump.is_consistent();
-    }
-}
-
 fn list<'c>(
     args: &LsArgs,
     looks: Looks<'_>,
     table: &mut Table,
     picker: &mut Picker<'c>,
     cluster: Option<&'c Cluster>,
-) -> Result<Report, Ended> {
+) -> Result<(u64, Report), Ended> {
     let mut printer = printer(&args.output, false);
     let OutputArgs { sort, limit, .. } = &args.output;
     let mut report = if sort.is_some() || limit.is_some() {
         let order = sort.clone().unwrap_or_else(SortOrder::as_found);
-        let (report, sorter) = gather(looks, table, picker, &order, *limit)?;
+        let (sorter, report) = scan::gather(
+            table,
+            picker,
+            looks,
+            || Sorter::new(order.clone(), *limit),
+            |picker, sorter, flow, seen| {
+                picker.show(flow, seen, |entry| sorter.push(entry));
+            },
+        )
+        .map_err(Ended::Failed)?;
         for entry in sorter.into_sorted() {
             printer.entry(&entry, None)?;
         }
@@ -201,16 +191,16 @@ fn list<'c>(
     };
     let limit = limit.map_or(u64::MAX, |limit| limit as u64);
     report.inconsistent |= looks.sample.is_some_and(|sample| sample.inconsistent);
-    report.shown = picker.counts.passed.min(limit);
+    let shown = picker.counts.passed.min(limit);
     printer.finish(&Summary {
-        shown: report.shown,
+        shown,
         scanned: picker.counts.scanned,
         consistent: !report.inconsistent,
         unreadable: report.unreadable,
         cluster: context::cluster_summary(cluster),
         extra: serde_json::Map::new(),
     })?;
-    Ok(report)
+    Ok((shown, report))
 }
 
 /// Prints every entry as it comes: memory does not grow, and what is printed cannot be taken back.
@@ -239,38 +229,6 @@ fn stream(
         report.add(&dump.map_err(|error| Ended::Failed(context::netlink_error(error)))?);
     }
     Ok(report)
-}
-
-/// Collects before anything is printed, so that a dump which the kernel spoiled can be repeated.
-fn gather<'c>(
-    looks: Looks<'_>,
-    table: &mut Table,
-    picker: &mut Picker<'c>,
-    order: &SortOrder,
-    limit: Option<usize>,
-) -> Result<(Report, Sorter<'c>), Ended> {
-    let mut attempt = 1;
-    loop {
-        picker.start_over();
-        let mut report = Report::default();
-        let mut sorter = Sorter::new(order.clone(), limit);
-        for filter in picker.filter().dumps() {
-            let dump = table.dump_timed(looks.kind, &filter, &mut |flow, at| {
-                let seen = looks.sample.map(|sample| sample.seen(&flow, at));
-                picker.show(flow, seen, |entry| sorter.push(entry));
-                ControlFlow::Continue(())
-            });
-            report.add(&dump.map_err(|error| Ended::Failed(context::netlink_error(error)))?);
-        }
-        if !report.inconsistent || attempt == ATTEMPTS {
-            return Ok((report, sorter));
-        }
-        tracing::info!(
-            attempt,
-            "the table changed its shape during the dump, once more"
-        );
-        attempt += 1;
-    }
 }
 
 /// Prints to stdout as the flags say; `results`: every entry comes with what became of it.
@@ -312,89 +270,22 @@ fn conclude(
     asked: bool,
     cluster: Option<&Cluster>,
     picker: &Picker<'_>,
+    shown: u64,
     report: &Report,
 ) -> Status {
     let counts = &picker.counts;
     if io::stderr().is_terminal() {
-        note(count_line(report.shown, counts.passed, counts.scanned));
+        note(count_line(shown, counts.passed, counts.scanned));
     }
-    if counts.undecided > 0 {
-        note(format!(
-            "{} entries lack a value that a selector needs (ports, counters, timestamps, labels) and are left out",
-            counts.undecided
-        ));
-    }
-    if counts.not_compared > 0 {
-        note(not_compared(counts.not_compared));
-    }
-    if counts.held_back > 0 {
-        note(format!(
-            "{} stale entries of other protocols than UDP are left out; name them with --tcp or --sctp",
-            counts.held_back
-        ));
-    }
-    if counts.foreign_netns > 0 {
-        note(format!(
-            "{} entries are not judged: this network namespace is not known to be the node's (see --node, --netns)",
-            counts.foreign_netns
-        ));
-    }
-    if counts.stale > 0 && cluster.is_some_and(Cluster::has_ipvs) {
-        note(context::IPVS);
-    }
-    if counts.passed == 0 {
-        note_untracked(args, cluster);
-    }
-    let mut partial = conclude_table(report.unreadable, report.inconsistent);
-    partial |= context::incomplete(cluster, asked, counts.source_incomplete);
-    partial |= counts.foreign_netns > 0 && args.select.asks_for_a_verdict();
-    if partial {
+    let mut open = conclude::of_table(report.unreadable, report.inconsistent);
+    open.add_selection(&args.select, asked, cluster, counts);
+    if open.say() {
         Status::Partial
     } else if args.exit_code && counts.passed > 0 {
         Status::Found
     } else {
         Status::Done
     }
-}
-
-/// Nothing there may mean that nothing is tracked there.
-fn note_untracked(args: &LsArgs, cluster: Option<&Cluster>) {
-    let Some(rules) = cluster.and_then(Cluster::node_rules) else {
-        return;
-    };
-    let asked = args.select.dst.iter().flat_map(List::items);
-    for asked in asked.filter(|item| !item.negated) {
-        let mut untracked = rules.untracked.iter();
-        if let Some(rule) = untracked.find(|rule| asked.value.contains(rule.destination.addr())) {
-            note(format!(
-                "a NOTRACK rule of the raw table covers {}: such packets never appear here",
-                rule.destination.addr()
-            ));
-        }
-    }
-}
-
-/// Says what of the table is missing; whether anything is.
-pub(super) fn conclude_table(unreadable: u64, inconsistent: bool) -> bool {
-    if unreadable > 0 {
-        note(format!(
-            "{unreadable} entries could not be read and are missing"
-        ));
-    }
-    if inconsistent {
-        note(
-            "the table was resized or interrupted while it was read: entries may be missing or doubled; run it again",
-        );
-    }
-    unreadable > 0 || inconsistent
-}
-
-/// Entries of which `--refreshing` cannot be told.
-pub(super) fn not_compared(count: u64) -> String {
-    format!(
-        "{count} entries came up, were made anew or offloaded while looking, so that nothing tells whether they are \
-         refreshed; they are left out"
-    )
 }
 
 fn count_line(shown: u64, passed: u64, scanned: u64) -> String {

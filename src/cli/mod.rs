@@ -1,10 +1,13 @@
 //! The command line: what was typed, what is meant, one command a file.
 
 mod args;
+mod beside;
+mod conclude;
 mod confirm;
 mod context;
 mod demo;
 mod expect;
+mod frames;
 mod ls;
 mod node_rules;
 mod pick;
@@ -13,7 +16,12 @@ mod purge;
 mod remote;
 mod restore;
 mod sample;
+mod scan;
+mod screen;
 pub mod select;
+mod svc;
+mod top;
+mod wanted;
 mod watch;
 
 use std::ffi::OsString;
@@ -57,6 +65,8 @@ fn dispatch(world: World, command: args::Command) -> Result<Status, CommandError
     match command {
         args::Command::Ls(args) => ls::run(world, &args),
         args::Command::Watch(args) => watch::run(world, &args),
+        args::Command::Top(args) => top::run(world, &args),
+        args::Command::Svc(args) => svc::run(world, &args),
         args::Command::Purge(args) => purge::run(world, &args),
         args::Command::Restore(args) => restore::run(&args),
         args::Command::Demo(args) => demo::run(&args),

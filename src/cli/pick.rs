@@ -66,6 +66,7 @@ impl<'c> Picker<'c> {
             index: cluster.index(),
             rules: cluster.node_rules(),
             node: &cluster.node,
+            instead: cluster.instead(),
             zones,
             source_time: cluster.time(),
         });
@@ -180,6 +181,7 @@ impl<'c> Picker<'c> {
             && !selection.by_names(entry)
         {
             self.counts.not_compared += u64::from(selection.refreshing_unknown(entry));
+            self.counts.undecided += u64::from(selection.party_unknown(entry));
             return false;
         }
         if !self.filter.wants_text() {
@@ -222,7 +224,14 @@ impl<'c> Picker<'c> {
 /// The names behind a flow, by objects where there are some, else by rules.
 fn names<'c>(flow: &Flow, judge: &Judge<'c>) -> Names<'c> {
     match (judge.index, judge.rules) {
-        (Some(index), _) => label::names(flow, Matched::of(flow, index, judge.node), index),
+        (Some(index), rules) => {
+            let matched = Matched::of(flow, index, judge.node);
+            let names = label::names(flow, matched, index);
+            match rules.filter(|_| matched.is_nothing()) {
+                Some(rules) => label::with_forward(names, flow, rules, judge.node),
+                None => names,
+            }
+        }
         (None, Some(rules)) => {
             label::names_by_rules(flow, Matched::by_rules(flow, rules, judge.node))
         }
@@ -237,7 +246,7 @@ pub(super) fn now() -> u64 {
 }
 
 /// With an incomplete source somebody may have the name all the same.
-fn select_error(error: SelectError, cluster: Option<&Cluster>) -> CommandError {
+pub(super) fn select_error(error: SelectError, cluster: Option<&Cluster>) -> CommandError {
     // A Service is known from Services and slices alone, every other name from the Pods, too.
     let whole = |cluster: &Cluster| {
         let pods = cluster

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::ops::ControlFlow;
 
 use crate::cluster::index::Index;
-use crate::cluster::lists::{ChoosePods, ChosenPods};
+use crate::cluster::wanted::{ChoosePods, ChosenPods};
 use crate::filter::{Filter, Outcome};
 use crate::flow::Flow;
 use crate::label::{Matched, endpoint_at};
@@ -38,7 +38,8 @@ pub fn choice(
     }))
 }
 
-fn names_pods(selectors: &Selectors) -> bool {
+/// Somebody else than a Service is selected by name, so that nothing may be missing in which the name could stand.
+pub fn names_pods(selectors: &Selectors) -> bool {
     let pod = |party: &PartyName| matches!(party, PartyName::Pod(_));
     let parties = [&selectors.clients, &selectors.endpoints];
     let mut parties = parties
@@ -79,6 +80,11 @@ fn choose(index: &Index, node: &ThisNode, netns: &Netns, filter: &Filter) -> Opt
 pub fn in_question(flow: &Flow, index: &Index, node: &ThisNode) -> Option<IpAddr> {
     let matched = Matched::of(flow, index, node);
     if matched.is_nothing() {
+        return None;
+    }
+    // Where only some Services' slices were read, nothing is asked about the others.
+    let known = |(id, _)| index.endpoints_known(index.port(id).service);
+    if !matched.ports().all(known) {
         return None;
     }
     if !flow.is_dnat() {

@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use super::index::{Index, Name, Node, Pod, Service, ServicePort};
 use super::object::{self, Item, Kind, Metadata, Str, text};
+use super::wanted::{Concerned, Destinations};
 use super::warnings::Warnings;
 
 /// How many items of each kind a source held, and how many were left out.
@@ -70,6 +71,10 @@ pub struct Builder {
     pub(super) listed: HashSet<Kind>,
     /// See [`Index`].
     pub(super) pods_asked: Option<HashSet<IpAddr>>,
+    /// See [`Index`].
+    pub(super) slices_asked: Option<HashSet<Name>>,
+    /// See [`Index`].
+    pub(super) destinations_asked: Option<HashSet<IpAddr>>,
     /// The source itself says which kinds it lacks.
     pub(super) gaps_are_told: bool,
 }
@@ -118,6 +123,7 @@ pub(super) struct SlimEndpoint {
     pub(super) ready: bool,
     pub(super) serving: bool,
     pub(super) terminating: bool,
+    pub(super) hinted: bool,
     pub(super) node: Option<Name>,
     pub(super) pod: Option<(Name, Name)>,
     pub(super) secondary: Box<[IpAddr]>,
@@ -182,6 +188,25 @@ impl Builder {
     /// Not every Pod is read: those of one node, and those that have these addresses.
     pub fn chose_pods(&mut self, asked: HashSet<IpAddr>) {
         self.pods_asked = Some(asked);
+    }
+
+    /// Not every EndpointSlice is read: those of these Services, sorted. `None` when all are.
+    pub fn slices_of(&mut self, concerned: &Concerned) -> Option<Vec<Name>> {
+        let names = concerned.names(&self.services)?;
+        let mut sorted: Vec<Name> = names.iter().cloned().collect();
+        sorted.sort();
+        self.slices_asked = Some(names);
+        Some(sorted)
+    }
+
+    /// Every one of these addresses belongs to a Service that was read.
+    pub fn owns(&self, destinations: &Destinations) -> bool {
+        destinations.are_owned(&self.services)
+    }
+
+    /// Not every Service was read: those that have these addresses.
+    pub fn knows_services_of(&mut self, destinations: &Destinations) {
+        self.destinations_asked = Some(destinations.addresses.clone());
     }
 
     /// Whether the first address of every Pod so far is an IPv4 one (`true`) or an IPv6 one; `None` when they differ, and

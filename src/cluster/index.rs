@@ -37,6 +37,14 @@ pub enum AddressKind {
     ProxyIngress,
 }
 
+/// Whether a client address stays on one endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Affinity {
+    None,
+    /// For this many seconds since its last new flow, where the source tells.
+    ClientIp(Option<u32>),
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
     pub namespace: Name,
@@ -48,6 +56,8 @@ pub struct Service {
     pub internal_local: bool,
     /// `externalTrafficPolicy: Local`.
     pub external_local: bool,
+    /// `None` where the source does not say.
+    pub affinity: Option<Affinity>,
     /// Every address with how it belongs to the Service; each address once, with the first kind that holds in the order of
     /// [`AddressKind`] (kube-proxy translates an externalIP even where the ingress of the same address is `Proxy`).
     /// Headless has none of kind clusterIP.
@@ -78,6 +88,8 @@ pub struct Endpoint {
     /// The `serving` condition; see [`Endpoint::serves`].
     pub serving: bool,
     pub terminating: bool,
+    /// It is meant for certain zones or nodes: kube-proxy leaves it out on others.
+    pub hinted: bool,
     pub node: Option<Name>,
     /// Namespace and name of the pod in `targetRef`.
     pub pod: Option<(Name, Name)>,
@@ -180,6 +192,10 @@ pub struct Index {
     pub(super) namespaces: BTreeSet<Name>,
     /// Where not every Pod was read: the addresses of which it was asked who has them.
     pub(super) pods_asked: Option<HashSet<IpAddr>>,
+    /// Where not every EndpointSlice was read: the names of the Services whose slices were asked for, in all namespaces.
+    pub(super) slices_asked: Option<HashSet<Name>>,
+    /// Where not every Service was read: the addresses whose owners are known.
+    pub(super) destinations_asked: Option<HashSet<IpAddr>>,
 }
 
 impl Index {
@@ -277,6 +293,35 @@ impl Index {
         let asked = self.pods_asked.as_ref();
         let known = asked.is_none_or(|asked| asked.contains(&address));
         self.completeness.pods && (known || self.pods_at(address).next().is_some())
+    }
+
+    /// Whether the endpoints of this Service were read.
+    pub fn endpoints_known(&self, id: ServiceId) -> bool {
+        let asked = self.slices_asked.as_ref();
+        asked.is_none_or(|asked| asked.contains(&self.service(id).name))
+    }
+
+    /// Whether [`Index::owners`] tells the truth of this address.
+    pub fn owners_known(&self, address: IpAddr) -> bool {
+        let asked = self.destinations_asked.as_ref();
+        asked.is_none_or(|asked| asked.contains(&address))
+    }
+
+    /// Nodes, Pods and ranges of an earlier reading, in place of those here.
+    pub(super) fn keep(&mut self, first: Index) {
+        self.pods = first.pods;
+        self.pod_addresses = first.pod_addresses;
+        self.host_addresses = first.host_addresses;
+        self.host_ports = first.host_ports;
+        self.pods_asked = first.pods_asked;
+        self.nodes = first.nodes;
+        self.node_addresses = first.node_addresses;
+        self.service_ranges = first.service_ranges;
+        self.pod_ranges = first.pod_ranges;
+        self.namespaces.extend(first.namespaces);
+        self.completeness.pods = first.completeness.pods;
+        self.completeness.nodes = first.completeness.nodes;
+        self.completeness.service_cidrs = first.completeness.service_cidrs;
     }
 
     pub fn pod_named(&self, namespace: &str, name: &str) -> Option<&Pod> {

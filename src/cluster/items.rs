@@ -6,10 +6,22 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use super::build::{Addresses, Builder, Slice, SlimEndpoint};
-use super::index::{AddressKind, Name, Node, Pod, Service, ServiceId, ServicePort};
+use super::index::{AddressKind, Affinity, Name, Node, Pod, Service, ServiceId, ServicePort};
 use super::object::{
     self, Conditions, Container, Item, Kind, Labels, Metadata, SliceEndpoint, Spec, Str, each, text,
 };
+
+fn affinity(spec: &Spec) -> Option<Affinity> {
+    let config = spec.session_affinity_config.as_ref();
+    let client_ip = config.and_then(|config| config.client_ip.as_ref());
+    match text(&spec.session_affinity)? {
+        "None" => Some(Affinity::None),
+        "ClientIP" => Some(Affinity::ClientIp(
+            client_ip.and_then(|config| config.timeout_seconds),
+        )),
+        _ => None,
+    }
+}
 
 impl Builder {
     pub(super) fn add_service(&mut self, metadata: &Metadata, name: Name, item: &Item) {
@@ -36,6 +48,7 @@ impl Builder {
             kube_proxy: has_cluster_ip && !labelled && !external_name,
             internal_local: local(&spec.internal_traffic_policy),
             external_local: local(&spec.external_traffic_policy),
+            affinity: affinity(spec),
             addresses: addresses.into(),
             ports: 0..0,
             namespace,
@@ -194,6 +207,7 @@ impl Builder {
             ready,
             serving: serving.unwrap_or(ready),
             terminating: terminating.unwrap_or(false),
+            hinted: endpoint.hints.is_some(),
             node: self.optional(&endpoint.node_name),
             pod,
             secondary: secondary.into(),

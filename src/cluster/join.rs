@@ -20,7 +20,11 @@ impl Builder {
     /// Everything but Pods and what only the end tells, for a first look at which Pods matter. Goes on with
     /// [`Builder::finish_with_pods`].
     pub fn without_pods(&mut self) -> Index {
-        let mut index = Index::default();
+        let mut index = Index {
+            slices_asked: self.slices_asked.take(),
+            destinations_asked: self.destinations_asked.take(),
+            ..Index::default()
+        };
         self.place_services(&mut index);
         self.place_endpoints(&mut index);
         self.place_nodes(&mut index);
@@ -253,6 +257,7 @@ impl SlimEndpoint {
             ready: self.ready,
             serving: self.serving,
             terminating: self.terminating,
+            hinted: self.hinted,
             node: self.node.clone(),
             pod: self.pod.clone(),
             secondary: self.secondary.clone(),
@@ -268,6 +273,7 @@ pub(super) fn merge(endpoints: &mut Vec<Endpoint>) {
     endpoints.dedup_by(|worse, kept| {
         let same = (worse.address, worse.port) == (kept.address, kept.port);
         if same {
+            kept.hinted |= worse.hinted;
             kept.node = kept.node.take().or_else(|| worse.node.take());
             kept.pod = kept.pod.take().or_else(|| worse.pod.take());
             let new = |address: &&IpAddr| !kept.secondary.contains(address);

@@ -1,29 +1,20 @@
 //! The lists of a live cluster, one GET after the other, whoever carries the requests.
 //!
 //! Every list ends in a [`State`] of its own: what cannot be had of one kind takes nothing away from the others. Services
-//! come before EndpointSlices, so that no slice is met whose Service is only missing because it was listed too early.
+//! come before EndpointSlices, so that no slice is met whose Service is only missing because it was listed too early; and what
+//! only gives names comes last: where time runs out, verdicts are possible all the same.
 
-use std::collections::HashSet;
 use std::io::{BufReader, Read};
-use std::net::IpAddr;
 use std::time::{Duration, Instant, SystemTime};
 
 use ipnet::IpNet;
 
 use super::build::{Builder, NotAServiceRange};
-use super::index::Index;
 use super::list::{self, ListError};
 use super::listed::{Listed, State, gaps};
 use super::object::Kind;
 use super::source::{Loaded, Source, SourceKind};
-
-/// Services first, and what only gives names last: where time runs out, verdicts are possible all the same.
-const BEFORE_PODS: [Kind; 4] = [
-    Kind::Service,
-    Kind::EndpointSlice,
-    Kind::Node,
-    Kind::ServiceCidr,
-];
+use super::wanted::{Again, ChosenPods, Concerned, Wanted};
 
 /// More addresses than this are not asked for one by one.
 pub(super) const MOST_ADDRESSES: usize = 50;
@@ -93,16 +84,6 @@ pub struct Asking {
     pub consistent: bool,
 }
 
-/// Which Pods are worth reading: one node's, and those that have certain addresses.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ChosenPods {
-    pub node: String,
-    pub addresses: HashSet<IpAddr>,
-}
-
-/// Says which Pods are read, when all other kinds are; `None` for all of them. A cluster of 5,000 nodes has 245 MB of Pods.
-pub type ChoosePods = Box<dyn FnOnce(&Index) -> Option<ChosenPods> + Send>;
-
 /// Why nothing at all could be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
@@ -112,14 +93,14 @@ pub enum ReadError {
     ServiceRange(#[from] NotAServiceRange),
 }
 
-/// Reads the five lists.
+/// Reads the lists.
 ///
 /// # Errors
 /// The first request shows that no other would succeed, or a given Service range holds an address of a Node or Pod.
 pub fn read(
     server: &mut dyn Server,
     asking: Asking,
-    choose_pods: Option<ChoosePods>,
+    wanted: Wanted,
     service_ranges: &[IpNet],
 ) -> Result<Loaded, ReadError> {
     let source = Source {
@@ -135,23 +116,38 @@ pub fn read(
         ended: None,
         version: None,
     };
-    for kind in BEFORE_PODS {
-        let outcome = reading.list(kind);
-        reading.conclude(kind, outcome)?;
+    let Wanted {
+        slices,
+        pods,
+        again,
+    } = wanted;
+    let outcome = reading.services(again.as_ref(), slices.as_ref());
+    reading.conclude(Kind::Service, outcome)?;
+    let outcome = reading.slices(slices.as_ref());
+    reading.conclude(Kind::EndpointSlice, outcome)?;
+    if again.is_none() {
+        for kind in [Kind::Node, Kind::ServiceCidr] {
+            let outcome = reading.list(kind);
+            reading.conclude(kind, outcome)?;
+        }
     }
     let index = reading.builder.without_pods();
-    let chosen = choose_pods.and_then(|choose| choose(&index));
-    let outcome = match chosen {
-        Some(chosen) => reading.chosen_pods(chosen),
-        None => reading.list(Kind::Pod),
-    };
-    reading.conclude(Kind::Pod, outcome)?;
+    if again.is_none() {
+        let outcome = match pods.and_then(|choose| choose(&index)) {
+            Some(chosen) => reading.chosen_pods(chosen),
+            None => reading.list(Kind::Pod),
+        };
+        reading.conclude(Kind::Pod, outcome)?;
+    }
     let Reading {
         builder, listed, ..
     } = reading;
     let mut loaded = Loaded::of(builder.finish_with_pods(index)?, source);
     loaded.warnings.extend(gaps(&listed));
     loaded.listed = listed;
+    if let Some(again) = again {
+        loaded.keep(*again.first);
+    }
     Ok(loaded)
 }
 
@@ -230,6 +226,44 @@ impl Reading<'_> {
         result
     }
 
+    /// All Services, or those that an earlier reading found.
+    fn services(
+        &mut self,
+        again: Option<&Again>,
+        concerned: Option<&Concerned>,
+    ) -> Result<(), Failure> {
+        let named = again.and_then(|again| again.services.as_ref());
+        let (Some(named), Some(Concerned::Destinations(destinations))) = (named, concerned) else {
+            return self.list(Kind::Service);
+        };
+        for (count, (namespace, name)) in named.iter().enumerate() {
+            let path = format!("/api/v1/namespaces/{}/services", encoded(namespace));
+            let selector = encoded(&format!("metadata.name={name}"));
+            let outcome = self.pages(Kind::Service, &path, &format!("fieldSelector={selector}"));
+            outcome.map_err(|failure| behind(failure, count))?;
+        }
+        if self.builder.owns(destinations) {
+            self.builder.knows_services_of(destinations);
+            return Ok(());
+        }
+        // One was deleted, or changed its address: somebody else may have it by now.
+        self.builder.forget(Kind::Service);
+        self.list(Kind::Service)
+    }
+
+    /// All EndpointSlices, or those of some Services.
+    fn slices(&mut self, concerned: Option<&Concerned>) -> Result<(), Failure> {
+        let names = concerned.and_then(|concerned| self.builder.slices_of(concerned));
+        let Some(names) = names else {
+            return self.list(Kind::EndpointSlice);
+        };
+        let selector = format!("kubernetes.io/service-name in ({})", names.join(","));
+        let selector = format!("labelSelector={}", encoded(&selector));
+        let path = paths(Kind::EndpointSlice).first();
+        let path = path.copied().unwrap_or_default();
+        self.pages(Kind::EndpointSlice, path, &selector)
+    }
+
     /// One node's Pods, then whoever has the addresses.
     ///
     /// The API server selects by a Pod's first address only. Where that is of another family than an address in question,
@@ -246,13 +280,8 @@ impl Reading<'_> {
             return self.list(Kind::Pod);
         }
         for address in &addresses {
-            // Some of it is there already, so that it is not whole whatever the reason.
             self.select_pods(&format!("status.podIP={address}"))
-                .map_err(|failure| match failure {
-                    Failure::Get(GetError::Forbidden) => Failure::Get(GetError::Forbidden),
-                    Failure::Get(error) => Failure::Midway(error.to_string()),
-                    midway => midway,
-                })?;
+                .map_err(|failure| behind(failure, 1))?;
         }
         self.builder.chose_pods(addresses);
         Ok(())
@@ -390,6 +419,16 @@ impl Reading<'_> {
             why,
         });
         Ok(())
+    }
+}
+
+/// A failure behind so many parts of a list: some of it is there already, so that it is not whole whatever the reason.
+fn behind(failure: Failure, parts: usize) -> Failure {
+    match failure {
+        Failure::Get(error) if parts > 0 && error != GetError::Forbidden => {
+            Failure::Midway(error.to_string())
+        }
+        failure => failure,
     }
 }
 

@@ -187,6 +187,9 @@ pub struct Spec<'a> {
     #[serde(borrow)]
     pub external_traffic_policy: Option<Str<'a>>,
     #[serde(borrow)]
+    pub session_affinity: Option<Str<'a>>,
+    pub session_affinity_config: Option<AffinityConfig>,
+    #[serde(borrow)]
     pub ports: Option<Vec<PortSpec<'a>>>,
     #[serde(borrow)]
     pub node_name: Option<Str<'a>>,
@@ -201,6 +204,18 @@ pub struct Spec<'a> {
     pub pod_cidrs: Option<Vec<Str<'a>>>,
     #[serde(borrow)]
     pub cidrs: Option<Vec<Str<'a>>>,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+pub struct AffinityConfig {
+    #[serde(rename = "clientIP")]
+    pub client_ip: Option<ClientIpConfig>,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+pub struct ClientIpConfig {
+    #[serde(rename = "timeoutSeconds")]
+    pub timeout_seconds: Option<u32>,
 }
 
 #[derive(Debug, Default, Deserialize, Serialize)]
@@ -291,7 +306,12 @@ pub struct SliceEndpoint<'a> {
     pub node_name: Option<Str<'a>>,
     #[serde(borrow)]
     pub target_ref: Option<TargetRef<'a>>,
+    pub hints: Option<Hints>,
 }
+
+/// That there are hints is all that matters: which nodes they name is kube-proxy's business.
+#[derive(Debug, Default, Clone, Copy, Deserialize, Serialize)]
+pub struct Hints {}
 
 #[derive(Debug, Default, Clone, Copy, Deserialize, Serialize)]
 pub struct Conditions {

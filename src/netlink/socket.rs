@@ -160,30 +160,55 @@ impl Socket {
         doing: &'static str,
         flags: RecvFlags,
     ) -> Result<Option<Messages<'_>>, NetlinkError> {
-        // With TRUNC the kernel tells the length of a message that does not fit.
-        let flags = flags.union(RecvFlags::TRUNC).bits().cast_signed();
-        // Cleared, not zeroed: the kernel writes into the spare capacity.
-        self.buffer.clear();
-        let length = loop {
-            match self
-                .inner
-                .recv(&mut self.buffer, flags)
-                .map_err(|e| errno(&e))
-            {
-                Ok(length) => break length,
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => return Ok(None),
-                Err(e) => return Err(NetlinkError::answered(doing, e)),
-            }
-        };
-        if length > self.buffer.len() {
-            return Err(NetlinkError::Truncated(length));
-        }
-        Ok(Some(Messages {
-            rest: &self.buffer,
-            port: self.port,
-        }))
+        let came = fill(&self.inner, doing, &mut self.buffer, flags)?;
+        Ok(came.then(|| self.messages(&self.buffer)))
     }
+
+    /// [`Socket::receive`] into a buffer of the caller's.
+    pub(super) fn receive_into(
+        &self,
+        doing: &'static str,
+        buffer: &mut Vec<u8>,
+    ) -> Result<(), NetlinkError> {
+        buffer.reserve_exact(RECEIVE_BUFFER.saturating_sub(buffer.len()));
+        match fill(&self.inner, doing, buffer, RecvFlags::empty())? {
+            true => Ok(()),
+            false => Err(NetlinkError::NoAnswer(doing)),
+        }
+    }
+
+    /// The messages of a datagram that this socket received.
+    pub(super) fn messages<'a>(&self, datagram: &'a [u8]) -> Messages<'a> {
+        Messages {
+            rest: datagram,
+            port: self.port,
+        }
+    }
+}
+
+/// Receives one datagram; false when nothing came for as long as the socket waits.
+fn fill(
+    socket: &RawSocket,
+    doing: &'static str,
+    buffer: &mut Vec<u8>,
+    flags: RecvFlags,
+) -> Result<bool, NetlinkError> {
+    // With TRUNC the kernel tells the length of a message that does not fit.
+    let flags = flags.union(RecvFlags::TRUNC).bits().cast_signed();
+    // Cleared, not zeroed: the kernel writes into the spare capacity.
+    buffer.clear();
+    let length = loop {
+        match socket.recv(buffer, flags).map_err(|e| errno(&e)) {
+            Ok(length) => break length,
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => return Ok(false),
+            Err(e) => return Err(NetlinkError::answered(doing, e)),
+        }
+    };
+    if length > buffer.len() {
+        return Err(NetlinkError::Truncated(length));
+    }
+    Ok(true)
 }
 
 impl AsFd for Socket {

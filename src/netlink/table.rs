@@ -1,6 +1,7 @@
 //! The table of one namespace: dump, get, insert, delete.
 
 mod look;
+mod walk;
 
 use std::borrow::Borrow;
 use std::fs::File;
@@ -19,6 +20,7 @@ use super::socket::{Message, Socket};
 use super::{DumpFilter, TableKind, abi, attr::Attributes, decode, insert};
 use crate::flow::{Direction, Family, Flow, Tuple, Zone};
 use crate::netns::Netns;
+use walk::{End, Pace};
 
 /// Requests in one send. The answers to so many fit into the receive buffer that every socket has (208 KiB); twice as many
 /// would not.
@@ -120,6 +122,7 @@ impl Table {
             let narrow = kind == TableKind::Conntrack && asked.kernel_part() != asked.family_only();
             let ended = self.walk(
                 DOING,
+                Pace::Ahead,
                 |out, sequence| encode::dump(out, sequence, kind, &asked),
                 |flags, payload, at| {
                     report.received += 1;
@@ -161,6 +164,7 @@ impl Table {
         let mut drained = Drained::default();
         let ended = self.walk(
             DOING,
+            Pace::InStep,
             |out, sequence| encode::dump(out, sequence, TableKind::Conntrack, filter),
             |_, payload, _| {
                 drained.messages += 1;
@@ -188,6 +192,7 @@ impl Table {
         let mut report = DumpReport::default();
         let ended = self.walk(
             DOING,
+            Pace::InStep,
             |out, sequence| encode::dump_expectations(out, sequence, family),
             |flags, payload, _| {
                 report.received += 1;
@@ -351,52 +356,6 @@ impl Table {
         Ok(())
     }
 
-    fn walk(
-        &mut self,
-        doing: &'static str,
-        request: impl FnOnce(&mut Vec<u8>, u32),
-        mut on_message: impl FnMut(u16, &[u8], Instant) -> ControlFlow<()>,
-    ) -> Result<End, NetlinkError> {
-        self.fresh()?;
-        let wanted = self.socket.next_sequence();
-        self.requests.clear();
-        request(&mut self.requests, wanted);
-        self.socket.send(doing, &self.requests)?;
-        // Also when an error or a panic of the callback ends this.
-        self.unfinished = true;
-        // The kernel fills the first datagram while it takes the request, and each further one when the one before is
-        // fetched (`netlink_dump` in `netlink_recvmsg`): however long the callback takes, that is when an entry was so.
-        let mut written = Instant::now();
-        loop {
-            let messages = self.socket.receive(doing)?;
-            let next_written = Instant::now();
-            for message in messages {
-                match message? {
-                    message if message.sequence() != wanted => {}
-                    Message::Data { flags, payload, .. } => {
-                        if on_message(flags, payload, written).is_break() {
-                            return Ok(End::Stopped);
-                        }
-                    }
-                    Message::Done {
-                        error: None, flags, ..
-                    } => {
-                        self.unfinished = false;
-                        let interrupted = flags & NLM_F_DUMP_INTR != 0;
-                        return Ok(End::Done { interrupted });
-                    }
-                    Message::Done { error: Some(e), .. }
-                    | Message::Answer { error: Some(e), .. } => {
-                        self.unfinished = false;
-                        return Ok(End::Refused(e));
-                    }
-                    Message::Answer { error: None, .. } => {}
-                }
-            }
-            written = next_written;
-        }
-    }
-
     /// One request with one answer.
     fn ask(
         &mut self,
@@ -431,11 +390,4 @@ fn errno(error: NetlinkError) -> Errno {
         NetlinkError::Overrun => Errno::NOBUFS,
         _ => Errno::IO,
     }
-}
-
-/// How a walk over a dump ended.
-enum End {
-    Done { interrupted: bool },
-    Stopped,
-    Refused(Errno),
 }

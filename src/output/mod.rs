@@ -4,6 +4,8 @@
 //! every format; ordering, which is not, happens before, in a [`Sorter`]. Text of others never reaches a terminal as it
 //! came (see `safe`).
 
+mod bar;
+mod bounded;
 mod cell;
 mod color;
 mod column;
@@ -14,11 +16,13 @@ mod endpoint;
 mod expect;
 #[cfg(test)]
 pub(crate) mod fixture;
+mod groups;
 mod json;
 mod layout;
 mod record;
 mod row;
 mod safe;
+mod service;
 mod sink;
 mod sort;
 mod summary;
@@ -31,11 +35,15 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::entry::Entry;
 
+pub use bar::{Glyphs, bar};
+pub use bounded::{Lean, TextCell, bounded_table};
 pub use color::{ColorChoice, Palette, Style};
 pub use column::{COLUMNS, Column, Columns, UnknownColumn, find};
 pub use expect::ExpectationPrinter;
+pub use groups::{GroupStyle, group_csv, group_document, group_lines, group_table};
 pub use record::{RecordFormat, RecordPrinter};
 pub use row::ItemResult;
+pub use service::{ServiceStyle, service_document, service_table};
 pub use sink::{Sink, is_closed};
 pub use sort::{SortOrder, Sorter};
 pub use summary::{ClusterSummary, Summary};

@@ -6,7 +6,7 @@
 use std::fmt;
 
 /// Control characters (C0, DEL, C1), line separators, and the controls of the bidirectional algorithm.
-fn is_harmful(c: char) -> bool {
+pub(super) fn is_harmful(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }

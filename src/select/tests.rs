@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use super::*;
 use crate::cluster::testing::world;
-use crate::entry::{EndpointName, FrontendKind, ServiceName};
+use crate::entry::{EndpointName, FrontendKind, Names, ServiceName};
 use crate::filter::BadValue;
 use crate::flow::{Flow, L4, Tuple};
 
@@ -304,6 +304,38 @@ fn an_entry_that_only_lacks_a_second_look_is_counted() {
     let mut silent = dns();
     silent.refreshing = Refreshing::No;
     assert!(!wanted(|_| ()).refreshing_unknown(&silent));
+}
+
+#[test]
+fn an_entry_without_the_name_that_is_excluded_is_counted() {
+    let mut nobody = dns();
+    nobody.names = Names::default();
+    type Set = fn(&mut Selectors);
+    let cases: [(Set, bool); 6] = [
+        (|s| s.services = picks("!kube-dns"), true),
+        (|s| s.clients = picks("!shop/web-1"), true),
+        (|s| s.namespaces = picks("!shop"), true),
+        // It simply does not match these.
+        (|s| s.services = picks("kube-dns"), false),
+        (|s| s.clients = picks("!10.0.0.0/8"), false),
+        // Another selector leaves it out anyway.
+        (
+            |s| {
+                s.services = picks("!kube-dns");
+                s.stale = true;
+            },
+            false,
+        ),
+    ];
+    for (position, (set, counted)) in cases.into_iter().enumerate() {
+        assert_eq!(
+            selection(set).party_unknown(&nobody),
+            counted,
+            "case {position}"
+        );
+    }
+    let negated = selection(|s| s.services = picks("!kube-dns"));
+    assert!(!negated.party_unknown(&dns()), "it has the name");
 }
 
 #[test]

@@ -161,8 +161,8 @@ fn a_purge_reads_the_newest_state_twice_and_deletes_what_is_stale_in_both() {
                 .iter()
                 .all(|asked| asked.value("resourceVersion").is_none())
         );
-        let services = asked.iter().filter(|asked| asked.resource() == "services");
-        assert_eq!(services.count(), 2);
+        let slices = |asked: &&Asked| asked.resource() == "endpointslices";
+        assert_eq!(asked.iter().filter(slices).count(), 2);
     });
 }
 

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ctk::cluster::live::{Options, load};
+use ctk::cluster::wanted::Wanted;
 
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -31,7 +32,7 @@ fn child_reads_the_cluster() {
         limit: Duration::from_secs(600),
         ..options(kubeconfig.into())
     };
-    let loaded = load(&options, None, &[]).unwrap();
+    let loaded = load(&options, Wanted::default(), &[]).unwrap();
     assert!(loaded.summary.complete, "{:?}", loaded.warnings);
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let peak = status

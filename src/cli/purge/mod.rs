@@ -8,12 +8,11 @@ mod say;
 mod suspects;
 
 use std::io;
-use std::ops::ControlFlow;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clap::Args;
 
-use crate::cluster::lists::ChoosePods;
+use crate::cluster::wanted::Wanted;
 use crate::entry::Entry;
 use crate::error::{CommandError, Status};
 use crate::netlink::{Table, TableKind};
@@ -28,14 +27,12 @@ use super::confirm::{self, Leave};
 use super::context::{self, Cluster, note};
 use super::ls;
 use super::pick::Picker;
-use super::pods;
 use super::remote::Purpose;
 use super::sample::{self, Sample};
+use super::scan::{self, Looks};
 use super::select::SelectArgs;
+use super::wanted;
 use suspects::Suspects;
-
-/// How often the scan is repeated when the table changes its shape meanwhile.
-const ATTEMPTS: usize = 3;
 
 #[derive(Args)]
 #[command(after_help = "Examples:
@@ -117,7 +114,7 @@ pub fn run(world: World, args: &PurgeArgs) -> Result<Status, CommandError> {
         zones: args.select.named_zones(),
         by_cluster: selectors.wants_cluster(),
     };
-    let cluster = purge.read_cluster(Cluster::read)?;
+    let cluster = purge.read_cluster(Cluster::read, None)?;
     let mut picker = purge.picker(cluster.as_ref())?;
     let mut table = Table::open(&purge.netns).map_err(context::netlink_error)?;
     let sample = sample::wanted(args.sample, args.select.refreshing)
@@ -186,17 +183,17 @@ struct Scan {
 }
 
 /// How a cluster is read: the first time with a word about it, or once more.
-type ReadCluster = fn(
-    World,
-    &SourceArgs,
-    &Netns,
-    Purpose,
-    Option<ChoosePods>,
-) -> Result<Option<Cluster>, CommandError>;
+type ReadCluster =
+    fn(World, &SourceArgs, &Netns, Purpose, Wanted) -> Result<Option<Cluster>, CommandError>;
 
 impl<'a> Purge<'a> {
     /// The cluster, if it is to decide, must be whole and young enough; else it only gives names.
-    fn read_cluster(&self, read: ReadCluster) -> Result<Option<Cluster>, CommandError> {
+    /// `wanted`: less of it than the selectors ask for.
+    fn read_cluster(
+        &self,
+        read: ReadCluster,
+        wanted: Option<Wanted>,
+    ) -> Result<Option<Cluster>, CommandError> {
         // Nothing of it would be shown.
         if !self.by_cluster && self.args.output.output == Format::Conntrack {
             return Ok(None);
@@ -208,8 +205,9 @@ impl<'a> Purge<'a> {
         };
         let select = &self.args.select;
         let filter = select.to_filter()?;
-        let pods = pods::choice(source, &self.netns, &filter, &select.to_selectors());
-        let cluster = read(self.world, source, &self.netns, purpose, pods)?;
+        let all = || wanted::first(source, &self.netns, &filter, &select.to_selectors());
+        let wanted = wanted.unwrap_or_else(all);
+        let cluster = read(self.world, source, &self.netns, purpose, wanted)?;
         context::require_cluster(source, cluster.as_ref(), self.by_cluster)?;
         if let Some(cluster) = cluster.as_ref().filter(|_| self.by_cluster) {
             self.accept(cluster)?;
@@ -266,46 +264,41 @@ impl<'a> Purge<'a> {
         picker: &mut Picker<'_>,
         sample: Option<&Sample>,
     ) -> Result<(Plan, Scan), CommandError> {
-        let spoiled = sample.is_some_and(|sample| sample.inconsistent);
-        for attempt in 1.. {
-            picker.start_over();
-            let mut builder = PlanBuilder::default();
-            let (mut unreadable, mut inconsistent) = (0, false);
-            let mut suspects = Suspects::new(&self.args.include, sample.is_some());
-            for filter in picker.filter().dumps() {
-                let began = Instant::now();
-                let dump = table.dump_timed(TableKind::Conntrack, &filter, &mut |flow, at| {
-                    let seen = sample.map(|sample| sample.seen(&flow, at));
-                    if let Some(entry) = picker.consider(flow, seen) {
-                        picker.count_reason(&entry);
-                        let fate = self.fate(&entry);
-                        if fate == Fate::Held(Held::Suspect) {
-                            suspects.add(&entry.flow);
-                        }
-                        let reason = entry.judgement.map(|judgement| judgement.reason);
-                        let flow = entry.flow;
-                        builder.add(Planned { flow, reason, seen }, fate);
+        let looks = Looks {
+            kind: TableKind::Conntrack,
+            sample,
+        };
+        let start = || {
+            let suspects = Suspects::new(&self.args.include, sample.is_some());
+            (PlanBuilder::default(), suspects)
+        };
+        let ((builder, suspects), report) = scan::gather(
+            table,
+            picker,
+            looks,
+            start,
+            |picker, gathered, flow, seen| {
+                let (builder, suspects) = gathered;
+                if let Some(entry) = picker.consider(flow, seen) {
+                    picker.count_reason(&entry);
+                    let fate = self.fate(&entry);
+                    if fate == Fate::Held(Held::Suspect) {
+                        suspects.add(&entry.flow);
                     }
-                    ControlFlow::Continue(())
-                });
-                let dump = dump.map_err(context::netlink_error)?;
-                tracing::info!(took = ?began.elapsed(), ?dump, "scan");
-                unreadable += dump.unreadable;
-                inconsistent |= !dump.is_consistent();
-            }
-            if !inconsistent || attempt >= ATTEMPTS {
-                let scanned = picker.counts.scanned;
-                let scan = Scan {
-                    scanned,
-                    unreadable,
-                    inconsistent: inconsistent || spoiled,
-                    unjudged: false,
-                    suspects,
-                };
-                return Ok((builder.finish(inconsistent), scan));
-            }
-        }
-        Err(CommandError::failed("the table could not be scanned"))
+                    let reason = entry.judgement.map(|judgement| judgement.reason);
+                    let flow = entry.flow;
+                    builder.add(Planned { flow, reason, seen }, fate);
+                }
+            },
+        )?;
+        let scan = Scan {
+            scanned: picker.counts.scanned,
+            unreadable: report.unreadable,
+            inconsistent: report.inconsistent,
+            unjudged: false,
+            suspects,
+        };
+        Ok((builder.finish(report.inconsistent), scan))
     }
 
     fn fate(&self, entry: &Entry<'_>) -> Fate {

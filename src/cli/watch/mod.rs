@@ -7,7 +7,7 @@
 mod ended;
 mod endpoints;
 mod live;
-mod patient;
+pub(super) mod patient;
 mod run;
 mod sight;
 mod source;

@@ -389,7 +389,7 @@ impl<'a> Watch<'a> {
 fn say_undecided(counts: &Counts) {
     if counts.undecided > 0 {
         note(format!(
-            "{} entries lack a value that a selector needs (ports, counters, timestamps, labels) and are left out",
+            "{} entries lack a value that a selector needs (ports, counters, timestamps, labels, names) and are left out",
             counts.undecided
         ));
     }

@@ -14,6 +14,7 @@ use crate::cli::select::SelectArgs;
 use crate::cluster::follow::{Change, Follower};
 use crate::cluster::index::Index;
 use crate::cluster::source::{ClusterSource, Loaded};
+use crate::cluster::wanted::Wanted;
 use crate::error::CommandError;
 use crate::flow::Flow;
 use crate::netns::Netns;
@@ -104,6 +105,13 @@ impl<'a> Source<'a> {
         let Some((follower, loaded)) = remote::follow(self.args, choice)? else {
             return Ok(None);
         };
+        let loaded = match self.args.cluster {
+            ClusterSource::Auto => remote::the_better(Some(loaded), netns, &|text| note(text)).0,
+            _ => Some(loaded),
+        };
+        let Some(loaded) = loaded else {
+            return Ok(None);
+        };
         self.follower = Some(follower);
         Ok(Some(Cluster::followed(self.args, netns, loaded)))
     }
@@ -117,7 +125,13 @@ impl<'a> Source<'a> {
             None => Cluster::read,
             Some(_) => Cluster::read_again,
         };
-        let cluster = read(self.world, self.args, netns, Purpose::Follow, None)?;
+        let cluster = read(
+            self.world,
+            self.args,
+            netns,
+            Purpose::Follow,
+            Wanted::default(),
+        )?;
         self.file_time = match self.args.cluster {
             ClusterSource::Rules(None) | ClusterSource::Auto => None,
             _ => cluster.as_ref().and_then(Cluster::time),

@@ -6,6 +6,7 @@
 
 mod config;
 mod error;
+mod plugin;
 mod shared;
 
 use std::io::{self, Read};
@@ -53,7 +54,7 @@ impl Api {
                 let message = format!("no runtime for network requests: {error}");
                 LiveError::new(Obstacle::NotBuilt, message, "see ulimit -n")
             })?;
-        let (client, url) = runtime.block_on(config::client(options))?;
+        let (client, url) = runtime.block_on(config::client(options, deadline))?;
         Ok(Api {
             engine: Engine::Own(Some(runtime)),
             client,

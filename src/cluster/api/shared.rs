@@ -42,7 +42,7 @@ impl Shared {
                 Err(error) => return drop(sender.send(Err(cannot(&error)))),
             };
             let (held, released) = oneshot::channel();
-            let connected = runtime.block_on(config::client(&asked));
+            let connected = runtime.block_on(config::client(&asked, deadline));
             let shared = connected.map(|(client, url)| Shared {
                 handle: runtime.handle().clone(),
                 client,

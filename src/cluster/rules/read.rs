@@ -11,6 +11,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
+use super::deal::{self, Deal, Wanted};
 use super::text::{self, TextError};
 use super::{NodeRules, iptables, ipvs, nft};
 
@@ -33,6 +34,8 @@ pub struct Read {
     pub path: Option<PathBuf>,
     /// One line each: what could not be read, and what is odd.
     pub notes: Vec<String>,
+    /// How the rules of the Service that was asked for deal new flows out.
+    pub deals: Vec<Deal>,
 }
 
 /// Why there are no rules at all.
@@ -52,11 +55,11 @@ pub enum ReadError {
     Text { path: PathBuf, error: TextError },
 }
 
-/// Reads a saved rule set.
+/// Reads a saved rule set; `wanted`: and how the rules of this Service deal new flows out.
 ///
 /// # Errors
 /// [`ReadError::File`], [`ReadError::Text`]
-pub fn file(path: &Path) -> Result<Read, ReadError> {
+pub fn file(path: &Path, wanted: Option<&Wanted>) -> Result<Read, ReadError> {
     let failed = |error| ReadError::File {
         path: path.to_owned(),
         error,
@@ -70,24 +73,28 @@ pub fn file(path: &Path) -> Result<Read, ReadError> {
     };
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes).map_err(failed)?;
-    let rules = text::read(&String::from_utf8_lossy(&bytes));
+    let read = text::read(&String::from_utf8_lossy(&bytes), wanted);
+    let (rules, deals) = read.map_err(|error| ReadError::Text {
+        path: path.to_owned(),
+        error,
+    })?;
     Ok(Read {
-        rules: rules.map_err(|error| ReadError::Text {
-            path: path.to_owned(),
-            error,
-        })?,
+        rules,
+        deals: deal::together(deals),
         time,
         path: Some(path.to_owned()),
         notes: Vec::new(),
     })
 }
 
-/// Reads the rules of the network namespace that the calling thread is in.
+/// Reads the rules of the network namespace that the calling thread is in; `wanted` as in [`file`].
 ///
 /// # Errors
 /// No tool, or none that worked.
-pub fn here() -> Result<Read, ReadError> {
+pub fn here(wanted: Option<&Wanted>) -> Result<Read, ReadError> {
     let mut reader = Reader {
+        wanted,
+        deals: Vec::new(),
         until: Instant::now() + BUDGET,
         rules: NodeRules::default(),
         notes: Vec::new(),
@@ -110,6 +117,7 @@ pub fn here() -> Result<Read, ReadError> {
             time,
             path: None,
             notes: reader.notes,
+            deals: deal::together(reader.deals),
         }),
     }
 }
@@ -152,20 +160,27 @@ impl Saved {
     }
 }
 
-struct Reader {
+struct Reader<'w> {
     until: Instant,
+    wanted: Option<&'w Wanted>,
     rules: NodeRules,
+    deals: Vec<Deal>,
     notes: Vec<String>,
     worked: usize,
     refused: Option<String>,
     failed: Option<String>,
 }
 
-impl Reader {
+impl Reader<'_> {
     /// Both flavours of one family: their rules are in force side by side.
     fn iptables(&mut self, tool: &str, family: &'static str, saved: &mut Vec<Saved>) {
-        let nft = match self.run(&format!("{tool}-nft-save"), &[]) {
-            Said::NoTool => self.run(&format!("{tool}-save"), &[]),
+        // Packets are of use only where somebody asked how they were dealt out.
+        let counted: &[&str] = match self.wanted {
+            Some(_) => &["-c"],
+            None => &[],
+        };
+        let nft = match self.run(&format!("{tool}-nft-save"), counted) {
+            Said::NoTool => self.run(&format!("{tool}-save"), counted),
             said => said,
         };
         let names = match tool {
@@ -175,7 +190,7 @@ impl Reader {
         let legacy = fs::read_to_string(proc_net(names)).unwrap_or_default();
         let legacy = match legacy.lines().any(|name| name == "nat") {
             false => Said::NoTool,
-            true => match self.run(&format!("{tool}-legacy-save"), &[]) {
+            true => match self.run(&format!("{tool}-legacy-save"), counted) {
                 Said::NoTool if matches!(nft, Said::NoTool) => {
                     self.fault(format!("{tool}-legacy-save is not installed"), false);
                     Said::Failed
@@ -191,12 +206,18 @@ impl Reader {
             ));
         }
         if let Said::Text(text) = legacy {
-            self.rules.merge(iptables::read(&text));
+            self.saved(&text);
         }
         if let Said::Text(text) = nft {
-            self.rules.merge(iptables::read(&text));
+            self.saved(&text);
             saved.push(Saved { family, text });
         }
+    }
+
+    fn saved(&mut self, text: &str) {
+        self.rules.merge(iptables::read(text));
+        let deals = self.wanted.map(|wanted| iptables::deals(text, wanted));
+        self.deals.extend(deals.into_iter().flatten());
     }
 
     /// Tables that iptables did not write.
@@ -225,6 +246,9 @@ impl Reader {
             let Said::Text(json) = self.run("nft", &["-j", "list", "table", &family, &name]) else {
                 continue;
             };
+            let deals = self.wanted.map(|wanted| nft::deals(&json, wanted));
+            self.deals
+                .extend(deals.into_iter().filter_map(Result::ok).flatten());
             match nft::read(&json, &families) {
                 Ok(rules) => self.rules.merge(rules),
                 Err(error) => {
