@@ -12,6 +12,9 @@
 //! | What is an entry? | [`flow`] |
 //! | Where do kernel bytes become one, and the other way round? | [`netlink`] (`decode`, `encode`, `insert`) |
 //! | Whose table? | [`netns`], [`sysctl`] |
+//! | How full is it, and what did the kernel count? | [`stat`]; drivers: [`ethtool`] |
+//! | Which packets never make an entry? | [`reverse_path`] |
+//! | Which programs of the machine are asked? | [`tool`] |
 //! | Which entries, by what the kernel says? | [`filter`], one predicate a file |
 //! | Which Services, Pods and Nodes are there? | [`cluster`] |
 //! | What do the rules of this node translate, and to where? | `cluster/rules` (`iptables`, `nft`, `ipvs`; `read` runs the tools) |
@@ -27,8 +30,10 @@
 //! | Who fills the table? | [`top`] (`heavy`: counting with a bound), `output/groups.rs` |
 //! | What changes while somebody looks? | [`watch`] (the view and its records), `netlink/{event,feed}.rs` |
 //! | How does the cluster stay current meanwhile? | `cluster/follow` (`feed`, `board`, `store`), `cli/watch/source.rs` |
+//! | What is wrong here, with evidence? | [`doctor`] (`check`, one a file) |
 //! | What can destroy? | [`purge`], and [`netlink::Table`] below it |
 //! | What was typed, what is meant, how does it end? | [`cli`], [`error`] |
+//! | What does TAB offer, and what do the manuals say? | `cli/shell` (names kept by the last reading), `cli/generate` |
 //!
 //! # Who may know whom
 //!
@@ -47,8 +52,10 @@
 
 pub mod cli;
 pub mod cluster;
+pub mod doctor;
 pub mod entry;
 pub mod error;
+pub mod ethtool;
 pub mod filter;
 pub mod flow;
 pub mod label;
@@ -56,11 +63,14 @@ pub mod netlink;
 pub mod netns;
 pub mod output;
 pub mod purge;
+pub mod reverse_path;
 pub mod select;
 pub mod service;
 pub mod spread;
+pub mod stat;
 pub mod sysctl;
 pub mod text;
+pub mod tool;
 pub mod top;
 pub mod verdict;
 pub mod watch;

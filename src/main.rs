@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    ctk::cli::run(std::env::args_os()).into()
+    ctk::cli::main().into()
 }

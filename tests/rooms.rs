@@ -90,6 +90,10 @@ fn no_room_knows_one_that_it_must_not() {
             ],
         ),
         (
+            "doctor",
+            &["cli", "filter", "netlink", "output", "purge", "select"],
+        ),
+        (
             "purge/plan",
             &["cli", "cluster", "label", "netlink", "output"],
         ),
@@ -111,8 +115,28 @@ fn no_room_knows_one_that_it_must_not() {
 #[test]
 fn only_the_command_line_touches_standard_output() {
     for room in [
-        "cluster", "entry", "error", "filter", "flow", "label", "netlink", "netns", "output",
-        "purge", "select", "service", "spread", "sysctl", "top", "verdict", "watch",
+        "cluster",
+        "doctor",
+        "entry",
+        "error",
+        "ethtool",
+        "filter",
+        "flow",
+        "label",
+        "netlink",
+        "netns",
+        "output",
+        "purge",
+        "reverse_path",
+        "select",
+        "service",
+        "spread",
+        "stat",
+        "sysctl",
+        "tool",
+        "top",
+        "verdict",
+        "watch",
     ] {
         for path in files(room) {
             let code = code(&path);
@@ -127,12 +151,14 @@ fn only_the_command_line_touches_standard_output() {
 fn only_two_rooms_can_delete() {
     for room in [
         "cluster",
+        "doctor",
         "entry",
         "filter",
         "flow",
         "label",
         "output",
         "select",
+        "stat",
         "top",
         "verdict",
         "watch",

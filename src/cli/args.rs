@@ -17,6 +17,7 @@ use crate::output::{ColorChoice, Columns, Format, SortOrder};
 #[command(after_help = "Examples:
   ctk ls --svc kube-dns          flows to one Service, with the endpoint that each goes to
   ctk ls --stale                 UDP flows still sent to an endpoint that is gone
+  ctk doctor                     what is wrong on this node
   ctk demo                       see it work without a cluster")]
 pub struct Cli {
     #[command(subcommand)]
@@ -40,8 +41,15 @@ pub enum Command {
     Purge(Box<super::purge::PurgeArgs>),
     /// Put entries back that a purge deleted
     Restore(Box<super::restore::RestoreArgs>),
+    /// How full the table is, limits, settings, counters, timeouts
+    Stat(super::stat::StatArgs),
+    /// Say what is wrong on this node, with evidence and what helps
+    Doctor(Box<super::doctor::DoctorArgs>),
     /// Try everything in a private namespace, without a cluster and without root
     Demo(super::demo::DemoArgs),
+    /// Write the manuals or the completion scripts of this version into a folder
+    #[command(hide = true)]
+    Generate(super::generate::GenerateArgs),
 }
 
 /// Where the table, the Services and the Pods come from.

@@ -75,7 +75,7 @@ impl Translator {
         let here = rules.filter(|read| read.path.is_none());
         let kube_proxy = match here {
             Some(read) => !read.rules.proxies.is_empty(),
-            None => match netns.run(read::here) {
+            None => match netns.run(|| read::here(None)) {
                 Ok(Ok(read)) => !read.rules.proxies.is_empty(),
                 Ok(Err(_)) | Err(_) => false,
             },
@@ -176,7 +176,7 @@ mod tests {
             service: None,
             frontend,
             protocol: 17,
-            difference: Difference::EndpointLingers(([10, 244, 0, n], 53).into()),
+            difference: Difference::LingeringEndpoint(([10, 244, 0, n], 53).into()),
         };
         let address = Place::Address(([10, 96, 0, 10], 53).into());
         let node_port = Place::NodePort {

@@ -24,6 +24,7 @@ use super::args::SourceArgs;
 use super::beside::Beside;
 use super::node_rules;
 use super::remote::{self, Purpose};
+use super::shell::names;
 
 /// How a cluster file is made.
 pub const FETCH: &str =
@@ -102,7 +103,16 @@ impl Cluster {
         purpose: Purpose,
         wanted: Wanted,
     ) -> Result<Option<Self>, CommandError> {
-        Self::read_telling(world, args, netns, purpose, wanted, &|text| note(text))
+        let read = Self::read_telling(world, args, netns, purpose, wanted, &|text| note(text))?;
+        if let Some(cluster) = &read {
+            // The demo's names are no reason to forget real ones.
+            let keep = match world.cluster {
+                None => names::Keep::Always,
+                Some(_) => names::Keep::IfFirst,
+            };
+            names::keep(cluster, keep);
+        }
+        Ok(read)
     }
 
     /// The same once more, when everything worth saying of the source was said.

@@ -35,11 +35,9 @@ pub enum TableChoice {
 
 #[derive(Args)]
 #[command(after_help = "Examples:
-  ctk ls --svc kube-dns                    who talks to which DNS pod
-  ctk ls --stale                           UDP flows sent to an endpoint that is gone
-  ctk ls --stale --refreshing              those that a client keeps alive; takes 6 s
-  ctk ls --tcp 443 --state established --sort -timeout --limit 20
-  ctk ls --cluster cluster.json -o json    with names from a saved cluster, for scripts")]
+  ctk ls --svc kube-dns           who talks to which DNS pod
+  ctk ls --stale                  UDP flows sent to an endpoint that is gone; --refreshing for those kept alive
+  ctk ls --tcp --state established --sort -timeout --limit 20 -o wide")]
 pub struct LsArgs {
     #[command(flatten)]
     pub select: SelectArgs,

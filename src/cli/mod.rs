@@ -6,8 +6,10 @@ mod conclude;
 mod confirm;
 mod context;
 mod demo;
+mod doctor;
 mod expect;
 mod frames;
+mod generate;
 mod ls;
 mod node_rules;
 mod pick;
@@ -19,15 +21,18 @@ mod sample;
 mod scan;
 mod screen;
 pub mod select;
+mod shell;
+mod stat;
 mod svc;
 mod top;
 mod wanted;
 mod watch;
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io::{IsTerminal, Write};
+use std::path::Path;
 
-use clap::Parser;
+use clap::{CommandFactory, FromArgMatches};
 
 use crate::error::{CommandError, Status};
 use crate::output::safe_text;
@@ -39,19 +44,66 @@ pub(crate) struct World {
     pub cluster: Option<&'static str>,
 }
 
+/// The name by which kubectl finds it as a plugin.
+const PLUGIN: &str = "kubectl-ctk";
+
+/// The whole program: answers a shell that asks what could be typed next, or runs the command line of this process.
+pub fn main() -> Status {
+    let program = std::env::args_os().next();
+    match shell::answer(program_name(program.as_deref())) {
+        Some(answered) => told(answered),
+        None => run(std::env::args_os()),
+    }
+}
+
 /// Runs one command line and says how it ended. Errors are printed here and nowhere else.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> Status {
     run_in(World::default(), args)
 }
 
+/// How usage and examples call the program that was started as `program`.
+fn program_name(program: Option<&OsStr>) -> &'static str {
+    let file = program.and_then(|program| Path::new(program).file_name());
+    if file == Some(OsStr::new(PLUGIN)) {
+        "kubectl ctk"
+    } else {
+        "ctk"
+    }
+}
+
+/// The command line, as the program that goes by this name shows it.
+fn command(program: &'static str) -> clap::Command {
+    let command = args::Cli::command();
+    if program == command.get_name() {
+        return command;
+    }
+    let rename = |command: clap::Command| {
+        let Some(text) = command.get_after_help() else {
+            return command;
+        };
+        let text = text.to_string();
+        command.after_help(text.replace("  ctk ", &format!("  {program} ")))
+    };
+    rename(command.bin_name(program)).mut_subcommands(rename)
+}
+
 fn run_in(world: World, args: impl IntoIterator<Item = OsString>) -> Status {
-    let result = match args::Cli::try_parse_from(args) {
+    let args: Vec<OsString> = args.into_iter().collect();
+    let command = command(program_name(args.first().map(OsString::as_os_str)));
+    let parsed = command
+        .try_get_matches_from(args)
+        .and_then(|matches| args::Cli::from_arg_matches(&matches));
+    told(match parsed {
         Ok(cli) => {
             trace(cli.verbose);
             dispatch(world, cli.command)
         }
         Err(error) => parse_failed(&error),
-    };
+    })
+}
+
+/// The status of what ended so, after its error was printed.
+fn told(result: Result<Status, CommandError>) -> Status {
     result.unwrap_or_else(|error| {
         for line in error.to_string().lines() {
             // Nobody is left to tell when stderr is closed, too.
@@ -69,7 +121,10 @@ fn dispatch(world: World, command: args::Command) -> Result<Status, CommandError
         args::Command::Svc(args) => svc::run(world, &args),
         args::Command::Purge(args) => purge::run(world, &args),
         args::Command::Restore(args) => restore::run(&args),
+        args::Command::Stat(args) => stat::run(&args),
+        args::Command::Doctor(args) => doctor::run(world, &args),
         args::Command::Demo(args) => demo::run(&args),
+        args::Command::Generate(args) => generate::run(&args),
     }
 }
 

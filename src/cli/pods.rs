@@ -34,7 +34,23 @@ pub fn choice(
     let (named, netns, filter) = (args.node.clone(), netns.clone(), filter.clone());
     Some(Box::new(move |index| {
         let node = context::find_node(named, &netns, Some(index));
-        choose(index, &node, &netns, &filter)
+        choose(index, &node, &netns, &filter, in_question)
+    }))
+}
+
+/// Chooses for a look at everything, which asks, too, who has the addresses from which no answer came.
+pub fn choice_with_unanswered(args: &SourceArgs, netns: &Netns) -> Option<ChoosePods> {
+    if args.all_pods {
+        return None;
+    }
+    let (named, netns) = (args.node.clone(), netns.clone());
+    let ask = |flow: &Flow, index: &Index, node: &ThisNode| {
+        let silent = flow.status.is_unreplied().then_some(flow.reply.src);
+        in_question(flow, index, node).or(silent)
+    };
+    Some(Box::new(move |index| {
+        let node = context::find_node(named, &netns, Some(index));
+        choose(index, &node, &netns, &Filter::default(), ask)
     }))
 }
 
@@ -49,7 +65,13 @@ pub fn names_pods(selectors: &Selectors) -> bool {
 }
 
 /// `None` off the node, and where the table cannot be read: then nothing tells which Pods matter.
-fn choose(index: &Index, node: &ThisNode, netns: &Netns, filter: &Filter) -> Option<ChosenPods> {
+fn choose(
+    index: &Index,
+    node: &ThisNode,
+    netns: &Netns,
+    filter: &Filter,
+    ask: impl Fn(&Flow, &Index, &ThisNode) -> Option<IpAddr>,
+) -> Option<ChosenPods> {
     let name = node.object(index)?.name.to_string();
     if node.namespace != Namespace::Node {
         return None;
@@ -61,7 +83,7 @@ fn choose(index: &Index, node: &ThisNode, netns: &Netns, filter: &Filter) -> Opt
     for dump in filter.dumps() {
         let report = table.dump(TableKind::Conntrack, &dump, &mut |flow| {
             if lasting.test(&flow, super::pick::now()) != Outcome::Fail {
-                addresses.extend(in_question(&flow, index, node));
+                addresses.extend(ask(&flow, index, node));
             }
             ControlFlow::Continue(())
         });

@@ -36,10 +36,9 @@ adjusted by a NAT helper, the tie to a helper's control connection. Offloaded en
 needs its tags, and DCCP's state cannot be saved: these lines fail.
 
 Examples:
-  ctk purge --stale -o jsonl > gone.jsonl
-  ctk restore gone.jsonl                   show the entries, ask, put them back
+  ctk purge --stale --yes -o jsonl > gone.jsonl
   ctk restore --dry-run gone.jsonl
-  ctk restore --yes - < gone.jsonl         for scripts")]
+  ctk restore gone.jsonl                   show the entries, ask, put them back")]
 pub struct RestoreArgs {
     /// What `ctk purge -o jsonl` or `-o json` printed; - for standard input
     #[arg(value_name = "FILE|-")]

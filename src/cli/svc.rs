@@ -26,10 +26,10 @@ use super::conclude;
 use super::context::{self, Cluster};
 use super::node_rules;
 use super::pick::{self, Picker};
-use super::pods;
 use super::remote::Purpose;
 use super::scan::{self, Looks};
 use super::select::SelectArgs;
+use super::wanted;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum SvcFormat {
@@ -95,8 +95,8 @@ pub fn run(world: World, args: &SvcArgs) -> Result<Status, CommandError> {
     };
     let filter = select.to_filter()?;
     let netns = context::netns(&args.source)?;
-    let pods = pods::choice(&args.source, &netns, &filter, &select.to_selectors());
-    let cluster = Cluster::read(world, &args.source, &netns, Purpose::Show, pods)?;
+    let wanted = wanted::first(&args.source, &netns, &filter, &select.to_selectors());
+    let cluster = Cluster::read(world, &args.source, &netns, Purpose::Show, wanted)?;
     context::require_cluster(&args.source, cluster.as_ref(), true)?;
     // Where there is none, the line above has said so.
     let Some(cluster) = &cluster else {

@@ -22,32 +22,32 @@ pub enum Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Difference {
     /// New packets are still sent to it, and the API lists no serving endpoint there.
-    EndpointLingers(SocketAddr),
+    LingeringEndpoint(SocketAddr),
     /// It is ready, every node must have it, and no new packet comes to it from here.
-    EndpointLacks(SocketAddr),
+    MissingEndpoint(SocketAddr),
     /// New packets to it are still translated, and no Service has it any more.
-    FrontendLingers,
+    LingeringFrontend,
     /// Nothing translates packets to this clusterIP, though there are endpoints that every node must have.
-    FrontendLacks,
+    MissingFrontend,
 }
 
 impl Difference {
     /// The word in JSON.
     pub const fn word(self) -> &'static str {
         match self {
-            Difference::EndpointLingers(_) => "endpoint-lingers",
-            Difference::EndpointLacks(_) => "endpoint-lacks",
-            Difference::FrontendLingers => "frontend-lingers",
-            Difference::FrontendLacks => "frontend-lacks",
+            Difference::LingeringEndpoint(_) => "lingering-endpoint",
+            Difference::MissingEndpoint(_) => "missing-endpoint",
+            Difference::LingeringFrontend => "lingering-frontend",
+            Difference::MissingFrontend => "missing-frontend",
         }
     }
 
     pub const fn endpoint(self) -> Option<SocketAddr> {
         match self {
-            Difference::EndpointLingers(endpoint) | Difference::EndpointLacks(endpoint) => {
+            Difference::LingeringEndpoint(endpoint) | Difference::MissingEndpoint(endpoint) => {
                 Some(endpoint)
             }
-            Difference::FrontendLingers | Difference::FrontendLacks => None,
+            Difference::LingeringFrontend | Difference::MissingFrontend => None,
         }
     }
 }
@@ -76,8 +76,8 @@ impl fmt::Display for Place {
 impl fmt::Display for Disagreement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verb = match self.difference {
-            Difference::EndpointLingers(_) | Difference::FrontendLingers => "still list",
-            Difference::EndpointLacks(_) | Difference::FrontendLacks => "lack",
+            Difference::LingeringEndpoint(_) | Difference::LingeringFrontend => "still list",
+            Difference::MissingEndpoint(_) | Difference::MissingFrontend => "lack",
         };
         match self.difference.endpoint() {
             Some(endpoint) => write!(f, "rules {verb} {} for ", endpoint.ip())?,
@@ -88,7 +88,7 @@ impl fmt::Display for Disagreement {
             None => f.write_str("a Service")?,
         }
         match self.difference {
-            Difference::FrontendLingers => f.write_str(", which no Service has any more"),
+            Difference::LingeringFrontend => f.write_str(", which no Service has any more"),
             _ => Ok(()),
         }
     }
@@ -179,7 +179,7 @@ impl Pair<'_> {
         if matched.is_empty() {
             if self.is_ours() && !self.rule.targets.is_empty() {
                 let service = self.rule.service.clone();
-                found.push(self.disagreement(service, Difference::FrontendLingers));
+                found.push(self.disagreement(service, Difference::LingeringFrontend));
             }
             return;
         }
@@ -193,7 +193,7 @@ impl Pair<'_> {
         let targets: HashSet<SocketAddr> = self.rule.targets.iter().copied().collect();
         for target in &self.rule.targets {
             if !serving.contains(target) {
-                let difference = Difference::EndpointLingers(*target);
+                let difference = Difference::LingeringEndpoint(*target);
                 found.push(self.disagreement(named.clone(), difference));
             }
         }
@@ -204,7 +204,7 @@ impl Pair<'_> {
             };
             for endpoint in must_be_everywhere(self.index, *id, *external, ipv6) {
                 if !targets.contains(&endpoint) {
-                    let difference = Difference::EndpointLacks(endpoint);
+                    let difference = Difference::MissingEndpoint(endpoint);
                     let service = Some(named_port(self.index, *id));
                     found.push(self.disagreement(service, difference));
                 }
@@ -252,7 +252,7 @@ fn lacking_frontends(index: &Index, rules: &NodeRules, found: &mut Vec<Disagreem
                         service: Some(named_port(index, port_id)),
                         frontend: Place::Address(SocketAddr::new(address, port.port)),
                         protocol: port.protocol,
-                        difference: Difference::FrontendLacks,
+                        difference: Difference::MissingFrontend,
                     });
                 }
             }

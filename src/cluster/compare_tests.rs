@@ -92,8 +92,8 @@ fn told(index: &Index, rules: &NodeRules) -> Vec<String> {
 
 #[test]
 fn every_kind_of_rules_is_held_against_the_api() {
-    let lingers = "rules still list 10.244.1.9 for kube-system/kube-dns [endpoint-lingers]";
-    let lacks = "rules lack 10.244.1.8 for kube-system/kube-dns [endpoint-lacks]";
+    let lingers = "rules still list 10.244.1.9 for kube-system/kube-dns [lingering-endpoint]";
+    let lacks = "rules lack 10.244.1.8 for kube-system/kube-dns [missing-endpoint]";
     let slice = |endpoints: &str| format!("slice kube-system/kube-dns dns:53/UDP {endpoints}");
     let both = "10.244.1.7(ready) 10.244.1.8(ready)";
     for (endpoints, service, targets, expected) in [
@@ -117,7 +117,7 @@ fn every_kind_of_rules_is_held_against_the_api() {
             SVC,
             &["10.244.1.7:53", "10.244.1.8:54"],
             &[
-                "rules still list 10.244.1.8 for kube-system/kube-dns [endpoint-lingers]",
+                "rules still list 10.244.1.8 for kube-system/kube-dns [lingering-endpoint]",
                 lacks,
             ],
         ),
@@ -204,7 +204,7 @@ fn servers_of_weight_0_may_stay() {
     let rules = by_ipvs(&["10.244.1.7:53", "10.244.1.8:53=0"]);
     assert_eq!(
         told(&index, &rules),
-        ["rules lack 10.244.1.8 for kube-system/kube-dns [endpoint-lacks]"]
+        ["rules lack 10.244.1.8 for kube-system/kube-dns [missing-endpoint]"]
     );
 }
 
@@ -215,7 +215,7 @@ fn frontends_that_only_one_side_has_are_told() {
         "svc shop/web 10.96.0.44 80/TCP",
         "slice shop/web 80/TCP 10.244.1.20(ready)",
     ];
-    let lacks = "rules lack 10.96.0.44:80 for shop/web [frontend-lacks]";
+    let lacks = "rules lack 10.96.0.44:80 for shop/web [missing-frontend]";
     let index = world(&[&kube_dns[..], &more[..]].concat());
     let whole = ["10.244.1.7:53", "10.244.1.8:53"];
     for rules in [by_iptables(&whole), by_nft(&whole), by_ipvs(&whole)] {
@@ -255,7 +255,7 @@ fn frontends_that_only_one_side_has_are_told() {
         (by_ipvs(&whole), "a Service"),
     ] {
         let line = format!(
-            "rules still list 10.96.0.10:53 for {name}, which no Service has any more [frontend-lingers]"
+            "rules still list 10.96.0.10:53 for {name}, which no Service has any more [lingering-frontend]"
         );
         assert_eq!(told(&gone, &rules), [line]);
     }
@@ -265,11 +265,12 @@ fn frontends_that_only_one_side_has_are_told() {
 
 #[test]
 fn node_ports_follow_the_external_policy() {
-    let rules = text::read(
+    let (rules, _) = text::read(
         "*nat\n:KUBE-SERVICES - [0:0]\n:KUBE-NODEPORTS - [0:0]\n:KUBE-EXT-A - [0:0]\n-A PREROUTING -j KUBE-SERVICES\n\
          -A KUBE-SERVICES -m addrtype --dst-type LOCAL -j KUBE-NODEPORTS\n\
          -A KUBE-NODEPORTS -p udp -m comment --comment \"kube-system/kube-dns:dns\" -m udp --dport 32053 -j KUBE-EXT-A\n\
          -A KUBE-EXT-A -j KUBE-SEP-A\n-A KUBE-SEP-A -p udp -m udp -j DNAT --to-destination 10.244.1.7:53\nCOMMIT\n",
+        None,
     )
     .unwrap();
     let index = world(&[SVC, TWO]);
@@ -286,7 +287,7 @@ fn node_ports_follow_the_external_policy() {
     );
     assert_eq!(
         one.difference,
-        Difference::EndpointLacks("10.244.1.8:53".parse().unwrap())
+        Difference::MissingEndpoint("10.244.1.8:53".parse().unwrap())
     );
     let local = world(&[&format!("{SVC} externalTrafficPolicy=Local"), TWO]);
     assert!(told(&local, &rules).is_empty());
@@ -305,7 +306,7 @@ fn node_ports_follow_the_external_policy() {
         .collect();
     assert_eq!(
         words,
-        ["endpoint-lingers", "endpoint-lacks", "endpoint-lacks"]
+        ["lingering-endpoint", "missing-endpoint", "missing-endpoint"]
     );
 }
 

@@ -124,6 +124,8 @@ pub struct Node {
     pub external: Box<[IpAddr]>,
     /// `metadata.labels["kubernetes.io/hostname"]` or the Hostname address, where given.
     pub hostname: Option<Name>,
+    /// `v1.31.2`: what kubelet says of kube-proxy, else its own version, which the Node's kube-proxy shares nearly always.
+    pub version: Option<Name>,
 }
 
 /// A matched frontend.
@@ -265,6 +267,11 @@ impl Index {
         let from = self.pod_addresses.get(first..).unwrap_or_default();
         let here = from.iter().take_while(move |(a, _)| *a == address);
         here.filter_map(|(_, pod)| self.pods.get(*pod as usize))
+    }
+
+    /// The addresses that living pods have to themselves, sorted.
+    pub fn pod_addresses(&self) -> impl Iterator<Item = IpAddr> {
+        self.pod_addresses.iter().map(|(address, _)| *address)
     }
 
     /// The live host-network pod at this node address that declares the port, if exactly one does: they all share the

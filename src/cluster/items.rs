@@ -310,6 +310,12 @@ impl Builder {
             list.extend(address.filter(|address| !list.contains(address)));
         }
         external.retain(|address| !internal.contains(address));
+        let info = status.and_then(|status| status.node_info.as_ref());
+        let version = info.and_then(|info| {
+            let proxy = text(&info.kube_proxy_version).filter(|version| !version.is_empty());
+            proxy.or(text(&info.kubelet_version))
+        });
+        let version = version.map(|version| self.name(version));
         for address in internal.iter().chain(&external) {
             self.refute(*address, owner);
         }
@@ -319,6 +325,7 @@ impl Builder {
             internal: internal.into(),
             external: external.into(),
             hostname,
+            version,
             name,
         };
         self.nodes.push((node, ranges));

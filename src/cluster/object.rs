@@ -235,6 +235,19 @@ pub struct Status<'a> {
     pub host_ips: Option<Vec<Ip<'a>>>,
     #[serde(borrow)]
     pub addresses: Option<Vec<NodeAddress<'a>>>,
+    #[serde(borrow)]
+    pub node_info: Option<NodeInfo<'a>>,
+}
+
+/// Versions of what runs on a Node.
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeInfo<'a> {
+    #[serde(borrow)]
+    pub kubelet_version: Option<Str<'a>>,
+    /// Empty since Kubernetes 1.33.
+    #[serde(borrow)]
+    pub kube_proxy_version: Option<Str<'a>>,
 }
 
 #[derive(Debug, Deserialize, Serialize)]

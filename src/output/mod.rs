@@ -25,6 +25,7 @@ mod safe;
 mod service;
 mod sink;
 mod sort;
+mod stat;
 mod summary;
 mod table;
 mod value;
@@ -46,6 +47,7 @@ pub use row::ItemResult;
 pub use service::{ServiceStyle, service_document, service_table};
 pub use sink::{Sink, is_closed};
 pub use sort::{SortOrder, Sorter};
+pub use stat::{StatOptions, delta_json, delta_line, stat_json, stat_table};
 pub use summary::{ClusterSummary, Summary};
 
 use csv::Csv;
@@ -249,6 +251,11 @@ pub fn safe_text(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     append(&mut safe, |out| safe::text(out, text));
     safe
+}
+
+/// A JSON value on one line. What could steer a terminal is escaped, as in every item (see `safe`).
+pub fn safe_json(value: &serde_json::Value) -> String {
+    safe::escaped_json(&value.to_string())
 }
 
 /// Lends the bytes of a string to a writer that only appends whole characters.

@@ -71,6 +71,19 @@ impl fmt::Write for Text<'_> {
     }
 }
 
+/// JSON that somebody else wrote, with the harmful characters that it left in its strings escaped. Outside of strings there
+/// are none.
+pub fn escaped_json(json: &str) -> String {
+    let mut escaped = String::with_capacity(json.len());
+    for c in json.chars() {
+        match is_harmful(c) {
+            true => escaped.push_str(&format!("\\u{:04x}", u32::from(c))),
+            false => escaped.push(c),
+        }
+    }
+    escaped
+}
+
 /// Lets `write!` append the inside of a JSON string.
 pub struct Json<'a>(pub &'a mut Vec<u8>);
 

@@ -30,7 +30,8 @@ impl IncludeWord {
         IncludeWord::Detached,
     ];
 
-    const fn verdict(self) -> Verdict {
+    /// The verdict of the entries that it includes.
+    pub const fn verdict(self) -> Verdict {
         match self {
             IncludeWord::Draining => Verdict::Draining,
             IncludeWord::Pending => Verdict::Pending,

@@ -46,7 +46,8 @@ impl fmt::Display for ObjectName {
     }
 }
 
-fn is_name(text: &str) -> bool {
+/// A name that a Kubernetes object can have.
+pub fn is_name(text: &str) -> bool {
     let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'.';
     let edge = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
     let bytes = text.as_bytes();

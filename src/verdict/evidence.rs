@@ -42,7 +42,7 @@ pub struct Evidence<'c> {
 }
 
 impl<'c> Evidence<'c> {
-    pub(super) fn new(reason: Reason, flow: &Flow) -> Self {
+    pub(crate) fn new(reason: Reason, flow: &Flow) -> Self {
         Evidence {
             reason,
             destination: flow.original.destination(),

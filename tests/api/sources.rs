@@ -10,7 +10,7 @@ use super::mixed::{insert, to_dns};
 use super::objects;
 use super::private_netns::private_netns;
 use super::server::{Answer, ApiServer, Asked, Objects, Piece};
-use super::tools::{Said, assert_error, ctk, run};
+use super::tools::{Said, assert_error, ctk, nft, run};
 
 /// kube-dns with these endpoints, and no TCP port: the lab's rules have none.
 fn cluster_of(endpoints: &[Ipv4Addr]) -> Objects {
@@ -91,7 +91,7 @@ fn rules_that_lag_behind_the_api_are_told_and_the_api_decides() {
             assert_eq!(
                 found["items"][0],
                 json!({
-                    "difference": "endpoint-lingers",
+                    "difference": "lingering-endpoint",
                     "service": {"namespace": "kube-system", "name": "kube-dns", "port": "dns"},
                     "frontend": {"address": "10.96.0.10", "port": 53, "protocol": "udp", "protocol_number": 17},
                     "endpoint": "10.244.1.7:53",
@@ -105,6 +105,29 @@ fn rules_that_lag_behind_the_api_are_told_and_the_api_decides() {
         let lacks =
             "kube-proxy on this node is behind: rules lack 10.244.1.7 for kube-system/kube-dns";
         assert!(said.stderr.contains(lacks), "{said:#?}");
+    });
+}
+
+#[test]
+fn doctor_tells_that_kube_proxy_is_behind_the_api() {
+    private_netns(|| {
+        let lab = Lab::new(Proxy::Nftables);
+        lab.set_endpoints(&BACKENDS);
+        let of_check = |said: &Said| {
+            let mut items = said.items();
+            items.retain(|item| item["check"] == "rules-behind");
+            items
+        };
+        let args = "doctor --cluster api --sample 0 -o json";
+        let said = with(&server_of(&BACKENDS), args).ended(0);
+        assert!(of_check(&said).is_empty(), "{said:#?}");
+        let said = with(&server_of(&BACKENDS[1..]), args).ended(5);
+        let found = of_check(&said);
+        assert_eq!(found.len(), 1, "{said:#?}");
+        assert_eq!(found[0]["severity"], "warning");
+        assert_eq!(found[0]["evidence"]["differences"], 1);
+        let line = "rules still list 10.244.1.7 for kube-system/kube-dns";
+        assert_eq!(found[0]["evidence"]["differing"], json!([line]));
     });
 }
 
@@ -208,6 +231,77 @@ fn auto_takes_the_rules_where_the_api_cannot_judge() {
                 said.stderr.contains("cluster: this node's rules"),
                 "{what}: {said:#?}"
             );
+        }
+    });
+}
+
+#[test]
+fn auto_takes_the_rules_where_no_server_listens() {
+    private_netns(|| {
+        let lab = Lab::new(Proxy::Nftables);
+        lab.set_endpoints(&BACKENDS);
+        insert(&[to_dns(17, 40_000, "10.244.1.7")]);
+        let server = server_of(&BACKENDS);
+        let kubeconfig = server.kubeconfig_of(&json!({"token": "any"}), "ca.pem");
+        // A server that does not let in; then one that is gone.
+        let ls = |kubeconfig: &str| {
+            ctk([
+                "ls",
+                "--udp",
+                "53",
+                "-o",
+                "json",
+                "--kubeconfig",
+                kubeconfig,
+            ])
+            .ended(0)
+        };
+        let refused = ls(kubeconfig.to_str().unwrap());
+        let folder = tempfile::tempdir().unwrap();
+        let copy = folder.path().join("kubeconfig");
+        for (from, to) in [
+            (&kubeconfig, &copy),
+            (&server.path("ca.pem"), &folder.path().join("ca.pem")),
+        ] {
+            std::fs::copy(from, to).unwrap();
+        }
+        drop(server);
+        for said in [refused, ls(copy.to_str().unwrap())] {
+            let cluster = &said.json()["summary"]["cluster"];
+            assert_eq!(cluster["source"], "rules");
+            assert_eq!(cluster["rules"]["kube_proxy"], json!(["nftables"]));
+            assert_eq!(verdicts(&said), ["ok/endpoint"]);
+            assert!(said.stderr.contains("cluster: not the API"), "{said:#?}");
+        }
+    });
+}
+
+#[test]
+fn a_published_port_is_named_and_judged_by_its_rule_beside_the_api() {
+    private_netns(|| {
+        be_the_node();
+        nft(
+            "table ip nat { chain prerouting { type nat hook prerouting priority dstnat; \
+             ip daddr 192.0.2.11 udp dport 52897 dnat to 172.17.0.9:51820\n }\n }",
+        );
+        let entry = "-I -p udp -t 100 -s 198.51.100.61 --sport 40556 -d 192.0.2.11 --dport 52897 \
+                     -r 172.17.0.9 --reply-port-src 51820 -q 198.51.100.61 --reply-port-dst 40556";
+        run("conntrack", &entry.split_whitespace().collect::<Vec<_>>());
+        let server = server_of(&BACKENDS);
+        for (source, frontend, words) in [
+            ("api", Value::Null, "unrelated/no-frontend"),
+            ("api,rules", json!("rule"), "ok/endpoint"),
+        ] {
+            // Translated to an address outside of every range: without the range nobody could tell.
+            let args =
+                format!("ls --cluster {source} --service-cidr 10.96.0.0/16 --udp 52897 -o json");
+            let said = with(&server, &args).ended(0);
+            assert_eq!(
+                said.items()[0]["service"]["frontend"],
+                frontend,
+                "{said:#?}"
+            );
+            assert_eq!(verdicts(&said), [words], "{source}");
         }
     });
 }

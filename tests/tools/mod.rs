@@ -73,6 +73,7 @@ pub fn clean<I: IntoIterator<Item: AsRef<OsStr>>>(mut command: Command, args: I)
         "NODE_NAME",
         "KUBECONFIG",
         "HOME",
+        "XDG_CACHE_HOME",
         "KUBERNETES_SERVICE_HOST",
         "HTTPS_PROXY",
         "https_proxy",

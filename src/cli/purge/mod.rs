@@ -37,10 +37,8 @@ use suspects::Suspects;
 #[derive(Args)]
 #[command(after_help = "Examples:
   ctk purge --stale --dry-run                    what would be deleted, and why
-  ctk purge --stale --svc kube-dns               ask, then delete
-  ctk purge --stale --yes -o jsonl > gone.jsonl  in a script; ctk restore gone.jsonl puts them back
-  ctk purge --udp 5060 --src 10.0.0.0/24 --unreplied
-  ctk purge --ip 10.13.1.2                       both directions of one address")]
+  ctk purge --stale --svc kube-dns               show the set, ask, delete
+  ctk purge --stale --yes -o jsonl > gone.jsonl  in a script; ctk restore gone.jsonl puts them back")]
 pub struct PurgeArgs {
     #[command(flatten)]
     pub select: SelectArgs,

@@ -22,11 +22,11 @@ use super::args::{SourceArgs, duration};
 use super::context::{self, Cluster};
 use super::ls::Ended;
 use super::pick::Picker;
-use super::pods;
 use super::remote::Purpose;
 use super::sample::{self, Sample};
 use super::scan::{self, Looks, Report};
 use super::select::SelectArgs;
+use super::wanted;
 
 /// Groups of a table on a terminal, where no limit is given.
 const SHOWN: usize = 20;
@@ -199,8 +199,8 @@ impl Top<'_> {
         };
         let (source, select) = (&self.args.source, &self.args.select);
         let filter = select.to_filter()?;
-        let pods = pods::choice(source, &self.netns, &filter, &select.to_selectors());
-        let cluster = read(self.world, source, &self.netns, Purpose::Show, pods)?;
+        let wanted = wanted::first(source, &self.netns, &filter, &select.to_selectors());
+        let cluster = read(self.world, source, &self.netns, Purpose::Show, wanted)?;
         match (again, &cluster) {
             (true, None) => Err(CommandError::failed("there is no cluster source any more")),
             (true, Some(_)) => Ok(cluster),

@@ -44,10 +44,9 @@ pub enum Until {
 
 #[derive(Args)]
 #[command(after_help = "Examples:
-  ctk watch --udp 53                       DNS flows as they come, move, end, and are kept alive
-  ctk watch --svc kube-dns --live          a table that repaints itself, the stale ones on top
-  ctk watch --svc kube-dns --until gone --for 5m   wait until no stale flow is left
-  ctk watch --udp 53 -o jsonl              one record a line, for scripts")]
+  ctk watch --svc kube-dns --for 2s           flows as they come, move, end, and are kept alive; Ctrl-C ends it, too
+  ctk watch --svc kube-dns --live --for 2s    a table that repaints itself, the stale ones on top; q ends it
+  ctk watch --until stale -o jsonl            a record a line, until a stale entry is seen")]
 pub struct WatchArgs {
     #[command(flatten)]
     pub select: SelectArgs,

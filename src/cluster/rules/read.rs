@@ -6,10 +6,9 @@
 use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
-use std::thread;
 use std::time::{Duration, Instant, SystemTime};
+
+use crate::tool::{self, Fault};
 
 use super::deal::{self, Deal, Wanted};
 use super::text::{self, TextError};
@@ -19,8 +18,6 @@ use super::{NodeRules, iptables, ipvs, nft};
 const BUDGET: Duration = Duration::from_secs(5);
 /// What one tool may print: about a million rules.
 const LIMIT: u64 = 256 << 20;
-/// Beside `PATH`, where users without privilege often lack them.
-const FOLDERS: [&str; 3] = ["/usr/sbin", "/sbin", "/usr/local/sbin"];
 /// Tables of iptables.
 const BUILT_IN: [&str; 5] = ["nat", "filter", "mangle", "raw", "security"];
 
@@ -283,11 +280,11 @@ impl Reader<'_> {
     }
 
     fn run(&mut self, tool: &str, arguments: &[&str]) -> Said {
-        let Some(path) = find(tool) else {
+        let Some(path) = tool::find(tool) else {
             return Said::NoTool;
         };
         let line = [&[tool], arguments].concat().join(" ");
-        match output(&path, arguments, self.until) {
+        match tool::output(&path, arguments, self.until, LIMIT) {
             Ok(text) => {
                 tracing::debug!(line, bytes = text.len(), "rules");
                 self.worked += 1;
@@ -301,91 +298,7 @@ impl Reader<'_> {
     }
 }
 
-struct Fault {
-    text: String,
-    /// For want of a capability.
-    refused: bool,
-}
-
-impl From<io::Error> for Fault {
-    fn from(error: io::Error) -> Self {
-        Fault {
-            refused: error.kind() == io::ErrorKind::PermissionDenied,
-            text: error.to_string(),
-        }
-    }
-}
-
 /// Of the calling thread's namespace; `/proc/net` is that of the process's first thread.
 fn proc_net(name: &str) -> String {
     format!("/proc/thread-self/net/{name}")
-}
-
-fn find(tool: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders = std::env::split_paths(&path).chain(FOLDERS.iter().map(PathBuf::from));
-    folders
-        .map(|folder| folder.join(tool))
-        .find(|file| file.is_file())
-}
-
-/// Standard output of a program that ends well and in time.
-fn output(path: &Path, arguments: &[&str], until: Instant) -> Result<String, Fault> {
-    let mut child = Command::new(path)
-        .args(arguments)
-        .env("LC_ALL", "C")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()?;
-    let said = listen(&mut child, until);
-    let Some((printed, complaint)) = said else {
-        end(&mut child);
-        return Err(Fault {
-            text: "it took too long, or printed too much".to_owned(),
-            refused: false,
-        });
-    };
-    let status = child.wait()?;
-    if status.success() {
-        return Ok(String::from_utf8_lossy(&printed).into_owned());
-    }
-    let complaint = String::from_utf8_lossy(&complaint);
-    let refused = ["ermission denied", "not permitted", "must be root"]
-        .iter()
-        .any(|words| complaint.contains(words));
-    let first = complaint
-        .lines()
-        .map(str::trim)
-        .find(|line| !line.is_empty());
-    Err(Fault {
-        text: first.map_or_else(|| status.to_string(), str::to_owned),
-        refused,
-    })
-}
-
-/// Both streams to their ends; `None` when that takes too long or is too much.
-fn listen(child: &mut Child, until: Instant) -> Option<(Vec<u8>, Vec<u8>)> {
-    let (stdout, stderr) = (child.stdout.take()?, child.stderr.take()?);
-    let (to_printed, printed) = mpsc::channel();
-    let (to_complaint, complaint) = mpsc::channel();
-    // They end with the program: its ends of the pipes are closed then.
-    thread::spawn(move || to_printed.send(bounded(stdout)));
-    thread::spawn(move || to_complaint.send(bounded(stderr)));
-    let left = || until.saturating_duration_since(Instant::now());
-    let printed = printed.recv_timeout(left()).ok()??;
-    let complaint = complaint.recv_timeout(left()).ok()??;
-    Some((printed, complaint))
-}
-
-fn bounded(stream: impl io::Read) -> Option<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let read = stream.take(LIMIT).read_to_end(&mut bytes).ok()?;
-    ((read as u64) < LIMIT).then_some(bytes)
-}
-
-fn end(child: &mut Child) {
-    // One that has ended by itself meanwhile is no error.
-    let _ = child.kill();
-    let _ = child.wait();
 }

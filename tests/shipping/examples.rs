@@ -1,0 +1,83 @@
+//! The examples that `--help` ends with are run, in the demo, on a terminal, by somebody who answers yes.
+
+use std::io::Write;
+use std::process::Stdio;
+
+use crate::tools::{Said, ctk_line};
+use crate::{Home, has, has_namespaces};
+
+/// Names of all commands, as `ctk --help` lists them.
+fn commands() -> Vec<String> {
+    let help = ctk_line("--help").ended(0).stdout;
+    let (_, list) = help.split_once("Commands:\n").expect("a list of commands");
+    let lines = list.lines().take_while(|line| line.starts_with("  "));
+    let starts = lines.filter(|line| !line.starts_with("   "));
+    let names = starts.filter_map(|line| line.split_whitespace().next());
+    names
+        .filter(|name| *name != "help")
+        .map(str::to_owned)
+        .collect()
+}
+
+/// The command lines at the end of a help text, without their remarks.
+fn examples(help: &str) -> Vec<String> {
+    let (_, lines) = help.rsplit_once("Examples:\n").expect("examples");
+    let lines = lines.lines().filter(|line| line.starts_with("  ctk "));
+    let command = |line: &str| {
+        line.trim()
+            .split("  ")
+            .next()
+            .unwrap_or_default()
+            .to_owned()
+    };
+    lines.map(command).collect()
+}
+
+/// The example as it is typed to try it: in the demo.
+fn in_the_demo(example: &str) -> String {
+    match example.strip_prefix("ctk demo") {
+        Some(_) => example.to_owned(),
+        None => example.replacen("ctk ", "ctk demo -- ", 1),
+    }
+}
+
+fn run(home: &Home, line: &str) -> Said {
+    let mut script = home.command("script");
+    script.args(["--quiet", "--return", "--command", line, "/dev/null"]);
+    script.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = script.spawn().expect("script is installed");
+    let mut terminal = child.stdin.take().unwrap();
+    terminal.write_all(b"y\n").unwrap();
+    let output = child.wait_with_output().unwrap();
+    drop(terminal);
+    Said::of(output)
+}
+
+#[test]
+fn every_example_of_every_help_works_in_the_demo() {
+    let test = "examples";
+    if !has_namespaces(test) || !has("script", test) {
+        return;
+    }
+    let commands = commands();
+    assert!(commands.len() >= 5, "{commands:?}");
+    std::thread::scope(|scope| {
+        for command in std::iter::once("").chain(commands.iter().map(String::as_str)) {
+            scope.spawn(move || {
+                let help = ctk_line(&format!("{command} --help")).ended(0).stdout;
+                let examples = examples(&help);
+                assert!((2..=3).contains(&examples.len()), "{command}: {examples:?}");
+                // One folder a command: an example may need the file that the one before it wrote.
+                let home = Home::new("ctk");
+                for example in examples {
+                    let said = run(&home, &in_the_demo(&example));
+                    // The doctor finds what is wrong in the demo.
+                    let found = command == "doctor" && said.status == Some(5);
+                    assert!(said.status == Some(0) || found, "{example}: {said:#?}");
+                    let wrong = said.stdout.contains("error:") || said.stdout.contains("panicked");
+                    assert!(!wrong, "{example}: {said:#?}");
+                }
+            });
+        }
+    });
+}

@@ -1,0 +1,138 @@
+//! The committed manuals and completion scripts: current, correct, and complete.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use ctk::output::COLUMNS;
+use ctk::verdict::{Reason, Refreshing, Replies, Verdict};
+use serde_json::Value;
+
+use crate::tools::ctk;
+use crate::{has, repository};
+
+/// Files of a folder whose name passes.
+fn files(folder: &Path, wanted: fn(&str) -> bool) -> BTreeMap<String, String> {
+    let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{folder:?}: {error}"));
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names
+        .filter(|name| wanted(name))
+        .map(|name| (name.clone(), fs::read_to_string(folder.join(name)).unwrap()))
+        .collect()
+}
+
+#[test]
+fn the_committed_manuals_and_completions_are_those_of_this_version() {
+    for (what, wanted) in [
+        ("man", (|name| name.ends_with(".1")) as fn(&str) -> bool),
+        ("completions", |_| true),
+    ] {
+        let fresh = tempfile::tempdir().unwrap();
+        ctk(["generate", what, fresh.path().to_str().unwrap()]).ended(0);
+        let fresh = files(fresh.path(), wanted);
+        let committed = files(&repository(what), wanted);
+        assert!(fresh.len() >= 3, "{what}: {fresh:?}");
+        let names = |files: &BTreeMap<String, String>| files.keys().cloned().collect::<Vec<_>>();
+        assert_eq!(
+            names(&committed),
+            names(&fresh),
+            "run: ctk generate {what} {what}"
+        );
+        for (name, text) in &fresh {
+            assert!(
+                committed[name] == *text,
+                "{what}/{name}: run: ctk generate {what} {what}"
+            );
+        }
+    }
+}
+
+/// Programs that read a page and complain.
+fn complaints(program: &str, args: &[&str]) {
+    if !has(program, "manual pages") {
+        return;
+    }
+    for name in files(&repository("man"), |_| true).into_keys() {
+        let page = repository("man").join(&name);
+        let output = Command::new(program)
+            .args(args)
+            .arg(page)
+            .env("LC_ALL", "C.UTF-8")
+            .env("MANWIDTH", "100")
+            .env("MANROFFOPT", "-ww")
+            .env("MANPAGER", "cat")
+            .output()
+            .unwrap();
+        let lint = args.contains(&"-Tlint");
+        let said = String::from_utf8_lossy(if lint { &output.stdout } else { &output.stderr });
+        assert!(
+            output.status.success() && said.is_empty(),
+            "{program}: {name}: {said}"
+        );
+    }
+}
+
+#[test]
+fn mandoc_finds_nothing_to_complain_about_in_a_manual() {
+    complaints("mandoc", &["-Tlint"]);
+}
+
+#[test]
+fn man_shows_each_manual_without_a_warning() {
+    complaints("man", &["--warnings=w", "-l"]);
+}
+
+/// Words of a page as a reader sees them: escapes resolved, punctuation gone.
+fn words(page: &str) -> Vec<String> {
+    let page = fs::read_to_string(repository("man").join(page)).unwrap();
+    let page = page.replace("\\-", "-");
+    let inner = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
+    let words = page.split(|c| !inner(c)).map(|word| word.trim_matches('.'));
+    words.map(str::to_owned).collect()
+}
+
+#[test]
+fn the_manual_of_verdicts_has_every_word_that_an_entry_can_have() {
+    let words = words("ctk-verdicts.7");
+    let verdicts = Verdict::ALL.map(Verdict::name);
+    let reasons = Reason::ALL.iter().map(|reason| reason.name());
+    let refreshing = [Refreshing::Yes, Refreshing::No, Refreshing::Unknown].map(Refreshing::name);
+    let replies = [
+        Replies::TwoWay,
+        Replies::OneWay,
+        Replies::Stopped,
+        Replies::Unknown,
+    ];
+    let all = verdicts.into_iter().chain(reasons).chain(refreshing);
+    for word in all.chain(replies.map(Replies::name)) {
+        assert!(words.iter().any(|known| known == word), "{word}");
+    }
+}
+
+#[test]
+fn the_manual_of_the_output_has_every_field() {
+    let words = words("ctk-json.5");
+    let has = |field: &str| words.iter().any(|word| word == field);
+    for column in COLUMNS {
+        assert!(has(column.key), "{}", column.key);
+    }
+    // Fields of summaries and records, from the schema.
+    let schema = fs::read_to_string(repository("tests/schema/ctk-v1.json")).unwrap();
+    let schema: Value = serde_json::from_str(&schema).unwrap();
+    let definitions = &schema["$defs"];
+    let records = definitions["record"]["oneOf"].as_array().unwrap();
+    let summaries = ["counts", "purge_summary", "restore_summary"].map(|name| &definitions[name]);
+    for object in records.iter().chain(summaries) {
+        for field in object["properties"].as_object().unwrap().keys() {
+            assert!(has(field), "{field}");
+        }
+    }
+    for field in definitions["cluster"]["properties"]
+        .as_object()
+        .unwrap()
+        .keys()
+    {
+        assert!(has(&format!("cluster.{field}")), "cluster.{field}");
+    }
+}

@@ -1,0 +1,50 @@
+//! As a plugin of kubectl.
+
+use crate::tools::Said;
+use crate::{Home, has_namespaces};
+
+#[test]
+fn called_as_a_plugin_it_shows_the_name_that_is_typed() {
+    let home = Home::new("kubectl-ctk");
+    let run = |args: &[&str]| {
+        let mut command = home.command(home.path().join("bin/kubectl-ctk"));
+        Said::of(command.args(args).output().unwrap())
+    };
+    let help = run(&["--help"]).ended(0).stdout;
+    assert!(
+        help.contains("Usage: kubectl ctk [OPTIONS] <COMMAND>"),
+        "{help}"
+    );
+    let help = run(&["ls", "--help"]).ended(0).stdout;
+    assert!(help.contains("Usage: kubectl ctk ls"), "{help}");
+    assert!(help.contains("\n  kubectl ctk ls --stale"), "{help}");
+    assert!(!help.contains("\n  ctk "), "{help}");
+    let wrong = run(&["ls", "--udp", "99999"]).ended(2);
+    assert!(wrong.stderr.contains("--udp"), "{wrong:#?}");
+}
+
+#[test]
+fn kubectl_finds_it_and_it_works() {
+    let test = "kubectl ctk";
+    if !has_namespaces(test) {
+        return;
+    }
+    let home = Home::new("kubectl-ctk");
+    // kubectl is not installed by .ci/run: no package of it exists everywhere.
+    let program = match std::env::split_paths(&home.search_path())
+        .any(|folder| folder.join("kubectl").exists())
+    {
+        true => ("kubectl", vec!["ctk"]),
+        false => ("kubectl-ctk", Vec::new()),
+    };
+    if program.0 == "kubectl-ctk" {
+        eprintln!("skipped: {test}: there is no kubectl; the plugin is called by its own name");
+    }
+    let mut command = home.command("env");
+    command.arg(program.0).args(program.1);
+    let output = command
+        .args(["demo", "--", "ls", "--stale", "-o", "jsonl"])
+        .output();
+    let said = Said::of(output.unwrap()).ended(0);
+    assert_eq!(said.jsonl().len(), 2, "{said:#?}");
+}
