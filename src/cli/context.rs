@@ -185,10 +185,7 @@ impl Cluster {
         if node.namespace == Namespace::Foreign && self.node.namespace == Namespace::Node {
             node.sees_kube_proxy();
         }
-        let beside = Beside {
-            translator: self.beside.translator.clone(),
-            disagreements: None,
-        };
+        let beside = self.beside.clone();
         Cluster {
             loaded: Some(loaded),
             rules: None,

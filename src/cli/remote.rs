@@ -36,8 +36,18 @@ pub enum Purpose {
 /// # Errors
 /// Nothing could be read of it.
 pub fn api(args: &SourceArgs, purpose: Purpose, wanted: Wanted) -> Result<Loaded, CommandError> {
-    let options = options(args, purpose, API_LIMIT);
-    live::load(&options, wanted, &args.service_cidr).map_err(|error| failed(&error))
+    if purpose == Purpose::Follow {
+        let error = "watch judges by the API or by the rules, not by both: --cluster api or --cluster rules";
+        return Err(CommandError::usage(error).hint(
+            "with --cluster api it tells, too, when this node's rules gain or lose an endpoint",
+        ));
+    }
+    live::load(
+        &options(args, purpose, API_LIMIT),
+        wanted,
+        &args.service_cidr,
+    )
+    .map_err(|error| failed(&error))
 }
 
 /// `--cluster auto`: the API, which is told, else nothing. Why not is said in any case. Of an API that is not whole nothing is

@@ -93,8 +93,7 @@ impl<'a> Source<'a> {
     ) -> Result<Option<Cluster>, CommandError> {
         let demo = self.world.cluster.is_some();
         let api = match self.args.cluster {
-            // The API decides; what the rules gain and lose is told beside it.
-            ClusterSource::Api | ClusterSource::ApiAndRules => true,
+            ClusterSource::Api => true,
             ClusterSource::Auto => !demo,
             _ => false,
         };
@@ -104,6 +103,13 @@ impl<'a> Source<'a> {
         let filter = select.to_filter()?;
         let choice = pods::choice(self.args, netns, &filter, &select.to_selectors());
         let Some((follower, loaded)) = remote::follow(self.args, choice)? else {
+            return Ok(None);
+        };
+        let loaded = match self.args.cluster {
+            ClusterSource::Auto => remote::the_better(Some(loaded), netns, &|text| note(text)).0,
+            _ => Some(loaded),
+        };
+        let Some(loaded) = loaded else {
             return Ok(None);
         };
         self.follower = Some(follower);
