@@ -86,11 +86,28 @@ impl Examination {
     pub fn conclude(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
         let all = self.checks.iter();
         let mut findings: Vec<Finding> = all
-            .flat_map(|check| check.conclude(facts, thresholds))
+            .flat_map(|check| bounded(check.conclude(facts, thresholds)))
             .collect();
         finding::sort(&mut findings);
         findings
     }
+}
+
+/// Findings of one check that are told one by one, the first ones. A drained node leaves hundreds.
+const MOST: usize = 10;
+
+/// What is beyond [`MOST`] becomes one finding, as bad as the worst of them.
+fn bounded(mut findings: Vec<Finding>) -> Vec<Finding> {
+    let rest = findings.split_off(findings.len().min(MOST));
+    let worst = rest
+        .iter()
+        .min_by_key(|finding| std::cmp::Reverse(finding.severity));
+    findings.extend(worst.map(|worst| {
+        let more = finding::count(rest.len() as u64, "more finding", "more findings");
+        let message = format!("{more} of this kind, the worst: {}", worst.message);
+        Finding::new(worst.check, worst.severity, message).with("more", rest.len())
+    }));
+    findings
 }
 
 #[cfg(test)]
@@ -104,6 +121,19 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), count, "{names:?}");
+    }
+
+    #[test]
+    fn hundreds_of_findings_become_a_few_and_none_gets_milder() {
+        let mut many: Vec<Finding> = (0..300)
+            .map(|n| Finding::info("x", n.to_string()))
+            .collect();
+        many[200].severity = Severity::Critical;
+        let told = bounded(many);
+        assert_eq!(told.len(), MOST + 1);
+        assert_eq!(told[MOST].severity, Severity::Critical);
+        assert_eq!(told[MOST].evidence["more"], 290);
+        assert_eq!(bounded(told[..MOST].to_vec()).len(), MOST);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::private_netns::private_netns;
 use crate::rows::Rows;
-use crate::tools::{run, succeeds, sysctl};
+use crate::tools::{run, run_with, succeeds, sysctl};
 use crate::{beside_settings, cluster, doctor, of, only};
 
 /// A TCP row through a Service.
@@ -168,6 +168,66 @@ fn senders_that_were_never_translated_are_counted_by_destination() {
         // Timestamps are on: since when.
         assert!(evidence["oldest_seconds"].is_u64(), "{found}");
         assert!(of(&said, "stale-udp").is_empty());
+    });
+}
+
+/// kube-proxy's, for the node port of [`senders_to_an_address_that_only_the_node_knows_need_its_rules`].
+const NODE_PORT_RULES: &str = "*nat
+:KUBE-SERVICES - [0:0]
+:KUBE-NODEPORTS - [0:0]
+:KUBE-EXT-A - [0:0]
+:KUBE-SVC-A - [0:0]
+:KUBE-SEP-A - [0:0]
+-A PREROUTING -j KUBE-SERVICES
+-A KUBE-SERVICES -m addrtype --dst-type LOCAL -j KUBE-NODEPORTS
+-A KUBE-NODEPORTS -p udp -m comment --comment \"log/syslog:s\" -m udp --dport 31514 -j KUBE-EXT-A
+-A KUBE-EXT-A -j KUBE-SVC-A
+-A KUBE-SVC-A -m comment --comment \"log/syslog:s -> 10.244.1.6:514\" -j KUBE-SEP-A
+-A KUBE-SEP-A -p udp -m comment --comment \"log/syslog:s\" -m udp -j DNAT --to-destination 10.244.1.6:514
+COMMIT
+";
+
+#[test]
+fn senders_to_an_address_that_only_the_node_knows_need_its_rules() {
+    private_netns(|| {
+        crate::new_node();
+        run("ip", &["link", "set", "lo", "up"]);
+        run("ip", &["addr", "add", "203.0.113.77/32", "dev", "lo"]);
+        let to = "203.0.113.77:31514";
+        let mut rows: Vec<String> = (90..=92)
+            .map(|n| {
+                let sender = format!("198.51.100.{n}:7000");
+                translated("udp", "", &sender, to, to, &sender, "[UNREPLIED]")
+            })
+            .collect();
+        let sender = "198.51.100.93:7000";
+        let answer = "192.0.2.11:41001";
+        rows.push(translated(
+            "udp",
+            "",
+            sender,
+            to,
+            "10.244.1.6:514",
+            answer,
+            "[ASSURED]",
+        ));
+        Rows::insert(&rows);
+        let file = cluster(&[
+            "svc log/syslog 10.96.5.5 s:514/UDP@31514 type=NodePort",
+            "slice log/syslog s:514/UDP 10.244.1.6(ready)@node1->syslog-1",
+            "pod log/syslog-1 10.244.1.6 @node1",
+        ]);
+        // No Node object has the address: whether the node takes packets to it there, its rules tell.
+        let said = doctor(&file, "--sample 0").ended(0);
+        assert!(of(&said, "never-translated").is_empty(), "{said:#?}");
+        run_with("iptables-restore", &["--noflush"], NODE_PORT_RULES);
+        let found = only(&doctor(&file, "--sample 0").ended(5), "never-translated");
+        let evidence = &found["evidence"];
+        assert_eq!(
+            (&evidence["never_translated"], &evidence["entries"]),
+            (&3.into(), &4.into())
+        );
+        assert_eq!(evidence["destination"], to);
     });
 }
 

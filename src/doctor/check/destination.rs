@@ -30,6 +30,8 @@ pub struct Destination {
     /// Those that the check is about.
     pub bad: u64,
     pub refreshing: u64,
+    /// Of these it cannot be told: they were too many, or were made meanwhile.
+    unknown: u64,
     pub misdelivered: u64,
     reasons: BTreeMap<&'static str, u64>,
     /// Nanoseconds since the Unix epoch, where the kernel tells when entries began.
@@ -52,6 +54,7 @@ impl Destinations {
         let refreshing = entry.refreshing == Refreshing::Yes;
         group.bad += 1;
         group.refreshing += u64::from(refreshing);
+        group.unknown += u64::from(entry.refreshing == Refreshing::Unknown);
         group.misdelivered += u64::from(reason == Reason::Misdelivery);
         *group.reasons.entry(reason.name()).or_default() += 1;
         group.oldest = group.oldest.into_iter().chain(flow.start).min();
@@ -104,13 +107,17 @@ impl Destination {
 
     /// Whether clients keep them alive, as far as it was looked for.
     pub fn alive(&self, facts: &Facts<'_>) -> String {
-        match (facts.sampled, self.refreshing) {
-            (None, _) => String::new(),
-            (Some(_), 0) => "; none was refreshed while it was looked".to_owned(),
+        let alive = match (facts.sampled, self.refreshing) {
+            (None, _) => return String::new(),
+            (Some(_), 0) => "none was refreshed while it was looked".to_owned(),
             (Some(_), n) => format!(
-                "; {} kept alive by clients that go on sending",
+                "{} kept alive by clients that go on sending",
                 count(n, "is", "are")
             ),
+        };
+        match self.unknown {
+            0 => format!("; {alive}"),
+            n => format!("; {alive}, of {n} nothing tells"),
         }
     }
 
@@ -134,6 +141,7 @@ impl Destination {
             .with("entries", self.entries)
             .with(what, self.bad)
             .with("refreshing", refreshing)
+            .with("refreshing_unknown", facts.sampled.map(|_| self.unknown))
             .with("oldest_seconds", since)
             .with("reasons", reasons)
             .with("examples", self.examples.to_json())

@@ -8,6 +8,7 @@ use std::net::IpAddr;
 
 use serde_json::{Value, json};
 
+use crate::cluster::index::PortId;
 use crate::doctor::example::{self, Examples};
 use crate::doctor::finding::{count, percent};
 use crate::doctor::groups::Groups;
@@ -21,8 +22,14 @@ const UDP: u8 = 17;
 /// Every datagram to these is a question.
 const ANSWERED_BY_DESIGN: [u16; 2] = [53, 123];
 
-/// What a client sees: the Service port, or the destination where no Service is known.
-type Whole = (u8, String);
+/// What a client sees.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Whole {
+    Service(PortId),
+    /// Where no Service is known.
+    Destination(u8, IpAddr, Option<u16>),
+}
+
 type Place = (IpAddr, Option<u16>);
 
 #[derive(Default)]
@@ -30,6 +37,9 @@ pub struct EndpointSilent(Groups<(Whole, Place), Endpoint>);
 
 #[derive(Default)]
 struct Endpoint {
+    /// What clients ask: Service or destination, with the protocol.
+    asked: String,
+    protocol: u8,
     pod: Option<String>,
     /// Port that clients ask.
     port: Option<u16>,
@@ -72,10 +82,19 @@ impl Check for EndpointSilent {
         if !matches!(flow.protocol(), TCP | UDP) || !flow.is_dnat() || gone {
             return;
         }
-        let service = entry.names.service.as_ref().and_then(example::service);
-        let destination = || example::place(flow.original.dst, flow.original.dport());
-        let whole = (flow.protocol(), service.unwrap_or_else(destination));
-        let group = self.0.at((whole, (flow.reply.src, flow.reply.sport())));
+        let (protocol, port) = (flow.protocol(), flow.original.dport());
+        let whole = match entry.names.matched.ports().next() {
+            Some((port, _)) => Whole::Service(port),
+            None => Whole::Destination(protocol, flow.original.dst, port),
+        };
+        let place = (flow.reply.src, flow.reply.sport());
+        let group = self.0.at((whole, place));
+        if group.entries == 0 {
+            let service = entry.names.service.as_ref().and_then(example::service);
+            let destination = || example::place(flow.original.dst, port);
+            group.asked = service.unwrap_or_else(destination);
+            group.protocol = protocol;
+        }
         let (unreplied, stopped) = (
             flow.status.is_unreplied(),
             entry.replies == Replies::Stopped,
@@ -83,7 +102,7 @@ impl Check for EndpointSilent {
         group.entries += 1;
         group.unreplied += u64::from(unreplied);
         group.stopped += u64::from(stopped && !unreplied);
-        group.port = flow.original.dport();
+        group.port = port;
         if unreplied || stopped {
             let refreshing = entry.refreshing == Refreshing::Yes;
             group.refreshing += u64::from(refreshing);
@@ -129,7 +148,8 @@ impl EndpointSilent {
         let by_design = endpoint
             .port
             .is_some_and(|port| ANSWERED_BY_DESIGN.contains(&port));
-        let is_wrong = whole.0 == TCP || endpoint.stopped > 0 || neighbours_answer || by_design;
+        let is_wrong =
+            endpoint.protocol == TCP || endpoint.stopped > 0 || neighbours_answer || by_design;
         let severity = if is_wrong {
             Severity::Warning
         } else {
@@ -140,7 +160,7 @@ impl EndpointSilent {
             Some(pod) => format!("{pod} ({at})"),
             None => at.clone(),
         };
-        let protocol = example::protocol(whole.0);
+        let protocol = example::protocol(endpoint.protocol);
         let but = match (is_wrong, answered) {
             (false, _) => "; healthy where the protocol has no answers, as syslog and statsd",
             (true, 0) => "",
@@ -148,7 +168,7 @@ impl EndpointSilent {
         };
         let message = format!(
             "{who} does not answer for {}/{protocol}: {} of {} without a reply{but}",
-            whole.1,
+            endpoint.asked,
             endpoint.silent(),
             count(endpoint.entries, "entry", "entries"),
         );
@@ -160,7 +180,7 @@ impl EndpointSilent {
             })
             .collect();
         Finding::new(NAME, severity, message)
-            .with("service", whole.1.as_str())
+            .with("service", endpoint.asked.as_str())
             .with("protocol", protocol)
             .with("endpoint", at)
             .with("pod", endpoint.pod.clone())

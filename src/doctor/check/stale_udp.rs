@@ -76,9 +76,10 @@ mod tests {
             };
             let mut entry = judged(flow, reason);
             entry.names.service = Some(crate::doctor::testing::service("dns"));
-            if n == 2 {
-                entry.refreshing = Refreshing::Yes;
-            }
+            entry.refreshing = match n {
+                2 => Refreshing::Yes,
+                _ => Refreshing::No,
+            };
             check.see(&entry, &facts);
         }
         let found = check.conclude(&facts, &Thresholds::default());
