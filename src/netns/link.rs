@@ -27,16 +27,16 @@ fn device(link: LinkMessage) -> Option<String> {
     for attribute in link.attributes {
         match attribute {
             LinkAttribute::IfName(own) => name = Some(own),
-            LinkAttribute::LinkInfo(infos) => {
-                // The slave of a bond has infos, too, and no kind of its own.
-                if infos.iter().any(|info| matches!(info, LinkInfo::Kind(_))) {
-                    return None;
-                }
-            }
+            // The slave of a bond has infos, too, and no kind of its own.
+            LinkAttribute::LinkInfo(infos) if infos.iter().any(is_kind) => return None,
             _ => {}
         }
     }
     name
+}
+
+fn is_kind(info: &LinkInfo) -> bool {
+    matches!(info, LinkInfo::Kind(_))
 }
 
 #[cfg(test)]
