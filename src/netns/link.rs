@@ -28,15 +28,15 @@ fn device(link: LinkMessage) -> Option<String> {
         match attribute {
             LinkAttribute::IfName(own) => name = Some(own),
             // The slave of a bond has infos, too, and no kind of its own.
-            LinkAttribute::LinkInfo(infos)
-                if infos.iter().any(|info| matches!(info, LinkInfo::Kind(_))) =>
-            {
-                return None;
-            }
+            LinkAttribute::LinkInfo(infos) if infos.iter().any(is_kind) => return None,
             _ => {}
         }
     }
     name
+}
+
+fn is_kind(info: &LinkInfo) -> bool {
+    matches!(info, LinkInfo::Kind(_))
 }
 
 #[cfg(test)]
