@@ -53,6 +53,14 @@ fn doctor(file: &ClusterFile, more: &str) -> Said {
     ctk(args)
 }
 
+/// Findings that are more than worth knowing.
+#[track_caller]
+fn bad(said: &Said) -> Vec<Value> {
+    let mut items = said.items();
+    items.retain(|item| item["severity"] != "info");
+    items
+}
+
 /// Findings of one check.
 #[track_caller]
 fn of(said: &Said, check: &str) -> Vec<Value> {
