@@ -195,7 +195,7 @@ fn service_name<'c>(
 }
 
 /// An endpoint that a slice lists: its own pod first, then whoever has the address.
-fn listed_endpoint<'c>(
+pub fn listed_endpoint<'c>(
     index: &'c Index,
     endpoint: &'c Endpoint,
     at_address: Option<Party<'c>>,
@@ -253,7 +253,7 @@ pub fn party(address: IpAddr, index: &Index) -> Option<Party<'_>> {
 
 /// Pod or node at an address. A host-network pod shares its node's address, so it is named only for a protocol and port
 /// that exactly one of them declares.
-fn party_at(index: &Index, address: IpAddr, port: Option<(u8, u16)>) -> Option<Party<'_>> {
+pub fn party_at(index: &Index, address: IpAddr, port: Option<(u8, u16)>) -> Option<Party<'_>> {
     let mut pods = index.pods_at(address);
     if let Some(pod) = pods.next() {
         // Two living pods with one address: naming either would be a guess.

@@ -30,16 +30,17 @@
 //! | Who fills the table? | [`top`] (`heavy`: counting with a bound), `output/groups.rs` |
 //! | What changes while somebody looks? | [`watch`] (the view and its records), `netlink/{event,feed}.rs` |
 //! | What is wrong here, with evidence? | [`doctor`] (`check`, one a file) |
+//! | How does the cluster stay current meanwhile? | `cluster/follow` (`feed`, `board`, `store`), `cli/watch/source.rs` |
 //! | What can destroy? | [`purge`], and [`netlink::Table`] below it |
 //! | What was typed, what is meant, how does it end? | [`cli`], [`error`] |
 //! | What does TAB offer, and what do the manuals say? | `cli/shell` (names kept by the last reading), `cli/generate` |
 //!
 //! # Who may know whom
 //!
-//! `flow` knows nothing else of ours, and `cluster` stands alone. `netlink`, `filter` and `output` know `flow`. `verdict`
-//! and `purge::plan` are pure: time and state are passed in. Only `purge::execute` and `netlink` change the kernel's table;
-//! only `cli` reads the command line (`output`, `filter` and `top` lend it types that parse themselves), and only `cli` touches
-//! stdout. `tests/rooms.rs` holds these walls.
+//! `flow` knows nothing else of ours, and `cluster` and `spread` stand alone. `netlink`, `filter` and `output` know `flow`.
+//! `verdict`, `service` and `purge::plan` are pure: time and state are passed in. Only `purge::execute` and `netlink` change
+//! the kernel's table; only `cli` reads the command line (`output`, `filter` and `top` lend it types that parse themselves),
+//! and only `cli` touches stdout. `tests/rooms.rs` holds these walls.
 //!
 //! # The way of an entry
 //!

@@ -17,7 +17,7 @@ use crate::flow::Place;
 use crate::label::Matched;
 use crate::verdict::{Reason, Refreshing, Verdict};
 
-use name::{Namespace, PartyName, PodName, ReasonWord, ServiceRef, VerdictWord};
+use name::{Namespace, PartyName, PodName, PortRef, ReasonWord, ServiceRef, VerdictWord};
 
 /// Why a name cannot be resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,6 +79,32 @@ impl Selectors {
             || parties
                 .iter()
                 .any(|picks| picks.plain().iter().chain(picks.negated()).any(pod))
+    }
+}
+
+impl Selectors {
+    /// Whether what happens to the endpoints of this Service port is of interest: always, unless Services are selected. The
+    /// number of a port is not known everywhere.
+    pub fn wants_endpoints_of(
+        &self,
+        namespace: &str,
+        name: &str,
+        port: Option<&str>,
+        number: Option<u16>,
+    ) -> bool {
+        let is_meant = |pick: &ServiceRef| {
+            let service = &pick.service;
+            let of_port = match &pick.port {
+                None => true,
+                Some(PortRef::Name(wanted)) => port == Some(wanted),
+                Some(PortRef::Number(wanted)) => number == Some(*wanted),
+            };
+            of_port
+                && *service.name == *name
+                && service.namespace.as_deref().is_none_or(|n| n == namespace)
+        };
+        let (plain, negated) = (self.services.plain(), self.services.negated());
+        (plain.is_empty() || plain.iter().any(is_meant)) && !negated.iter().any(is_meant)
     }
 }
 

@@ -94,6 +94,13 @@ fn no_room_knows_one_that_it_must_not() {
             &["cli", "filter", "netlink", "output", "purge", "select"],
         ),
         (
+            "stat",
+            &[
+                "cli", "cluster", "entry", "filter", "label", "output", "purge", "select",
+                "verdict",
+            ],
+        ),
+        (
             "purge/plan",
             &["cli", "cluster", "label", "netlink", "output"],
         ),

@@ -171,16 +171,53 @@ impl Cluster {
         if loaded.is_none() && rules.is_none() {
             return Ok(None);
         }
+        Ok(Some(Self::assemble(args, netns, loaded, rules, tell)))
+    }
+
+    /// What was read of a cluster that is followed from now on.
+    pub fn followed(args: &SourceArgs, netns: &Netns, loaded: Loaded) -> Self {
+        Self::assemble(args, netns, Some(loaded), None, &|text| note(text))
+    }
+
+    /// A later state of a cluster that is followed. That kube-proxy's rules were seen here holds.
+    pub fn renewed(&self, args: &SourceArgs, netns: &Netns, loaded: Loaded) -> Self {
+        let mut node = find_node(args.node.clone(), netns, Some(&loaded.index));
+        if node.namespace == Namespace::Foreign && self.node.namespace == Namespace::Node {
+            node.sees_kube_proxy();
+        }
+        let beside = self.beside.clone();
+        Cluster {
+            loaded: Some(loaded),
+            rules: None,
+            node,
+            beside,
+        }
+    }
+
+    fn assemble(
+        args: &SourceArgs,
+        netns: &Netns,
+        loaded: Option<Loaded>,
+        rules: Option<rules::Read>,
+        tell: &dyn Fn(&str),
+    ) -> Self {
         let warnings = loaded.iter().flat_map(|loaded| &loaded.warnings);
         warnings.for_each(|warning| tell(warning));
         let node = this_node(args, netns, loaded.as_ref(), rules.as_ref(), tell);
         let beside = Beside::look(loaded.as_ref(), rules.as_ref(), &node, netns, tell);
-        Ok(Some(Cluster {
+        Cluster {
             loaded,
             rules,
             node,
             beside,
-        }))
+        }
+    }
+
+    /// What was read is not true any more, and nothing better is known: names stay, and nothing is judged.
+    pub fn doubt(&mut self) {
+        if let Some(loaded) = &mut self.loaded {
+            loaded.index.doubt();
+        }
     }
 
     /// Who translates Services in kube-proxy's place.

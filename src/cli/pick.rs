@@ -101,12 +101,26 @@ impl<'c> Picker<'c> {
     }
 
     /// The entry that is shown for a flow, if it passes every selector. `seen` is what several looks at it showed.
-    pub fn pick(&mut self, flow: Flow, seen: Option<Seen>) -> Option<Entry<'c>> {
+    /// `correct` may change what is known of it before names and verdict are asked for.
+    pub fn pick(
+        &mut self,
+        flow: Flow,
+        seen: Option<Seen>,
+        correct: impl FnOnce(&mut Entry<'c>),
+    ) -> Option<Entry<'c>> {
         if !self.filter_passes(&flow) {
             return None;
         }
-        let entry = self.entry(flow, seen);
+        let mut entry = self.entry(flow, seen);
+        correct(&mut entry);
         self.passes(&entry).then_some(entry)
+    }
+
+    /// The cluster source is true as of then, and no longer as of when it was read.
+    pub fn source_is_of(&mut self, time: SystemTime) {
+        if let Some(judge) = &mut self.judge {
+            judge.source_time = Some(time);
+        }
     }
 
     /// As [`Picker::pick`], for listings: an entry is half a kilobyte, and lent to `show` it is made once and never moved.

@@ -99,7 +99,7 @@ fn choose(
 
 /// The address whose owner decides the verdict of an entry: where it was translated to, when that is no endpoint; where it
 /// comes from, when it was not translated (policy Local holds for sources that are no Pods).
-fn in_question(flow: &Flow, index: &Index, node: &ThisNode) -> Option<IpAddr> {
+pub fn in_question(flow: &Flow, index: &Index, node: &ThisNode) -> Option<IpAddr> {
     let matched = Matched::of(flow, index, node);
     if matched.is_nothing() {
         return None;

@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use crate::cluster::follow::Follower;
 use crate::cluster::listed;
 use crate::cluster::live::{self, LiveError, Obstacle, Options};
 use crate::cluster::rules::read::Read;
-use crate::cluster::source::Loaded;
-use crate::cluster::wanted::Wanted;
+use crate::cluster::source::{ClusterSource, Loaded};
+use crate::cluster::wanted::{ChoosePods, Wanted};
 use crate::error::{CommandError, Status};
 use crate::netns::Netns;
 
@@ -26,7 +27,7 @@ pub enum Purpose {
     Show,
     /// To decide a delete: nothing may come from a cache.
     Delete,
-    /// To judge what comes later. One reading of the API is too old for that at once.
+    /// To judge what comes later. One reading of the API is too old for that at once: see [`follow`].
     Follow,
 }
 
@@ -36,8 +37,10 @@ pub enum Purpose {
 /// Nothing could be read of it.
 pub fn api(args: &SourceArgs, purpose: Purpose, wanted: Wanted) -> Result<Loaded, CommandError> {
     if purpose == Purpose::Follow {
-        let error = CommandError::failed("watch cannot follow the API in this version");
-        return Err(error.hint("ctk watch --cluster FILE reads the file again whenever it changes"));
+        let error = "watch judges by the API or by the rules, not by both: --cluster api or --cluster rules";
+        return Err(CommandError::usage(error).hint(
+            "with --cluster api it tells, too, when this node's rules gain or lose an endpoint",
+        ));
     }
     live::load(
         &options(args, purpose, API_LIMIT),
@@ -61,12 +64,38 @@ pub fn auto(
     if purpose == Purpose::Follow {
         return Ok(None);
     }
-    let loaded = match live::load(
-        &options(args, purpose, AUTO_LIMIT),
-        wanted,
-        &args.service_cidr,
-    ) {
-        Ok(loaded) => loaded,
+    let options = options(args, purpose, AUTO_LIMIT);
+    let loaded = live::load(&options, wanted, &args.service_cidr);
+    usable(loaded, |loaded| loaded, tell)
+}
+
+/// The API for a watch: what was read of it, and what keeps it current. `None` where `--cluster auto` goes on to the next
+/// source.
+///
+/// # Errors
+/// As [`api`] and [`auto`].
+pub fn follow(
+    args: &SourceArgs,
+    pods: Option<ChoosePods>,
+) -> Result<Option<(Follower, Loaded)>, CommandError> {
+    let start = |limit| {
+        let options = options(args, Purpose::Follow, limit);
+        Follower::start(&options, pods, &args.service_cidr)
+    };
+    match args.cluster {
+        ClusterSource::Auto => usable(start(AUTO_LIMIT), |(_, loaded)| loaded, &|text| note(text)),
+        _ => start(API_LIMIT).map(Some).map_err(|error| failed(&error)),
+    }
+}
+
+/// What `auto` makes of the API: a source, or a word on why not. `loaded`: the part of it that was read.
+fn usable<T>(
+    read: Result<T, LiveError>,
+    loaded: impl Fn(&T) -> &Loaded,
+    tell: &dyn Fn(&str),
+) -> Result<Option<T>, CommandError> {
+    let read = match read {
+        Ok(read) => read,
         Err(error) if error.obstacle == Obstacle::ServiceRange => return Err(failed(&error)),
         // Nobody expects a cluster here.
         Err(error) if error.obstacle == Obstacle::NoConfig => return Ok(None),
@@ -78,6 +107,7 @@ pub fn auto(
             return Ok(None);
         }
     };
+    let loaded = loaded(&read);
     let completeness = loaded.index.completeness();
     if !completeness.services && !completeness.slices {
         loaded.warnings.iter().for_each(note);
@@ -88,7 +118,7 @@ pub fn auto(
     if completeness.services && completeness.slices {
         tell("cluster: the API");
     }
-    Ok(Some(loaded))
+    Ok(Some(read))
 }
 
 /// What `auto` takes: the API where it can judge or where there is nothing else, else the rules of kube-proxy on this node.

@@ -58,7 +58,8 @@ pub struct Builder {
     pub(super) pods: Vec<(Pod, Addresses)>,
     pub(super) host_ports: Vec<(usize, u8, u16)>,
     pub(super) nodes: Vec<(Node, Vec<IpNet>)>,
-    pub(super) service_ranges: Vec<IpNet>,
+    /// With the name of the ServiceCIDR.
+    pub(super) service_ranges: Vec<(Name, IpNet)>,
     pub(super) given_ranges: Vec<IpNet>,
     pub(super) conflict: Option<NotAServiceRange>,
     pub(super) namespaces: BTreeSet<Name>,
@@ -79,7 +80,7 @@ pub struct Builder {
 }
 
 /// A pod's addresses: nearly always one or two, and 50,000 short lists on the heap would cost more than the addresses.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Addresses {
     Few([Option<IpAddr>; 2]),
     Many(Box<[IpAddr]>),
@@ -104,7 +105,7 @@ impl Addresses {
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Slice {
     pub(super) namespace: Name,
     pub(super) name: Option<Name>,
@@ -116,7 +117,7 @@ pub(super) struct Slice {
     pub(super) endpoints: Vec<SlimEndpoint>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SlimEndpoint {
     pub(super) address: IpAddr,
     pub(super) ready: bool,

@@ -134,8 +134,11 @@ pub fn compare(index: &Index, rules: &NodeRules) -> Vec<Disagreement> {
 /// A Service port that a frontend belongs to, and whether the Service's external policy is the one that holds.
 type Matched = Vec<(PortId, bool)>;
 
-/// `None` where kube-proxy has no say in what is there.
+/// `None` where kube-proxy has no say in what is there, and where that was not read.
 fn at_address(index: &Index, address: IpAddr, protocol: u8, port: u16) -> Option<Matched> {
+    if !index.owners_known(address) {
+        return None;
+    }
     let frontends = index.frontends(address, protocol, port);
     if frontends.is_empty() {
         // IPVS has a virtual server for a node port on each address of the node.
@@ -146,8 +149,7 @@ fn at_address(index: &Index, address: IpAddr, protocol: u8, port: u16) -> Option
     }
     let mut matched = Matched::new();
     for frontend in frontends {
-        let service = index.service(index.port(frontend.port).service);
-        if !service.kube_proxy || frontend.kind == AddressKind::ProxyIngress {
+        if !is_known(index, frontend.port) || frontend.kind == AddressKind::ProxyIngress {
             return None;
         }
         matched.push((frontend.port, frontend.kind != AddressKind::ClusterIp));
@@ -157,9 +159,14 @@ fn at_address(index: &Index, address: IpAddr, protocol: u8, port: u16) -> Option
 
 fn by_node_port(index: &Index, protocol: u8, port: u16) -> Option<Matched> {
     let ports = index.node_ports(protocol, port);
-    let own = |id: &PortId| index.service(index.port(*id).service).kube_proxy;
-    let all = ports.iter().all(own);
-    all.then(|| ports.iter().map(|id| (*id, true)).collect())
+    let known = ports.iter().all(|id| is_known(index, *id));
+    (known && !index.services_are_chosen()).then(|| ports.iter().map(|id| (*id, true)).collect())
+}
+
+/// It is kube-proxy's to translate, and no narrow reading left its endpoints out.
+fn is_known(index: &Index, id: PortId) -> bool {
+    let service = index.port(id).service;
+    index.service(service).kube_proxy && index.endpoints_known(service)
 }
 
 /// A frontend of the rules, and what the API has there.

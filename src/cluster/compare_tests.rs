@@ -1,8 +1,11 @@
 //! Rules of each kind against clusters: what must be told, and what rules rightly leave out.
 
 use super::*;
+use crate::cluster::build::Builder;
+use crate::cluster::list;
 use crate::cluster::rules::{iptables, ipvs, nft, text};
-use crate::cluster::testing::{bare_world, world};
+use crate::cluster::testing::{self, bare_world, world};
+use crate::cluster::wanted::{Concerned, Destinations};
 
 const SVC: &str = "svc kube-system/kube-dns 10.96.0.10 dns:53/UDP@32053";
 const TWO: &str = "slice kube-system/kube-dns dns:53/UDP 10.244.1.7(ready) 10.244.1.8(ready)";
@@ -316,4 +319,32 @@ fn nothing_is_compared_with_half_an_api_or_with_no_kube_proxy() {
     assert!(compare(&bare_world(&[SVC, TWO]), &rules).is_empty());
     assert!(compare(&world(&[SVC, TWO]), &NodeRules::default()).is_empty());
     assert!(!compare(&world(&[SVC, TWO]), &rules).is_empty());
+}
+
+#[test]
+fn what_a_narrow_reading_left_out_is_not_compared() {
+    let lines = [
+        "svc default/kubernetes 10.96.0.1 https:443/TCP",
+        "slice default/kubernetes https:6443/TCP 192.168.7.254(ready)",
+        "svc kube-system/kube-dns 10.96.0.10 dns:53/UDP",
+    ];
+    let rules = by_iptables(&["10.244.1.9:53"]);
+    let build = |lines: &[&str], narrow: &dyn Fn(&mut Builder)| {
+        let mut builder = Builder::new(&[]);
+        list::read(testing::list(lines).as_bytes(), &mut builder).unwrap();
+        narrow(&mut builder);
+        builder.finish().unwrap().index
+    };
+    // The slices of another Service only: this one looks as if it had no endpoint.
+    let other = Concerned::Named(vec![(None, "other".into())]);
+    let whole = build(&lines, &|_| ());
+    assert_eq!(compare(&whole, &rules).len(), 1);
+    let narrow = build(&lines, &|builder| drop(builder.slices_of(&other)));
+    assert!(compare(&narrow, &rules).is_empty());
+    // Another Service only: this one looks as if it were gone.
+    let whole = build(&lines[..2], &|_| ());
+    assert_eq!(compare(&whole, &rules).len(), 1);
+    let none = Destinations::default();
+    let narrow = build(&lines[..2], &|builder| builder.knows_services_of(&none));
+    assert!(compare(&narrow, &rules).is_empty());
 }

@@ -45,7 +45,7 @@ pub enum Affinity {
     ClientIp(Option<u32>),
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
     pub namespace: Name,
     pub name: Name,
@@ -65,7 +65,7 @@ pub struct Service {
     pub ports: Range<u32>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServicePort {
     pub service: ServiceId,
     /// `None` for an unnamed port.
@@ -79,7 +79,7 @@ pub struct ServicePort {
     pub endpoints: Vec<Endpoint>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     /// `addresses[0]`, the only one that kube-proxy uses.
     pub address: IpAddr,
@@ -104,7 +104,7 @@ impl Endpoint {
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pod {
     pub namespace: Name,
     pub name: Name,
@@ -115,7 +115,7 @@ pub struct Pod {
     pub live: bool,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
     pub name: Name,
     /// InternalIP addresses.
@@ -203,6 +203,11 @@ pub struct Index {
 impl Index {
     pub fn completeness(&self) -> &Completeness {
         &self.completeness
+    }
+
+    /// What this index says is not true any more, but nothing better is known: names stay, and nothing is judged by it.
+    pub fn doubt(&mut self) {
+        self.completeness = Completeness::default();
     }
 
     pub fn service(&self, id: ServiceId) -> &Service {
@@ -301,6 +306,11 @@ impl Index {
     pub fn endpoints_known(&self, id: ServiceId) -> bool {
         let asked = self.slices_asked.as_ref();
         asked.is_none_or(|asked| asked.contains(&self.service(id).name))
+    }
+
+    /// A narrow reading left Services out.
+    pub fn services_are_chosen(&self) -> bool {
+        self.destinations_asked.is_some()
     }
 
     /// Whether [`Index::owners`] tells the truth of this address.

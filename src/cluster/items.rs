@@ -342,12 +342,13 @@ impl Builder {
         read.collect()
     }
 
-    pub(super) fn add_service_cidr(&mut self, name: &str, item: &Item) {
+    pub(super) fn add_service_cidr(&mut self, name: &Name, item: &Item) {
         self.counts.service_cidrs += 1;
         let spec = item.spec.as_ref();
         for range in spec.map_or(&[][..], |spec| each(&spec.cidrs)) {
             let range = self.range(range, || format!("ServiceCIDR {name}"));
-            self.service_ranges.extend(range);
+            self.service_ranges
+                .extend(range.map(|range| (name.clone(), range)));
         }
     }
 }

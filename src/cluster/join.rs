@@ -42,7 +42,8 @@ impl Builder {
         index.completeness = self.completeness(&index);
         self.place_pods(&mut index);
         index.pods_asked = self.pods_asked;
-        index.service_ranges = self.service_ranges;
+        let ranges = self.service_ranges.into_iter();
+        index.service_ranges = ranges.map(|(_, range)| range).collect();
         index.service_ranges.append(&mut self.given_ranges);
         index.namespaces = self.namespaces;
         Ok(Built {
@@ -249,7 +250,7 @@ fn keep_last<T>(list: &mut Vec<T>, key: impl Fn(&T) -> Option<(Name, Name)>) -> 
 }
 
 impl SlimEndpoint {
-    fn on_port(&self, port: u16) -> Endpoint {
+    pub(super) fn on_port(&self, port: u16) -> Endpoint {
         Endpoint {
             address: self.address,
             port,
@@ -266,7 +267,7 @@ impl SlimEndpoint {
 
 /// One address and port stands once, with the conditions that serve best: an endpoint moves from slice to slice, and for a
 /// moment both list it.
-fn merge(endpoints: &mut Vec<Endpoint>) {
+pub(super) fn merge(endpoints: &mut Vec<Endpoint>) {
     let rank = |e: &Endpoint| (e.serves(), e.ready, !e.terminating);
     endpoints.sort_by_key(|e| (e.address, e.port, Reverse(rank(e))));
     endpoints.dedup_by(|worse, kept| {

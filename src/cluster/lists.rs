@@ -17,7 +17,7 @@ use super::source::{Loaded, Source, SourceKind};
 use super::wanted::{Again, ChosenPods, Concerned, Wanted};
 
 /// More addresses than this are not asked for one by one.
-const MOST_ADDRESSES: usize = 50;
+pub(super) const MOST_ADDRESSES: usize = 50;
 
 /// Items of a page of a consistent list, as kubectl has it: small enough for the API server to collect at once.
 const PAGE: u32 = 500;
@@ -114,6 +114,7 @@ pub fn read(
         builder: Builder::new(service_ranges),
         listed: Vec::new(),
         ended: None,
+        version: None,
     };
     let Wanted {
         slices,
@@ -150,6 +151,45 @@ pub fn read(
     Ok(loaded)
 }
 
+/// One list, from which its kind is followed.
+pub(super) struct List {
+    pub builder: Builder,
+    /// See [`list::Page::version`].
+    pub version: Option<String>,
+    /// Where it is served.
+    pub path: &'static str,
+}
+
+/// Reads one list, or what a field selector chooses of it.
+pub(super) fn one(
+    server: &mut dyn Server,
+    asking: Asking,
+    kind: Kind,
+    selector: Option<&str>,
+    service_ranges: &[IpNet],
+) -> Result<List, Failure> {
+    let mut reading = Reading {
+        server,
+        asking,
+        builder: Builder::new(service_ranges),
+        listed: Vec::new(),
+        ended: None,
+        version: None,
+    };
+    let selector = selector.map_or_else(String::new, field_selector);
+    let path = reading.served(kind, &selector)?;
+    Ok(List {
+        path,
+        version: reading.version,
+        builder: reading.builder,
+    })
+}
+
+/// As a part of a query.
+pub(super) fn field_selector(selector: &str) -> String {
+    format!("fieldSelector={}", encoded(selector))
+}
+
 struct Reading<'s> {
     server: &'s mut dyn Server,
     asking: Asking,
@@ -157,10 +197,12 @@ struct Reading<'s> {
     listed: Vec<Listed>,
     /// After it no request is sent.
     ended: Option<GetError>,
+    /// What the last page says of itself.
+    version: Option<String>,
 }
 
 /// Why a list is not whole.
-enum Failure {
+pub(super) enum Failure {
     /// Before its first page.
     Get(GetError),
     /// In it or behind it: something of it was taken.
@@ -169,9 +211,14 @@ enum Failure {
 
 impl Reading<'_> {
     fn list(&mut self, kind: Kind) -> Result<(), Failure> {
+        self.served(kind, "").map(|_| ())
+    }
+
+    /// Reads a list where it is served, and says where that is.
+    fn served(&mut self, kind: Kind, selector: &str) -> Result<&'static str, Failure> {
         let mut result = Err(Failure::Get(GetError::NotServed));
         for path in paths(kind) {
-            result = self.pages(kind, path, "");
+            result = self.pages(kind, path, selector).map(|()| *path);
             if !matches!(result, Err(Failure::Get(GetError::NotServed))) {
                 break;
             }
@@ -241,7 +288,7 @@ impl Reading<'_> {
     }
 
     fn select_pods(&mut self, selector: &str) -> Result<(), Failure> {
-        let selector = format!("fieldSelector={}", encoded(selector));
+        let selector = field_selector(selector);
         let path = paths(Kind::Pod).first().copied().unwrap_or_default();
         self.pages(Kind::Pod, path, &selector)
     }
@@ -303,7 +350,10 @@ impl Reading<'_> {
         self.get(&request).map_err(Failure::Get)?;
         let body = BufReader::with_capacity(64 * 1024, &mut *self.server);
         match list::read_page(body, kind, &mut self.builder) {
-            Ok(page) => Ok(page.token),
+            Ok(page) => {
+                self.version = page.version;
+                Ok(page.token)
+            }
             Err(error) => Err(Failure::Midway(broken(&error))),
         }
     }
@@ -361,7 +411,13 @@ impl Reading<'_> {
             }
         };
         tracing::info!(kind = kind.name(), ?state, "listed");
-        self.listed.push(Listed { kind, state, why });
+        let verb = "list";
+        self.listed.push(Listed {
+            kind,
+            state,
+            verb,
+            why,
+        });
         Ok(())
     }
 }
@@ -376,7 +432,7 @@ fn behind(failure: Failure, parts: usize) -> Failure {
     }
 }
 
-fn refused_state(kind: Kind, error: &GetError) -> State {
+pub(super) fn refused_state(kind: Kind, error: &GetError) -> State {
     match error {
         GetError::Forbidden => State::Forbidden,
         GetError::NotServed if kind == Kind::ServiceCidr => State::NotServed,
@@ -404,7 +460,7 @@ fn paths(kind: Kind) -> &'static [&'static str] {
 }
 
 /// A query value: a token may be any text.
-fn encoded(text: &str) -> String {
+pub(super) fn encoded(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {
@@ -418,7 +474,7 @@ fn encoded(text: &str) -> String {
 }
 
 /// Why a body was no list, in words that hold nothing of it.
-fn broken(error: &ListError) -> String {
+pub(super) fn broken(error: &ListError) -> String {
     match error {
         ListError::Read(error) if error.kind() == std::io::ErrorKind::TimedOut => {
             GetError::TimedOut.to_string()

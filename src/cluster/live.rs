@@ -70,7 +70,7 @@ impl LiveError {
         }
     }
 
-    fn timed_out(limit: Duration) -> Self {
+    pub(super) fn timed_out(limit: Duration) -> Self {
         let limit = humantime::format_duration(limit);
         let message = format!("nothing of the cluster could be read within {limit}");
         let hint = "--request-timeout gives it more time, if logging in or the network is slow";
@@ -169,7 +169,7 @@ pub(super) fn no_config() -> LiveError {
     )
 }
 
-fn explained(error: ReadError, whom: &str, limit: Duration) -> LiveError {
+pub(super) fn explained(error: ReadError, whom: &str, limit: Duration) -> LiveError {
     match error {
         ReadError::ServiceRange(error) => LiveError {
             obstacle: Obstacle::ServiceRange,

@@ -146,6 +146,9 @@ pub struct Metadata<'a> {
     pub namespace: Option<Str<'a>>,
     #[serde(borrow)]
     pub labels: Option<Labels<'a>>,
+    /// The state of the cluster in which the object became what it is.
+    #[serde(borrow, rename = "resourceVersion")]
+    pub version: Option<Str<'a>>,
 }
 
 /// Labels that mean something to kube-proxy or name a Node's host.

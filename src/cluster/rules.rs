@@ -3,6 +3,7 @@
 //! [`present`] asks whether there can be any. [`read`] runs the tools, [`text`] takes a saved rule set; both lead to the pure readers [`iptables`], [`nft`] and [`ipvs`].
 //! All of them walk from the entry chains: chains that nothing leads to any more linger on a node.
 
+pub mod changes;
 pub mod deal;
 pub mod iptables;
 pub mod ipvs;

@@ -27,11 +27,11 @@ fn device(link: LinkMessage) -> Option<String> {
     for attribute in link.attributes {
         match attribute {
             LinkAttribute::IfName(own) => name = Some(own),
-            LinkAttribute::LinkInfo(infos) => {
-                // The slave of a bond has infos, too, and no kind of its own.
-                if infos.iter().any(|info| matches!(info, LinkInfo::Kind(_))) {
-                    return None;
-                }
+            // The slave of a bond has infos, too, and no kind of its own.
+            LinkAttribute::LinkInfo(infos)
+                if infos.iter().any(|info| matches!(info, LinkInfo::Kind(_))) =>
+            {
+                return None;
             }
             _ => {}
         }

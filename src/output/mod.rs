@@ -12,6 +12,7 @@ mod column;
 mod conntrack;
 mod csv;
 mod digits;
+mod endpoint;
 mod expect;
 #[cfg(test)]
 pub(crate) mod fixture;

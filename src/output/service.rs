@@ -16,6 +16,8 @@ pub use document::service_document;
 
 /// The longest bar, in characters.
 const BAR: usize = 12;
+/// Where sentences are broken.
+const WIDTH: usize = 110;
 
 /// How a Service is printed.
 #[derive(Clone, Copy)]
@@ -61,7 +63,14 @@ fn head(report: &Report, style: ServiceStyle) -> String {
             TextCell::or_dash(frontend.name.as_deref()),
         ]
     });
-    text += &bounded_table(&columns, rows, true, style.palette);
+    text += &match known.frontends.is_empty() {
+        true => line(
+            style,
+            Style::Warning,
+            "no frontend: clients connect to its pods themselves, and no entry tells which Service they meant",
+        ),
+        false => bounded_table(&columns, rows, true, style.palette),
+    };
     let mut facts = Vec::new();
     if let Some(policy) = known.internal_policy {
         facts.push(format!("internal traffic policy {}", policy.name()));
@@ -263,7 +272,25 @@ fn skew(report: &Report, style: ServiceStyle) -> String {
         true => Style::Warning,
         false => Style::Plain,
     };
-    text + &line(style, reason_style, &report.spread.sentence())
+    for part in wrapped(&report.spread.sentence()) {
+        text += &line(style, reason_style, &part);
+    }
+    text
+}
+
+/// Words in lines of at most [`WIDTH`] bytes, longer words aside.
+fn wrapped(text: &str) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.len() + 1 + word.len() <= WIDTH => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
 }
 
 fn ahead(report: &Report, style: ServiceStyle) -> String {

@@ -28,6 +28,19 @@ impl Judgement<'_> {
         self.reason.verdict()
     }
 
+    /// The same of an entry that may be younger than the source: its endpoint may be, too, so it cannot be called stale.
+    #[must_use]
+    pub fn of_young(mut self, flow: &Flow) -> Self {
+        if self.verdict() == Verdict::Stale {
+            self.reason = Reason::SourceIncomplete;
+            let seen = self.evidence.seen;
+            self.evidence = Evidence::new(self.reason, flow);
+            self.evidence.detail = Detail::Because(YOUNG);
+            self.evidence.seen = seen;
+        }
+        self
+    }
+
     /// The evidence goes on with what several looks at the entry showed.
     #[must_use]
     pub fn with_seen(mut self, seen: Seen) -> Self {
@@ -35,6 +48,8 @@ impl Judgement<'_> {
         self
     }
 }
+
+const YOUNG: &str = "the entry is younger than the cluster source, its endpoint may be, too";
 
 /// Everything a verdict depends on, beside the entry.
 #[derive(Clone, Copy)]
@@ -107,9 +122,7 @@ impl<'c> Judge<'c> {
         let mut finding = self.find(flow, matched);
         if finding.reason.verdict() == Verdict::Stale && self.is_younger_than_source(flow) {
             finding.reason = Reason::SourceIncomplete;
-            finding.detail = Detail::Because(
-                "the entry is younger than the cluster source, its endpoint may be, too",
-            );
+            finding.detail = Detail::Because(YOUNG);
         }
         if let Some(datapath) = self.instead
             && finding.is_by_kube_proxy()

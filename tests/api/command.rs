@@ -334,6 +334,20 @@ fn kubectl_is_asked_where_only_it_can_log_in() {
                 .contains("list on endpointslices.discovery.k8s.io"),
             "{said:#?}"
         );
+        // It prints a list and ends: no watch can be had of it.
+        let path = format!("{}:/usr/bin:/bin", folder.path().display());
+        let args = ["watch", "--cluster", "api", "--kubeconfig"];
+        let args = args.iter().copied().chain(kubeconfig.to_str());
+        let said = Said::of(ctk_command(args).env("PATH", path).output().unwrap());
+        assert_error(
+            &said,
+            1,
+            &[
+                "cannot log in",
+                "cannot follow a cluster",
+                "--cluster cluster.json",
+            ],
+        );
         let empty = tempfile::tempdir().unwrap();
         assert_error(&ls(empty.path(), ""), 1, &["cannot log in", "kubectl"]);
     });

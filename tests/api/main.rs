@@ -3,6 +3,8 @@
 #![cfg(feature = "kube")]
 
 mod cases;
+#[path = "../watch/child.rs"]
+mod child;
 mod command;
 mod errors;
 #[path = "../../src/verdict/cases/table.rs"]
@@ -10,6 +12,7 @@ mod incidents;
 #[path = "../lab/mod.rs"]
 mod lab;
 mod lists;
+mod living;
 mod login;
 mod memory;
 #[path = "../mixed/mod.rs"]
@@ -28,6 +31,7 @@ mod shorthand;
 mod sources;
 #[path = "../tools/mod.rs"]
 mod tools;
+mod watch;
 
 use std::path::PathBuf;
 use std::time::Duration;

@@ -2,6 +2,7 @@
 //!
 //! A test says what it answers; [`Objects::answer`] is what a healthy one would.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::fs;
 use std::net::SocketAddr;
@@ -62,6 +63,8 @@ pub enum Piece {
     Cut,
     /// A page of this many bytes, made as it is sent.
     Many(Arc<dyn Fn(usize) -> String + Send + Sync>, usize),
+    /// What comes in time, until nobody can send any more.
+    Stream(Arc<Mutex<Option<mpsc::UnboundedReceiver<Piece>>>>),
 }
 
 #[derive(Clone)]
@@ -372,7 +375,8 @@ fn decoded(text: &str) -> String {
 fn response(answer: Answer) -> Response<Pieces> {
     let (sender, receiver) = mpsc::channel(1);
     tokio::spawn(async move {
-        for piece in answer.body {
+        let mut body = VecDeque::from(answer.body);
+        while let Some(piece) = body.pop_front() {
             let text = |text: String| Ok(Frame::data(Bytes::from(text)));
             let sent = match piece {
                 Piece::Text(whole) => sender.send(text(whole)).await,
@@ -390,6 +394,22 @@ fn response(answer: Answer) -> Response<Pieces> {
                         }
                     }
                     sent
+                }
+                Piece::Stream(stream) => {
+                    let mut receiver = stream.lock().unwrap().take().unwrap();
+                    let tick = Duration::from_millis(20);
+                    let next = loop {
+                        match tokio::time::timeout(tick, receiver.recv()).await {
+                            Ok(next) => break next,
+                            Err(_) if sender.is_closed() => return,
+                            Err(_) => {}
+                        }
+                    };
+                    if let Some(next) = next {
+                        let again = Arc::new(Mutex::new(Some(receiver)));
+                        body.extend([next, Piece::Stream(again)]);
+                    }
+                    Ok(())
                 }
             };
             if sent.is_err() {

@@ -2,7 +2,7 @@ use serde_json::Value;
 
 use super::*;
 use crate::output::Summary;
-use crate::service::{Known, Listed, Policy, Tally, Way};
+use crate::service::{Gone, Known, Listed, Policy, Tally, Way};
 
 fn report() -> Report {
     let endpoint = |n: u8, pod: &str| Listed {
@@ -95,9 +95,28 @@ fn the_sections_show_what_is_known_and_dashes_where_nothing_is() {
     ] {
         assert!(words.iter().any(|said| said == line), "{line}\n{text}");
     }
+    let mut headless = report();
+    headless.known.frontends.clear();
+    headless.complete = false;
+    headless
+        .tally
+        .gone
+        .insert((6, ([10, 244, 1, 9], 8080).into()), Gone::default());
+    let text = table(&headless);
+    assert!(text.starts_with("shop/api\nno frontend: "), "{text}");
+    assert!(text.contains("\nNOT LISTED "), "{text}");
     let mut unknown = report();
     unknown.ahead = None;
     assert!(table(&unknown).ends_with("(this node only)\nnot known: nobody said\n"));
+}
+
+#[test]
+fn sentences_are_broken_between_words() {
+    let text = "word ".repeat(60);
+    let lines = wrapped(&text);
+    assert_eq!(lines.len(), 3);
+    assert!(lines.iter().all(|line| line.len() <= WIDTH), "{lines:?}");
+    assert_eq!(lines.join(" "), text.trim());
 }
 
 #[test]

@@ -173,7 +173,10 @@ fn take(table: &Table<'_>, rule: &[Value], dealing: &mut Dealing) -> Option<Stri
 /// `numgen random mod N vmap { 0 : goto A, ... }`.
 fn by_number(table: &Table<'_>, vmap: &Value, dealing: &mut Dealing) -> Option<()> {
     let number = vmap.get("key")?.get("numgen")?;
-    let whole = number.get("mod")?.as_u64().filter(|whole| *whole > 0)?;
+    let whole = number
+        .get("mod")?
+        .as_u64()
+        .filter(|whole| (1..=u64::from(u32::MAX)).contains(whole))?;
     let first = number.get("offset").and_then(Value::as_u64).unwrap_or(0);
     let mut taken = 0;
     for (key, verdict) in pairs(table, vmap.get("data")?)? {
@@ -192,6 +195,9 @@ fn by_number(table: &Table<'_>, vmap: &Value, dealing: &mut Dealing) -> Option<(
         taken += parts;
         let (endpoint, packets) = endpoint_of(table, jump(&verdict)?.0)?;
         dealing.deal_part(endpoint, parts as f64 / whole as f64, packets);
+    }
+    if taken > whole {
+        return None;
     }
     dealing.dealt(taken as f64 / whole as f64);
     Some(())
@@ -355,6 +361,14 @@ mod tests {
             json!([numgen(2, json!([[0, goto("e1")], [2, goto("e2")]]))]),
             json!([numgen(2, json!([[0, goto("e1")], [1, goto("mark")]]))]),
             json!([{"xt": null}, whole()]),
+            json!([numgen(
+                2,
+                json!([[0, goto("e1")], [{"range": [0, 1]}, goto("e2")]])
+            )]),
+            json!([numgen(
+                u64::MAX,
+                json!([[{"range": [0, u64::MAX - 1]}, goto("e1")], [1, goto("e2")]])
+            )]),
             json!([{"vmap": {"key": {"meta": {"key": "mark"}}, "data": {"set": [[0, goto("e1")]]}}}]),
         ] {
             let deals = of(vec![
