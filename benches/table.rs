@@ -5,21 +5,22 @@
 //! or user namespaces. More entries than `net.netfilter.nf_conntrack_max` allows need root in the initial namespace: the
 //! limit is raised for the run and put back afterwards.
 
+mod child;
 mod limit;
 #[path = "table/parts.rs"]
 mod parts;
 
-use std::io;
 use std::net::IpAddr;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
+use child::{cpu, measure};
 use ctk::flow::{Flow, L4, ProtocolState, Status, TcpDirection, Tuple};
 use ctk::netlink::{DumpFilter, Table};
 use ctk::netns::Netns;
 use limit::Limit;
 use nix::sched::{CloneFlags, unshare};
-use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::resource::UsageWho;
 
 /// Others on the machine disturb some rounds; the best one of each job counts.
 const ROUNDS: usize = 8;
@@ -110,38 +111,6 @@ fn run(table: &mut Table, entries: u32, cluster: &tempfile::NamedTempFile) {
     }
     println!("{:45} {:5.2}x", "conntrack -L", ratio(conntrack));
     println!();
-}
-
-/// CPU time, and peak resident memory in KiB, of a command whose output is thrown away.
-fn measure(command: &mut Command) -> (Duration, u64) {
-    let before = cpu(UsageWho::RUSAGE_CHILDREN);
-    let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-    let child = match child {
-        Ok(child) => child,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return (Duration::MAX, 0),
-        Err(error) => panic!("{error}"),
-    };
-    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
-    let mut status = 0;
-    let pid = child.id() as libc::pid_t;
-    let waited = unsafe { libc::wait4(pid, &mut status, 0, &mut usage) };
-    assert_eq!(waited, pid);
-    assert!(
-        libc::WIFEXITED(status) && matches!(libc::WEXITSTATUS(status), 0 | 3),
-        "{status:#x}"
-    );
-    (
-        cpu(UsageWho::RUSAGE_CHILDREN) - before,
-        usage.ru_maxrss as u64,
-    )
-}
-
-fn cpu(who: UsageWho) -> Duration {
-    let usage = getrusage(who).expect("getrusage");
-    let of = |time: nix::sys::time::TimeVal| {
-        Duration::new(time.tv_sec() as u64, time.tv_usec() as u32 * 1000)
-    };
-    of(usage.user_time()) + of(usage.system_time())
 }
 
 /// Mostly DNS through a ClusterIP, as on a busy node; some plain TCP and UDP.

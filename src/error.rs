@@ -14,7 +14,7 @@ pub enum Status {
     Partial,
     /// The read, or every delete that was tried, was refused with EPERM.
     NotPermitted,
-    /// `ls --exit-code` matched something.
+    /// `ls --exit-code` matched something, or `doctor` found something above info.
     Found,
 }
 

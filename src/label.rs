@@ -152,6 +152,21 @@ pub fn names_by_rules<'c>(flow: &Flow, matched: Matched<'c>) -> Names<'c> {
     }
 }
 
+/// The destination is no Service's. It may be that of a DNAT rule of somebody else.
+pub fn with_forward<'c>(
+    names: Names<'c>,
+    flow: &Flow,
+    rules: &'c NodeRules,
+    node: &ThisNode,
+) -> Names<'c> {
+    let by_rule = names_by_rules(flow, Matched::by_forwards(flow, rules, node));
+    Names {
+        matched: by_rule.matched,
+        service: by_rule.service,
+        ..names
+    }
+}
+
 fn kind_of_rule(frontend: &RuleFrontend) -> FrontendKind {
     match frontend.kind {
         RuleKind::ClusterIp => FrontendKind::ClusterIp,
@@ -180,7 +195,7 @@ fn service_name<'c>(
 }
 
 /// An endpoint that a slice lists: its own pod first, then whoever has the address.
-fn listed_endpoint<'c>(
+pub fn listed_endpoint<'c>(
     index: &'c Index,
     endpoint: &'c Endpoint,
     at_address: Option<Party<'c>>,
@@ -231,9 +246,14 @@ fn client<'c>(flow: &Flow, index: &'c Index) -> Option<Party<'c>> {
     })
 }
 
+/// Pod or node at an address, whatever the port.
+pub fn party(address: IpAddr, index: &Index) -> Option<Party<'_>> {
+    party_at(index, address, None)
+}
+
 /// Pod or node at an address. A host-network pod shares its node's address, so it is named only for a protocol and port
 /// that exactly one of them declares.
-fn party_at(index: &Index, address: IpAddr, port: Option<(u8, u16)>) -> Option<Party<'_>> {
+pub fn party_at(index: &Index, address: IpAddr, port: Option<(u8, u16)>) -> Option<Party<'_>> {
     let mut pods = index.pods_at(address);
     if let Some(pod) = pods.next() {
         // Two living pods with one address: naming either would be a guess.

@@ -4,6 +4,8 @@
 //! right after; a socket opened there stays in that namespace.
 
 mod address;
+mod bridge;
+mod link;
 
 use std::fs::{self, File};
 use std::io;
@@ -18,6 +20,7 @@ use rustix::io::Errno;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 pub use address::LocalAddress;
+pub use bridge::BridgePort;
 
 /// Where `ip netns add` leaves its names.
 const NAMED: [&str; 2] = ["/run/netns", "/var/run/netns"];
@@ -159,6 +162,17 @@ impl Netns {
             .map_err(|error| NetnsError::Failed { what, error })
     }
 
+    /// Names of the interfaces that are a device of their own, not one that the kernel made out of nothing (veth, bridge,
+    /// vlan, tunnel, loopback).
+    ///
+    /// # Errors
+    /// [`NetnsError`] when the namespace cannot be entered or the kernel does not answer.
+    pub fn devices(&self) -> Result<Vec<String>, NetnsError> {
+        let what = format!("interfaces of {}", self.label);
+        self.run(link::devices)?
+            .map_err(|error| NetnsError::Failed { what, error })
+    }
+
     /// Every address on an interface here, in the kernel's order.
     ///
     /// # Errors
@@ -166,6 +180,16 @@ impl Netns {
     pub fn local_addresses(&self) -> Result<Vec<LocalAddress>, NetnsError> {
         let what = format!("local addresses of {}", self.label);
         self.run(address::local)?
+            .map_err(|error| NetnsError::Failed { what, error })
+    }
+
+    /// Every interface here that is a port of a bridge.
+    ///
+    /// # Errors
+    /// [`NetnsError`] when the namespace cannot be entered or the kernel does not answer.
+    pub fn bridge_ports(&self) -> Result<Vec<BridgePort>, NetnsError> {
+        let what = format!("bridge ports of {}", self.label);
+        self.run(bridge::ports)?
             .map_err(|error| NetnsError::Failed { what, error })
     }
 }

@@ -17,7 +17,7 @@ use crate::flow::Place;
 use crate::label::Matched;
 use crate::verdict::{Reason, Refreshing, Verdict};
 
-use name::{Namespace, PartyName, PodName, ReasonWord, ServiceRef, VerdictWord};
+use name::{Namespace, PartyName, PodName, PortRef, ReasonWord, ServiceRef, VerdictWord};
 
 /// Why a name cannot be resolved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,9 +82,35 @@ impl Selectors {
     }
 }
 
+impl Selectors {
+    /// Whether what happens to the endpoints of this Service port is of interest: always, unless Services are selected. The
+    /// number of a port is not known everywhere.
+    pub fn wants_endpoints_of(
+        &self,
+        namespace: &str,
+        name: &str,
+        port: Option<&str>,
+        number: Option<u16>,
+    ) -> bool {
+        let is_meant = |pick: &ServiceRef| {
+            let service = &pick.service;
+            let of_port = match &pick.port {
+                None => true,
+                Some(PortRef::Name(wanted)) => port == Some(wanted),
+                Some(PortRef::Number(wanted)) => number == Some(*wanted),
+            };
+            of_port
+                && *service.name == *name
+                && service.namespace.as_deref().is_none_or(|n| n == namespace)
+        };
+        let (plain, negated) = (self.services.plain(), self.services.negated());
+        (plain.is_empty() || plain.iter().any(is_meant)) && !negated.iter().any(is_meant)
+    }
+}
+
 /// The ports of a Service that exists.
 #[derive(Clone, Debug)]
-enum ServicePick {
+pub enum ServicePick {
     Ports(Vec<PortId>),
     /// As the node's rules name it.
     Named {
@@ -293,6 +319,16 @@ fn answer<T>(picks: &Picks<T>, equals: impl Fn(&T) -> Option<bool>) -> Answer {
 }
 
 impl ServicePick {
+    /// # Errors
+    ///
+    /// As [`Selection::resolve`] for `--svc`.
+    pub fn resolve(typed: &ServiceRef, known: Directory<'_>) -> Result<Self, SelectError> {
+        match known {
+            Directory::Index(index) => resolve::service(typed, index),
+            Directory::Rules(rules) => resolve::service_by_rules(typed, rules),
+        }
+    }
+
     /// By the frontend that the original destination matched, and nothing else. Services can share one.
     fn is_matched(&self, matched: Matched<'_>) -> Option<bool> {
         match self {

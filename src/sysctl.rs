@@ -1,5 +1,6 @@
 //! Conntrack's sysctls, as one network namespace sees them.
 
+use std::collections::BTreeMap;
 use std::fs;
 
 use crate::netns::{Netns, NetnsError};
@@ -19,6 +20,12 @@ pub struct Conntrack {
     pub timestamp: Option<u64>,
     /// 0: no events, 1: all entries, 2: entries made while somebody listens.
     pub events: Option<u64>,
+    /// 1: TCP segments out of the window are tracked all the same.
+    pub tcp_be_liberal: Option<u64>,
+    /// 0: a TCP flow that is already open is not picked up.
+    pub tcp_loose: Option<u64>,
+    /// Limit for the expectations of each namespace; one value for the whole machine.
+    pub expect_max: Option<u64>,
 }
 
 /// Reads them all.
@@ -33,12 +40,37 @@ pub fn conntrack(netns: &Netns) -> Result<Conntrack, NetnsError> {
         acct: read("acct"),
         timestamp: read("timestamp"),
         events: read("events"),
+        tcp_be_liberal: read("tcp_be_liberal"),
+        tcp_loose: read("tcp_loose"),
+        expect_max: read("expect_max"),
     })
 }
 
+/// Every `net.netfilter.nf_conntrack_*_timeout*` in seconds, by what follows `nf_conntrack_`. Which there are depends on the
+/// kernel and its modules.
+///
+/// # Errors
+/// [`NetnsError`] when the namespace cannot be entered.
+pub fn timeouts(netns: &Netns) -> Result<BTreeMap<String, u64>, NetnsError> {
+    netns.run(|| {
+        let files = fs::read_dir(FOLDER).into_iter().flatten().flatten();
+        let names = files.filter_map(|file| {
+            let name = file.file_name().into_string().ok()?;
+            name.strip_prefix(PREFIX).map(str::to_owned)
+        });
+        let timeouts = names.filter(|name| name.contains("_timeout"));
+        timeouts
+            .filter_map(|name| read(&name).map(|seconds| (name, seconds)))
+            .collect()
+    })
+}
+
+const FOLDER: &str = "/proc/sys/net/netfilter";
+const PREFIX: &str = "nf_conntrack_";
+
 /// /proc/sys/net shows the namespace of the thread that opens a file there.
 fn read(name: &str) -> Option<u64> {
-    let text = fs::read_to_string(format!("/proc/sys/net/netfilter/nf_conntrack_{name}")).ok()?;
+    let text = fs::read_to_string(format!("{FOLDER}/{PREFIX}{name}")).ok()?;
     text.trim().parse().ok()
 }
 
@@ -55,5 +87,8 @@ mod tests {
             max.ok().map(|text| text.trim().to_owned())
         );
         assert_eq!(read("no_such_sysctl"), None);
+        let timeouts = timeouts(&Netns::current()).unwrap();
+        assert_eq!(timeouts.contains_key("udp_timeout"), all.max.is_some());
+        assert!(!timeouts.contains_key("tcp_max_retrans"), "{timeouts:?}");
     }
 }

@@ -61,6 +61,7 @@ fn listing_a_large_table_stays_below_32_mib() {
             &["ls"][..],
             &["ls", "-o", "json", "--cluster", "none"],
             &["ls", "--cluster", cluster, "--svc", "dns-7"],
+            &["svc", "dns-7", "--cluster", cluster],
             &[
                 "ls",
                 "--cluster",

@@ -48,6 +48,7 @@ fn no_room_knows_one_that_it_must_not() {
     let walls: &[(&str, &[&str])] = &[
         ("flow", &all),
         ("cluster", &all),
+        ("spread", &all),
         (
             "netlink",
             &[
@@ -77,6 +78,29 @@ fn no_room_knows_one_that_it_must_not() {
             ],
         ),
         (
+            "top",
+            &[
+                "cli", "cluster", "filter", "label", "netlink", "output", "purge", "select",
+            ],
+        ),
+        (
+            "service",
+            &[
+                "cli", "filter", "label", "netlink", "output", "purge", "select", "top",
+            ],
+        ),
+        (
+            "doctor",
+            &["cli", "filter", "netlink", "output", "purge", "select"],
+        ),
+        (
+            "stat",
+            &[
+                "cli", "cluster", "entry", "filter", "label", "output", "purge", "select",
+                "verdict",
+            ],
+        ),
+        (
             "purge/plan",
             &["cli", "cluster", "label", "netlink", "output"],
         ),
@@ -98,8 +122,28 @@ fn no_room_knows_one_that_it_must_not() {
 #[test]
 fn only_the_command_line_touches_standard_output() {
     for room in [
-        "cluster", "entry", "error", "filter", "flow", "label", "netlink", "netns", "output",
-        "purge", "select", "sysctl", "verdict", "watch",
+        "cluster",
+        "doctor",
+        "entry",
+        "error",
+        "ethtool",
+        "filter",
+        "flow",
+        "label",
+        "netlink",
+        "netns",
+        "output",
+        "purge",
+        "reverse_path",
+        "select",
+        "service",
+        "spread",
+        "stat",
+        "sysctl",
+        "tool",
+        "top",
+        "verdict",
+        "watch",
     ] {
         for path in files(room) {
             let code = code(&path);
@@ -114,12 +158,15 @@ fn only_the_command_line_touches_standard_output() {
 fn only_two_rooms_can_delete() {
     for room in [
         "cluster",
+        "doctor",
         "entry",
         "filter",
         "flow",
         "label",
         "output",
         "select",
+        "stat",
+        "top",
         "verdict",
         "watch",
         "purge/plan",

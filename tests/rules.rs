@@ -6,6 +6,7 @@ mod private_netns;
 mod tools;
 
 use std::io::Write;
+use std::net::UdpSocket;
 
 use serde_json::Value;
 use tempfile::NamedTempFile;
@@ -214,6 +215,22 @@ fn a_forward_that_came_after_its_peers_is_the_evidence() {
             "198.51.100.80:49737 192.0.2.5:49737 192.0.2.5:49737",
             UNREPLIED,
         );
+        // The container behind the forward answers, and its own port is taken.
+        let line = "-I -p udp -t 100 -s 10.0.3.10 --sport 49737 -d 198.51.100.80 --dport 49737 -r 198.51.100.80 \
+                    --reply-port-src 49737 -q 192.0.2.5 --reply-port-dst 1024";
+        run("conntrack", &line.split_whitespace().collect::<Vec<_>>());
+        let all = ctk_line("ls --cluster rules -o jsonl").ended(0).jsonl();
+        let answer = all
+            .iter()
+            .find(|item| item["original"]["src"] == "10.0.3.10");
+        let evidence = answer.unwrap()["evidence"].as_str().unwrap();
+        for words in [
+            "source port changed 49737 -> 1024",
+            "198.51.100.80:49737 -> 192.0.2.5:49737",
+            "dnat to 10.0.3.10:49737",
+        ] {
+            assert!(evidence.contains(words), "{evidence}");
+        }
         let said = ctk_line("ls --cluster rules --stale -o jsonl").ended(0);
         let items = said.jsonl();
         let [item] = &items[..] else {
@@ -225,6 +242,10 @@ fn a_forward_that_came_after_its_peers_is_the_evidence() {
             evidence.contains("ip daddr 192.0.2.5 udp dport 49737 dnat to 10.0.3.10:49737"),
             "{evidence}"
         );
+        ctk_line("purge --cluster rules --stale --yes --settle 0 --verify 0").ended(0);
+        let left = ctk_line("ls --cluster none -o jsonl").jsonl();
+        assert_eq!(left.len(), 1, "{left:?}");
+        assert_eq!(left[0]["original"]["src"], "10.0.3.10");
     });
 }
 
@@ -468,20 +489,28 @@ fn a_saved_rule_set_is_read_whoever_printed_it() {
 #[test]
 fn the_namespace_that_holds_kube_proxys_rules_is_the_nodes() {
     private_netns(|| {
-        fresh();
-        let lab = Lab::elsewhere(Proxy::Iptables);
-        lab.set_endpoints(&BACKENDS);
-        let client = Client::bind(CLIENTS[0], 40_000);
-        assert!(client.ask().is_some());
-        let file = lab::cluster(&BACKENDS);
-        let args = format!("--cluster {} --svc kube-dns", file.path());
-        assert_eq!(verdicts(&args), expected(&[(40_000, "ok endpoint")]));
-        run("iptables", &["-t", "nat", "-F"]);
-        run("iptables", &["-t", "nat", "-X"]);
-        assert_eq!(
-            verdicts(&args),
-            expected(&[(40_000, "unknown foreign-netns")])
-        );
+        for proxy in [Proxy::Iptables, Proxy::Nftables] {
+            fresh();
+            let lab = Lab::elsewhere(proxy);
+            lab.set_endpoints(&BACKENDS);
+            let client = Client::bind(CLIENTS[0], 40_000);
+            assert!(client.ask().is_some());
+            let file = lab::cluster(&BACKENDS);
+            let args = format!("--cluster {} --svc kube-dns", file.path());
+            assert_eq!(verdicts(&args), expected(&[(40_000, "ok endpoint")]));
+            match proxy {
+                Proxy::Iptables => {
+                    run("iptables", &["-t", "nat", "-F"]);
+                    run("iptables", &["-t", "nat", "-X"]);
+                }
+                Proxy::Nftables => nft("delete table ip kube-proxy"),
+            }
+            assert_eq!(
+                verdicts(&args),
+                expected(&[(40_000, "unknown foreign-netns")]),
+                "{proxy:?}"
+            );
+        }
     });
 }
 
@@ -546,10 +575,338 @@ fn without_tools_or_privilege_the_error_says_which() {
             said.stderr.contains("none that translates a destination"),
             "{said:?}"
         );
-        assert_error(
-            &ctk_line("ls --cluster api,rules"),
-            1,
-            &["not available in this version"],
+    });
+}
+
+/// kube-dns with one endpoint, as kube-proxy writes it.
+fn kube_dns(endpoint: &str) -> String {
+    format!(
+        "*nat
+:KUBE-SERVICES - [0:0]
+:KUBE-SVC-A - [0:0]
+:KUBE-SEP-A - [0:0]
+-A PREROUTING -j KUBE-SERVICES
+-A OUTPUT -j KUBE-SERVICES
+-A KUBE-SERVICES -d 10.96.0.10/32 -p udp -m comment --comment \"kube-system/kube-dns:dns cluster IP\" -m udp --dport 53 -j KUBE-SVC-A
+-A KUBE-SVC-A -j KUBE-SEP-A
+-A KUBE-SEP-A -p udp -m udp -j DNAT --to-destination {endpoint}
+COMMIT
+"
+    )
+}
+
+#[test]
+fn kube_proxys_rules_in_both_flavours_of_iptables_are_told() {
+    private_netns(|| {
+        fresh();
+        address("lo", "192.0.2.11/32");
+        entry("10.244.1.5:40000 10.96.0.10:53 10.244.1.7:53", ASSURED);
+        entry("10.244.1.5:40001 10.96.0.10:53 10.244.1.8:53", ASSURED);
+        run_with(
+            "iptables-nft-restore",
+            &["--noflush"],
+            &kube_dns("10.244.1.7:53"),
         );
+        let told = "both flavours of iptables hold kube-proxy's rules (nft and legacy)";
+        let said = ctk_line("ls --cluster rules -o json").ended(0);
+        assert!(!said.stderr.contains(told), "{said:?}");
+        if !tools::succeeds("iptables-legacy-save", &["-t", "nat"]) {
+            eprintln!("skipped: this kernel has no iptables-legacy");
+            return;
+        }
+        // An empty table of the other flavour is no second one.
+        let said = ctk_line("ls --cluster rules -o json").ended(0);
+        assert!(!said.stderr.contains(told), "{said:?}");
+        run_with(
+            "iptables-legacy-restore",
+            &["--noflush"],
+            &kube_dns("10.244.1.8:53"),
+        );
+        let said = ctk_line("ls --cluster rules -o json").ended(0);
+        assert!(said.stderr.contains(told), "{said:?}");
+        // Both are in force, so what either leads to may be new.
+        assert_eq!(
+            verdicts("--cluster rules"),
+            expected(&[(40_000, "ok endpoint"), (40_001, "ok endpoint")])
+        );
+        // The one that is left holds them.
+        run("iptables-nft", &["-t", "nat", "-F"]);
+        run("iptables-nft", &["-t", "nat", "-X"]);
+        let said = ctk_line("ls --cluster rules -o json").ended(0);
+        assert!(!said.stderr.contains(told), "{said:?}");
+        assert_eq!(
+            verdicts("--cluster rules"),
+            expected(&[
+                (40_000, "suspect not-in-node-rules"),
+                (40_001, "ok endpoint")
+            ])
+        );
+    });
+}
+
+#[test]
+fn where_ipvs_balances_the_answer_says_that_an_entry_is_not_the_whole_flow() {
+    private_netns(|| {
+        fresh();
+        be_the_node();
+        entry(
+            "192.0.2.19:45117 10.96.127.9:514 10.244.129.16:514",
+            UNREPLIED,
+        );
+        let mut objects = minimal(NODE);
+        objects.push(service("log", "syslog", "10.96.127.9", &[("", 514, "UDP")]));
+        objects.push(slice(
+            "log",
+            "syslog",
+            &[("", 514, "UDP")],
+            &[("10.244.128.3", "")],
+        ));
+        let file = ClusterFile::of(&objects);
+        let note = "IPVS mode: the IPVS connection entry may re-create these";
+        for ipvs in [false, true] {
+            if ipvs {
+                address("kube-ipvs0", "10.96.127.9/32");
+            }
+            let list = ["ls", "--cluster", file.path(), "-o", "json"];
+            let purge = [
+                "purge",
+                "--cluster",
+                file.path(),
+                "--stale",
+                "--dry-run",
+                "-o",
+                "json",
+            ];
+            for args in [&list[..], &purge[..]] {
+                let said = ctk(args).ended(0);
+                assert_eq!(verdict(&said.items()[0]).1, "stale endpoint-gone");
+                assert_eq!(said.stderr.contains(note), ipvs, "{args:?} {said:?}");
+                assert_eq!(said.json()["summary"]["cluster"]["ipvs"], ipvs);
+            }
+        }
+    });
+}
+
+#[test]
+fn no_tool_is_run_where_the_namespace_holds_no_rules() {
+    private_netns(|| {
+        use std::os::unix::fs::PermissionsExt;
+        fresh();
+        let folder = tempfile::tempdir().unwrap();
+        let called = folder.path().join("called");
+        for tool in ["iptables-nft-save", "ip6tables-nft-save", "nft"] {
+            let script = format!("#!/bin/sh\necho $0 >> {}\nexit 1\n", called.display());
+            let path = folder.path().join(tool);
+            std::fs::write(&path, script).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        let ls = || {
+            let mut command = tools::ctk_command(["ls"]);
+            let path = format!("{}:/usr/bin:/bin", folder.path().display());
+            tools::Said::of(command.env("PATH", path).output().unwrap()).ended(0)
+        };
+        ls();
+        assert!(!called.exists());
+        // A table of another family translates nothing.
+        nft("table bridge b { }");
+        ls();
+        assert!(!called.exists());
+        nft("table inet b { }");
+        ls();
+        assert!(called.exists());
+    });
+}
+/// Packets are tracked where a rule asks for it.
+const TRACK: &str =
+    "table inet t { chain c { type filter hook output priority 0; ct state new accept; }; }";
+
+/// A server that answers every datagram until the test ends.
+fn serve(address: &str) {
+    let socket = UdpSocket::bind(address).unwrap();
+    std::thread::spawn(move || {
+        let mut question = [0; 64];
+        while let Ok((_, client)) = socket.recv_from(&mut question) {
+            let _ = socket.send_to(b"answer", client);
+        }
+    });
+}
+
+/// A client that keeps its source port and sends to one place.
+struct Sender {
+    socket: UdpSocket,
+    to: &'static str,
+}
+
+impl Sender {
+    fn new(from: &str, to: &'static str) -> Self {
+        let socket = UdpSocket::bind(from).unwrap();
+        let patience = std::time::Duration::from_millis(500);
+        socket.set_read_timeout(Some(patience)).unwrap();
+        Sender { socket, to }
+    }
+
+    /// Nobody may listen there: then a former datagram's refusal ends the call.
+    fn send(&self) {
+        let _ = self.socket.send_to(b"question", self.to);
+    }
+
+    fn is_answered(&self) -> bool {
+        self.send();
+        self.socket.recv_from(&mut [0; 64]).is_ok()
+    }
+}
+
+#[test]
+fn a_peer_that_sent_before_the_port_was_published_is_served_after_a_purge() {
+    private_netns(|| {
+        for (flavour, load) in [
+            ("iptables-nft-restore", DOCKER_IPTABLES),
+            ("nft", DOCKER_NFT),
+        ] {
+            fresh();
+            nft(TRACK);
+            for local in [
+                "192.0.2.5/32",
+                "198.51.100.60/32",
+                "198.51.100.61/32",
+                "198.51.100.62/32",
+            ] {
+                address("lo", local);
+            }
+            address("docker0", "172.17.0.1/16");
+            // The container, without a namespace of its own.
+            run("ip", &["addr", "add", "172.17.0.9/32", "dev", "lo"]);
+            serve("172.17.0.9:51820");
+            let early = Sender::new("198.51.100.60:40555", "192.0.2.5:52897");
+            let other = Sender::new("198.51.100.62:40557", "192.0.2.5:51820");
+            early.send();
+            other.send();
+            match flavour {
+                "nft" => nft(load),
+                tool => run_with(tool, &["--noflush"], load),
+            }
+            let late = Sender::new("198.51.100.61:40556", "192.0.2.5:52897");
+            assert!(late.is_answered(), "{flavour}");
+            assert!(!early.is_answered(), "{flavour}: it is stuck");
+            let all = expected(&[
+                (40555, "stale no-dnat"),
+                (40556, "ok endpoint"),
+                (40557, "unrelated no-frontend"),
+            ]);
+            assert_eq!(verdicts("--cluster rules"), all, "{flavour}");
+            let purge = "purge --cluster rules --stale --yes --settle 0 --verify 0 -o json";
+            let items = ctk_line(purge).ended(0).items();
+            let deleted: Vec<&Value> = items
+                .iter()
+                .map(|item| &item["original"]["sport"])
+                .collect();
+            assert_eq!(deleted, [40555], "{flavour}");
+            assert!(early.is_answered() && late.is_answered(), "{flavour}");
+            let all = expected(&[
+                (40555, "ok endpoint"),
+                (40556, "ok endpoint"),
+                (40557, "unrelated no-frontend"),
+            ]);
+            assert_eq!(verdicts("--cluster rules"), all, "{flavour}");
+        }
+    });
+}
+
+fn syslog_rules(endpoint: &str) -> String {
+    format!(
+        "*nat
+:KUBE-SERVICES - [0:0]
+:KUBE-NODEPORTS - [0:0]
+:KUBE-EXT-A - [0:0]
+:KUBE-SVC-A - [0:0]
+:KUBE-SEP-A - [0:0]
+-A KUBE-SERVICES ! -d 127.0.0.0/8 -m addrtype --dst-type LOCAL -j KUBE-NODEPORTS
+-A KUBE-NODEPORTS -p udp -m comment --comment \"log/syslog\" -m udp --dport 31514 -j KUBE-EXT-A
+-A KUBE-EXT-A -j KUBE-SVC-A
+-A KUBE-SVC-A -j KUBE-SEP-A
+-A KUBE-SEP-A -p udp -m udp -j DNAT --to-destination {endpoint}
+COMMIT
+"
+    )
+}
+
+#[test]
+fn senders_to_an_address_that_was_away_are_served_after_a_purge() {
+    private_netns(|| {
+        fresh();
+        sysctl("acct", "1");
+        for local in [
+            "192.0.2.11/32",
+            "203.0.113.77/32",
+            "10.244.1.6/32",
+            "10.244.1.7/32",
+        ] {
+            address("lo", local);
+        }
+        for n in 90..95 {
+            address("lo", &format!("198.51.100.{n}/32"));
+        }
+        let base = "*nat\n:KUBE-SERVICES - [0:0]\n-A PREROUTING -j KUBE-SERVICES\n-A OUTPUT -j KUBE-SERVICES\nCOMMIT\n";
+        run_with("iptables-nft-restore", &["--noflush"], base);
+        nft(TRACK);
+        let sender = |n: u16| Sender::new(&format!("198.51.100.{n}:70{n}"), "203.0.113.77:31514");
+        let early = [sender(90), sender(91), sender(92)];
+        early.iter().for_each(Sender::send);
+        // Its endpoint answers for a while, and is gone then.
+        run_with(
+            "iptables-nft-restore",
+            &["--noflush"],
+            &syslog_rules("10.244.1.7:514"),
+        );
+        let dying = UdpSocket::bind("10.244.1.7:514").unwrap();
+        let left_over = sender(93);
+        left_over.send();
+        let (_, client) = dying.recv_from(&mut [0; 64]).unwrap();
+        dying.send_to(b"answer", client).unwrap();
+        drop(dying);
+        run_with(
+            "iptables-nft-restore",
+            &["--noflush"],
+            &syslog_rules("10.244.1.6:514"),
+        );
+        serve("10.244.1.6:514");
+        let healthy = sender(94);
+        assert!(healthy.is_answered());
+        let all = expected(&[
+            (7090, "stale no-dnat"),
+            (7091, "stale no-dnat"),
+            (7092, "stale no-dnat"),
+            (7093, "suspect not-in-node-rules"),
+            (7094, "ok endpoint"),
+        ]);
+        assert_eq!(verdicts("--cluster rules"), all);
+        let ended = std::sync::atomic::AtomicBool::new(false);
+        let said = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !ended.load(std::sync::atomic::Ordering::Relaxed) {
+                    early
+                        .iter()
+                        .chain([&left_over, &healthy])
+                        .for_each(Sender::send);
+                    std::thread::sleep(std::time::Duration::from_millis(300));
+                }
+            });
+            let said = ctk_line(
+                "purge --cluster rules --stale --yes --sample 6s --include suspect --settle 0 --verify 0 -o json",
+            );
+            ended.store(true, std::sync::atomic::Ordering::Relaxed);
+            said
+        });
+        let mut deleted: Vec<u64> = said
+            .ended(0)
+            .items()
+            .iter()
+            .map(|item| item["original"]["sport"].as_u64().unwrap())
+            .collect();
+        deleted.sort_unstable();
+        assert_eq!(deleted, [7090, 7091, 7092, 7093]);
+        for sender in early.iter().chain([&left_over, &healthy]) {
+            assert!(sender.is_answered());
+        }
     });
 }

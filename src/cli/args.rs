@@ -17,6 +17,7 @@ use crate::output::{ColorChoice, Columns, Format, SortOrder};
 #[command(after_help = "Examples:
   ctk ls --svc kube-dns          flows to one Service, with the endpoint that each goes to
   ctk ls --stale                 UDP flows still sent to an endpoint that is gone
+  ctk doctor                     what is wrong on this node
   ctk demo                       see it work without a cluster")]
 pub struct Cli {
     #[command(subcommand)]
@@ -32,10 +33,18 @@ pub enum Command {
     Ls(Box<super::ls::LsArgs>),
     /// Follow entries: as they come, move, end, and are kept alive
     Watch(Box<super::watch::WatchArgs>),
+    /// Count entries in groups: who fills the table
+    Top(Box<super::top::TopArgs>),
+    /// Show one Service: its endpoints, the flows on each, why one is busy, and where new ones go
+    Svc(Box<super::svc::SvcArgs>),
     /// Delete exactly the entries that match, and say what happened to each
     Purge(Box<super::purge::PurgeArgs>),
     /// Put entries back that a purge deleted
     Restore(Box<super::restore::RestoreArgs>),
+    /// How full the table is, limits, settings, counters, timeouts
+    Stat(super::stat::StatArgs),
+    /// Say what is wrong on this node, with evidence and what helps
+    Doctor(Box<super::doctor::DoctorArgs>),
     /// Try everything in a private namespace, without a cluster and without root
     Demo(super::demo::DemoArgs),
     /// Write the manuals or the completion scripts of this version into a folder
@@ -47,9 +56,9 @@ pub enum Command {
 #[derive(Args)]
 #[command(next_help_heading = "Where things come from")]
 pub struct SourceArgs {
-    /// Services and Pods: auto (the API, else this node's rules, else none), none, api, rules (this node's), rules:FILE
-    /// (saved by iptables-save or nft -j), a FILE with what `kubectl get nodes,svc,endpointslices,pods -A -o json`
-    /// prints, or - for standard input
+    /// Services and Pods: auto (the API, else this node's rules, else none), none, api, rules (this node's), api,rules
+    /// (both, cross-checked), rules:FILE (saved by iptables-save or nft -j), a FILE with what
+    /// `kubectl get nodes,svc,endpointslices,pods -A -o json` prints, or - for standard input
     #[arg(long, value_name = "SOURCE", default_value = "auto", value_parser = cluster_source())]
     pub cluster: ClusterSource,
     /// Instead of KUBECONFIG and ~/.kube/config

@@ -6,11 +6,12 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
+use crate::cluster::datapath::Datapath;
 use crate::cluster::index::Index;
-use crate::cluster::lists::ChoosePods;
 use crate::cluster::rules::read as rules;
 use crate::cluster::rules::{NodeRules, Proxy};
 use crate::cluster::source::{self, ClusterError, ClusterSource, Loaded, Source, SourceKind};
+use crate::cluster::wanted::Wanted;
 use crate::error::{CommandError, Status};
 use crate::netlink::{ErrorKind, NetlinkError};
 use crate::netns::Netns;
@@ -20,6 +21,7 @@ use crate::verdict::{Namespace, ThisNode};
 
 use super::World;
 use super::args::SourceArgs;
+use super::beside::Beside;
 use super::node_rules;
 use super::remote::{self, Purpose};
 use super::shell::names;
@@ -89,6 +91,7 @@ pub struct Cluster {
     /// The node's rules, as the source or beside it.
     pub rules: Option<rules::Read>,
     pub node: ThisNode,
+    pub beside: Beside,
 }
 
 impl Cluster {
@@ -98,9 +101,9 @@ impl Cluster {
         args: &SourceArgs,
         netns: &Netns,
         purpose: Purpose,
-        pods: Option<ChoosePods>,
+        wanted: Wanted,
     ) -> Result<Option<Self>, CommandError> {
-        let read = Self::read_telling(world, args, netns, purpose, pods, &|text| note(text))?;
+        let read = Self::read_telling(world, args, netns, purpose, wanted, &|text| note(text))?;
         if let Some(cluster) = &read {
             // The demo's names are no reason to forget real ones.
             let keep = match world.cluster {
@@ -118,10 +121,10 @@ impl Cluster {
         args: &SourceArgs,
         netns: &Netns,
         purpose: Purpose,
-        pods: Option<ChoosePods>,
+        wanted: Wanted,
     ) -> Result<Option<Self>, CommandError> {
         let tell = |text: &str| tracing::info!(text, "cluster");
-        Self::read_telling(world, args, netns, purpose, pods, &tell)
+        Self::read_telling(world, args, netns, purpose, wanted, &tell)
     }
 
     fn read_telling(
@@ -129,9 +132,14 @@ impl Cluster {
         args: &SourceArgs,
         netns: &Netns,
         purpose: Purpose,
-        pods: Option<ChoosePods>,
+        wanted: Wanted,
         tell: &dyn Fn(&str),
     ) -> Result<Option<Self>, CommandError> {
+        // Before the API: an endpoint that comes meanwhile must not look like one that lingers in the rules.
+        let both = match args.cluster {
+            ClusterSource::ApiAndRules => Some(node_rules::read(None, netns)?),
+            _ => None,
+        };
         let loaded = match (&args.cluster, world.cluster) {
             (ClusterSource::Auto, Some(text)) => {
                 let source = Source {
@@ -144,14 +152,18 @@ impl Cluster {
                         .map_err(cluster_error)?,
                 )
             }
-            (ClusterSource::Auto, None) => remote::auto(args, purpose, pods)?,
-            (ClusterSource::Api, _) => Some(remote::api(args, purpose, pods)?),
+            (ClusterSource::Auto, None) => remote::auto(args, purpose, wanted, tell)?,
+            (ClusterSource::Api | ClusterSource::ApiAndRules, _) => {
+                Some(remote::api(args, purpose, wanted)?)
+            }
             (source, _) => source.load(&args.service_cidr).map_err(cluster_error)?,
         };
-        let rules = match (&loaded, &args.cluster) {
-            (None, ClusterSource::Auto) => node_rules::automatic(netns),
-            (None, ClusterSource::Rules(path)) => Some(node_rules::read(path.as_deref(), netns)?),
-            _ => None,
+        let (loaded, rules) = match (loaded, &args.cluster) {
+            (loaded, ClusterSource::Auto) => remote::the_better(loaded, netns, tell),
+            (None, ClusterSource::Rules(path)) => {
+                (None, Some(node_rules::read(path.as_deref(), netns)?))
+            }
+            (loaded, _) => (loaded, both),
         };
         if let Some(rules) = &rules {
             node_rules::describe(rules, tell);
@@ -159,14 +171,58 @@ impl Cluster {
         if loaded.is_none() && rules.is_none() {
             return Ok(None);
         }
+        Ok(Some(Self::assemble(args, netns, loaded, rules, tell)))
+    }
+
+    /// What was read of a cluster that is followed from now on.
+    pub fn followed(args: &SourceArgs, netns: &Netns, loaded: Loaded) -> Self {
+        Self::assemble(args, netns, Some(loaded), None, &|text| note(text))
+    }
+
+    /// A later state of a cluster that is followed. That kube-proxy's rules were seen here holds.
+    pub fn renewed(&self, args: &SourceArgs, netns: &Netns, loaded: Loaded) -> Self {
+        let mut node = find_node(args.node.clone(), netns, Some(&loaded.index));
+        if node.namespace == Namespace::Foreign && self.node.namespace == Namespace::Node {
+            node.sees_kube_proxy();
+        }
+        let beside = self.beside.clone();
+        Cluster {
+            loaded: Some(loaded),
+            rules: None,
+            node,
+            beside,
+        }
+    }
+
+    fn assemble(
+        args: &SourceArgs,
+        netns: &Netns,
+        loaded: Option<Loaded>,
+        rules: Option<rules::Read>,
+        tell: &dyn Fn(&str),
+    ) -> Self {
         let warnings = loaded.iter().flat_map(|loaded| &loaded.warnings);
         warnings.for_each(|warning| tell(warning));
         let node = this_node(args, netns, loaded.as_ref(), rules.as_ref(), tell);
-        Ok(Some(Cluster {
+        let beside = Beside::look(loaded.as_ref(), rules.as_ref(), &node, netns, tell);
+        Cluster {
             loaded,
             rules,
             node,
-        }))
+            beside,
+        }
+    }
+
+    /// What was read is not true any more, and nothing better is known: names stay, and nothing is judged.
+    pub fn doubt(&mut self) {
+        if let Some(loaded) = &mut self.loaded {
+            loaded.index.doubt();
+        }
+    }
+
+    /// Who translates Services in kube-proxy's place.
+    pub fn instead(&self) -> Option<Datapath> {
+        self.beside.translator.as_ref()?.replaces()
     }
 
     pub fn index(&self) -> Option<&Index> {
@@ -290,24 +346,29 @@ pub fn incomplete(cluster: Option<&Cluster>, asked: bool, undecided: u64) -> boo
     let Some(cluster) = cluster else {
         return asked;
     };
+    let text = incompleteness(cluster, undecided);
+    text.iter().for_each(note);
+    text.is_some()
+}
+
+/// What of the answer is missing because the source is.
+pub fn incompleteness(cluster: &Cluster, undecided: u64) -> Option<String> {
     let missing = cluster.missing();
     if !cluster.is_complete() {
-        note(format!(
+        return Some(format!(
             "the cluster source is incomplete ({}), so nothing is judged; {}",
             missing.join(", "),
             cluster.remedy()
         ));
-        return true;
     }
     if undecided > 0 && !missing.is_empty() {
-        note(format!(
+        return Some(format!(
             "{undecided} entries are not judged, because the cluster source lacks {}; {}",
             missing.join(", "),
             cluster.remedy()
         ));
-        return true;
     }
-    false
+    None
 }
 
 /// The node that `netns` belongs to, with what is odd about it told.
@@ -362,9 +423,6 @@ pub fn find_node(flag: Option<String>, netns: &Netns, index: Option<&Index>) -> 
 
 fn cluster_error(error: ClusterError) -> CommandError {
     match &error {
-        ClusterError::NotAvailable(_) => {
-            CommandError::failed(&error).hint(format!("name a file; {FETCH}"))
-        }
         ClusterError::NoName | ClusterError::ServiceRange(_) => CommandError::usage(error),
         ClusterError::Open { .. } => {
             CommandError::failed(format!("--cluster: {error}")).hint(FETCH)
@@ -388,6 +446,7 @@ pub fn cluster_summary(cluster: Option<&Cluster>) -> ClusterSummary {
         extra.insert("time".to_owned(), Value::from(time));
     }
     extra.insert("ipvs".to_owned(), cluster.has_ipvs().into());
+    cluster.beside.summarize(&mut extra);
     if let Some(rules) = cluster.node_rules() {
         extra.insert("rules".to_owned(), node_rules::summary(rules));
     }

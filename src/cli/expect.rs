@@ -9,8 +9,9 @@ use crate::netlink::Table;
 use crate::netns::Netns;
 use crate::output::{ExpectationPrinter, Summary};
 
+use super::conclude;
 use super::context;
-use super::ls::{Ended, LsArgs, conclude_table, options};
+use super::ls::{Ended, LsArgs, options};
 
 /// An expectation is no entry: of the selectors only the family can be asked for.
 fn family(args: &LsArgs) -> Result<Option<Family>, CommandError> {
@@ -71,7 +72,7 @@ fn list(args: &LsArgs, table: &mut Table, family: Option<Family>) -> Result<Stat
         unreadable: report.unreadable,
         ..Summary::default()
     })?;
-    let partial = conclude_table(report.unreadable, !report.is_consistent());
+    let partial = conclude::of_table(report.unreadable, !report.is_consistent()).say();
     Ok(match (partial, args.exit_code && shown > 0) {
         (true, _) => Status::Partial,
         (false, true) => Status::Found,

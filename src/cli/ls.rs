@@ -7,19 +7,19 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use crate::error::{CommandError, Status};
-use crate::filter::list::List;
 use crate::netlink::{Table, TableKind};
 use crate::output::{self, Format, Options, Palette, Printer, SortOrder, Sorter, Summary};
 
 use super::World;
 use super::args::{self, OutputArgs, SourceArgs};
+use super::conclude;
 use super::context::{self, Cluster, note};
 use super::pick::Picker;
-use super::pods;
 use super::remote::Purpose;
 use super::sample::{self, Sample};
 use super::scan::{self, Looks, Report};
 use super::select::SelectArgs;
+use super::wanted;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum TableChoice {
@@ -80,8 +80,8 @@ pub fn run(world: World, args: &LsArgs) -> Result<Status, CommandError> {
     }
     let asked = args.select.wants_cluster();
     let cluster = if asked || args.output.output != Format::Conntrack {
-        let pods = pods::choice(&args.source, &netns, &filter, &args.select.to_selectors());
-        Cluster::read(world, &args.source, &netns, Purpose::Show, pods)?
+        let wanted = wanted::first(&args.source, &netns, &filter, &args.select.to_selectors());
+        Cluster::read(world, &args.source, &netns, Purpose::Show, wanted)?
     } else {
         None
     };
@@ -275,83 +275,15 @@ fn conclude(
     if io::stderr().is_terminal() {
         note(count_line(shown, counts.passed, counts.scanned));
     }
-    if counts.undecided > 0 {
-        note(format!(
-            "{} entries lack a value that a selector needs (ports, counters, timestamps, labels, names) and are left out",
-            counts.undecided
-        ));
-    }
-    if counts.not_compared > 0 {
-        note(not_compared(counts.not_compared));
-    }
-    if counts.held_back > 0 {
-        note(format!(
-            "{} stale entries of other protocols than UDP are left out; name them with --tcp or --sctp",
-            counts.held_back
-        ));
-    }
-    if counts.foreign_netns > 0 {
-        note(format!(
-            "{} entries are not judged: this network namespace is not known to be the node's (see --node, --netns)",
-            counts.foreign_netns
-        ));
-    }
-    if counts.stale > 0 && cluster.is_some_and(Cluster::has_ipvs) {
-        note(context::IPVS);
-    }
-    if counts.passed == 0 {
-        note_untracked(args, cluster);
-    }
-    let mut partial = conclude_table(report.unreadable, report.inconsistent);
-    partial |= context::incomplete(cluster, asked, counts.source_incomplete);
-    partial |= counts.foreign_netns > 0 && args.select.asks_for_a_verdict();
-    if partial {
+    let mut open = conclude::of_table(report.unreadable, report.inconsistent);
+    open.add_selection(&args.select, asked, cluster, counts);
+    if open.say() {
         Status::Partial
     } else if args.exit_code && counts.passed > 0 {
         Status::Found
     } else {
         Status::Done
     }
-}
-
-/// Nothing there may mean that nothing is tracked there.
-fn note_untracked(args: &LsArgs, cluster: Option<&Cluster>) {
-    let Some(rules) = cluster.and_then(Cluster::node_rules) else {
-        return;
-    };
-    let asked = args.select.dst.iter().flat_map(List::items);
-    for asked in asked.filter(|item| !item.negated) {
-        let mut untracked = rules.untracked.iter();
-        if let Some(rule) = untracked.find(|rule| asked.value.contains(rule.destination.addr())) {
-            note(format!(
-                "a NOTRACK rule of the raw table covers {}: such packets never appear here",
-                rule.destination.addr()
-            ));
-        }
-    }
-}
-
-/// Says what of the table is missing; whether anything is.
-pub(super) fn conclude_table(unreadable: u64, inconsistent: bool) -> bool {
-    if unreadable > 0 {
-        note(format!(
-            "{unreadable} entries could not be read and are missing"
-        ));
-    }
-    if inconsistent {
-        note(
-            "the table was resized or interrupted while it was read: entries may be missing or doubled; run it again",
-        );
-    }
-    unreadable > 0 || inconsistent
-}
-
-/// Entries of which `--refreshing` cannot be told.
-pub(super) fn not_compared(count: u64) -> String {
-    format!(
-        "{count} entries came up, were made anew or offloaded while looking, so that nothing tells whether they are \
-         refreshed; they are left out"
-    )
 }
 
 fn count_line(shown: u64, passed: u64, scanned: u64) -> String {

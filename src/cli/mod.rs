@@ -1,10 +1,14 @@
 //! The command line: what was typed, what is meant, one command a file.
 
 mod args;
+mod beside;
+mod conclude;
 mod confirm;
 mod context;
 mod demo;
+mod doctor;
 mod expect;
+mod frames;
 mod generate;
 mod ls;
 mod node_rules;
@@ -15,8 +19,13 @@ mod remote;
 mod restore;
 mod sample;
 mod scan;
+mod screen;
 pub mod select;
 mod shell;
+mod stat;
+mod svc;
+mod top;
+mod wanted;
 mod watch;
 
 use std::ffi::{OsStr, OsString};
@@ -108,8 +117,12 @@ fn dispatch(world: World, command: args::Command) -> Result<Status, CommandError
     match command {
         args::Command::Ls(args) => ls::run(world, &args),
         args::Command::Watch(args) => watch::run(world, &args),
+        args::Command::Top(args) => top::run(world, &args),
+        args::Command::Svc(args) => svc::run(world, &args),
         args::Command::Purge(args) => purge::run(world, &args),
         args::Command::Restore(args) => restore::run(&args),
+        args::Command::Stat(args) => stat::run(&args),
+        args::Command::Doctor(args) => doctor::run(world, &args),
         args::Command::Demo(args) => demo::run(&args),
         args::Command::Generate(args) => generate::run(&args),
     }

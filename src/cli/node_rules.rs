@@ -5,8 +5,10 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::cluster::rules::NodeRules;
+use crate::cluster::rules::deal::Wanted;
+use crate::cluster::rules::present;
 use crate::cluster::rules::read::{self, Read, ReadError};
+use crate::cluster::rules::{NodeRules, Proxy};
 use crate::error::{CommandError, Status};
 use crate::netns::Netns;
 
@@ -17,10 +19,22 @@ use super::context::RUN_AS_ROOT;
 /// # Errors
 /// They cannot be read at all.
 pub fn read(path: Option<&Path>, netns: &Netns) -> Result<Read, CommandError> {
+    read_dealing(path, netns, None)
+}
+
+/// The same, and how the rules of one Service deal new flows out.
+///
+/// # Errors
+/// They cannot be read at all.
+pub fn read_dealing(
+    path: Option<&Path>,
+    netns: &Netns,
+    wanted: Option<&Wanted>,
+) -> Result<Read, CommandError> {
     let read = match path {
-        Some(path) => read::file(path),
+        Some(path) => read::file(path, wanted),
         None => netns
-            .run(read::here)
+            .run(|| read::here(wanted))
             .map_err(|error| CommandError::failed(format!("--cluster rules: {error}")))?,
     };
     read.map_err(|error| {
@@ -43,9 +57,11 @@ pub fn read(path: Option<&Path>, netns: &Netns) -> Result<Read, CommandError> {
 
 /// The rules of the namespace, if they translate anything. Quiet: nobody asked for them.
 pub fn automatic(netns: &Netns) -> Option<Read> {
-    match netns.run(read::here) {
-        Ok(Ok(read)) => Some(read).filter(|read| !read.rules.is_empty()),
-        Ok(Err(error)) => {
+    let here = || present::can_be().then(|| read::here(None));
+    match netns.run(here) {
+        Ok(None) => None,
+        Ok(Some(Ok(read))) => Some(read).filter(|read| !read.rules.is_empty()),
+        Ok(Some(Err(error))) => {
             tracing::info!(%error, "rules");
             None
         }
@@ -106,8 +122,14 @@ pub fn describe(read: &Read, tell: &dyn Fn(&str)) {
     }
 }
 
+/// kube-proxy in IPVS mode needs some rules of iptables, too.
 fn modes(rules: &NodeRules) -> Vec<&'static str> {
-    rules.proxies.iter().map(|proxy| proxy.name()).collect()
+    let ipvs = rules.proxies.contains(&Proxy::Ipvs);
+    let modes = rules.proxies.iter();
+    modes
+        .filter(|proxy| !ipvs || **proxy != Proxy::Iptables)
+        .map(|proxy| proxy.name())
+        .collect()
 }
 
 /// For `summary.cluster` in JSON.

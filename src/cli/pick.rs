@@ -66,6 +66,7 @@ impl<'c> Picker<'c> {
             index: cluster.index(),
             rules: cluster.node_rules(),
             node: &cluster.node,
+            instead: cluster.instead(),
             zones,
             source_time: cluster.time(),
         });
@@ -100,12 +101,26 @@ impl<'c> Picker<'c> {
     }
 
     /// The entry that is shown for a flow, if it passes every selector. `seen` is what several looks at it showed.
-    pub fn pick(&mut self, flow: Flow, seen: Option<Seen>) -> Option<Entry<'c>> {
+    /// `correct` may change what is known of it before names and verdict are asked for.
+    pub fn pick(
+        &mut self,
+        flow: Flow,
+        seen: Option<Seen>,
+        correct: impl FnOnce(&mut Entry<'c>),
+    ) -> Option<Entry<'c>> {
         if !self.filter_passes(&flow) {
             return None;
         }
-        let entry = self.entry(flow, seen);
+        let mut entry = self.entry(flow, seen);
+        correct(&mut entry);
         self.passes(&entry).then_some(entry)
+    }
+
+    /// The cluster source is true as of then, and no longer as of when it was read.
+    pub fn source_is_of(&mut self, time: SystemTime) {
+        if let Some(judge) = &mut self.judge {
+            judge.source_time = Some(time);
+        }
     }
 
     /// As [`Picker::pick`], for listings: an entry is half a kilobyte, and lent to `show` it is made once and never moved.
@@ -209,7 +224,14 @@ impl<'c> Picker<'c> {
 /// The names behind a flow, by objects where there are some, else by rules.
 fn names<'c>(flow: &Flow, judge: &Judge<'c>) -> Names<'c> {
     match (judge.index, judge.rules) {
-        (Some(index), _) => label::names(flow, Matched::of(flow, index, judge.node), index),
+        (Some(index), rules) => {
+            let matched = Matched::of(flow, index, judge.node);
+            let names = label::names(flow, matched, index);
+            match rules.filter(|_| matched.is_nothing()) {
+                Some(rules) => label::with_forward(names, flow, rules, judge.node),
+                None => names,
+            }
+        }
         (None, Some(rules)) => {
             label::names_by_rules(flow, Matched::by_rules(flow, rules, judge.node))
         }
@@ -224,7 +246,7 @@ pub(super) fn now() -> u64 {
 }
 
 /// With an incomplete source somebody may have the name all the same.
-fn select_error(error: SelectError, cluster: Option<&Cluster>) -> CommandError {
+pub(super) fn select_error(error: SelectError, cluster: Option<&Cluster>) -> CommandError {
     // A Service is known from Services and slices alone, every other name from the Pods, too.
     let whole = |cluster: &Cluster| {
         let pods = cluster

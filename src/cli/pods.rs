@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use std::ops::ControlFlow;
 
 use crate::cluster::index::Index;
-use crate::cluster::lists::{ChoosePods, ChosenPods};
+use crate::cluster::wanted::{ChoosePods, ChosenPods};
 use crate::filter::{Filter, Outcome};
 use crate::flow::Flow;
 use crate::label::{Matched, endpoint_at};
@@ -34,11 +34,28 @@ pub fn choice(
     let (named, netns, filter) = (args.node.clone(), netns.clone(), filter.clone());
     Some(Box::new(move |index| {
         let node = context::find_node(named, &netns, Some(index));
-        choose(index, &node, &netns, &filter)
+        choose(index, &node, &netns, &filter, in_question)
     }))
 }
 
-fn names_pods(selectors: &Selectors) -> bool {
+/// Chooses for a look at everything, which asks, too, who has the addresses from which no answer came.
+pub fn choice_with_unanswered(args: &SourceArgs, netns: &Netns) -> Option<ChoosePods> {
+    if args.all_pods {
+        return None;
+    }
+    let (named, netns) = (args.node.clone(), netns.clone());
+    let ask = |flow: &Flow, index: &Index, node: &ThisNode| {
+        let silent = flow.status.is_unreplied().then_some(flow.reply.src);
+        in_question(flow, index, node).or(silent)
+    };
+    Some(Box::new(move |index| {
+        let node = context::find_node(named, &netns, Some(index));
+        choose(index, &node, &netns, &Filter::default(), ask)
+    }))
+}
+
+/// Somebody else than a Service is selected by name, so that nothing may be missing in which the name could stand.
+pub fn names_pods(selectors: &Selectors) -> bool {
     let pod = |party: &PartyName| matches!(party, PartyName::Pod(_));
     let parties = [&selectors.clients, &selectors.endpoints];
     let mut parties = parties
@@ -48,7 +65,13 @@ fn names_pods(selectors: &Selectors) -> bool {
 }
 
 /// `None` off the node, and where the table cannot be read: then nothing tells which Pods matter.
-fn choose(index: &Index, node: &ThisNode, netns: &Netns, filter: &Filter) -> Option<ChosenPods> {
+fn choose(
+    index: &Index,
+    node: &ThisNode,
+    netns: &Netns,
+    filter: &Filter,
+    ask: impl Fn(&Flow, &Index, &ThisNode) -> Option<IpAddr>,
+) -> Option<ChosenPods> {
     let name = node.object(index)?.name.to_string();
     if node.namespace != Namespace::Node {
         return None;
@@ -60,7 +83,7 @@ fn choose(index: &Index, node: &ThisNode, netns: &Netns, filter: &Filter) -> Opt
     for dump in filter.dumps() {
         let report = table.dump(TableKind::Conntrack, &dump, &mut |flow| {
             if lasting.test(&flow, super::pick::now()) != Outcome::Fail {
-                addresses.extend(in_question(&flow, index, node));
+                addresses.extend(ask(&flow, index, node));
             }
             ControlFlow::Continue(())
         });
@@ -76,9 +99,14 @@ fn choose(index: &Index, node: &ThisNode, netns: &Netns, filter: &Filter) -> Opt
 
 /// The address whose owner decides the verdict of an entry: where it was translated to, when that is no endpoint; where it
 /// comes from, when it was not translated (policy Local holds for sources that are no Pods).
-fn in_question(flow: &Flow, index: &Index, node: &ThisNode) -> Option<IpAddr> {
+pub fn in_question(flow: &Flow, index: &Index, node: &ThisNode) -> Option<IpAddr> {
     let matched = Matched::of(flow, index, node);
     if matched.is_nothing() {
+        return None;
+    }
+    // Where only some Services' slices were read, nothing is asked about the others.
+    let known = |(id, _)| index.endpoints_known(index.port(id).service);
+    if !matched.ports().all(known) {
         return None;
     }
     if !flow.is_dnat() {

@@ -2,14 +2,18 @@
 
 use std::time::Duration;
 
+use crate::cluster::follow::Follower;
 use crate::cluster::listed;
-use crate::cluster::lists::ChoosePods;
 use crate::cluster::live::{self, LiveError, Obstacle, Options};
-use crate::cluster::source::Loaded;
+use crate::cluster::rules::read::Read;
+use crate::cluster::source::{ClusterSource, Loaded};
+use crate::cluster::wanted::{ChoosePods, Wanted};
 use crate::error::{CommandError, Status};
+use crate::netns::Netns;
 
 use super::args::SourceArgs;
 use super::context::note;
+use super::node_rules;
 
 /// For all that `--cluster api` reads.
 const API_LIMIT: Duration = Duration::from_secs(15);
@@ -23,7 +27,7 @@ pub enum Purpose {
     Show,
     /// To decide a delete: nothing may come from a cache.
     Delete,
-    /// To judge what comes later. One reading of the API is too old for that at once.
+    /// To judge what comes later. One reading of the API is too old for that at once: see [`follow`].
     Follow,
 }
 
@@ -31,37 +35,67 @@ pub enum Purpose {
 ///
 /// # Errors
 /// Nothing could be read of it.
-pub fn api(
-    args: &SourceArgs,
-    purpose: Purpose,
-    pods: Option<ChoosePods>,
-) -> Result<Loaded, CommandError> {
+pub fn api(args: &SourceArgs, purpose: Purpose, wanted: Wanted) -> Result<Loaded, CommandError> {
     if purpose == Purpose::Follow {
-        let error = CommandError::failed("watch cannot follow the API in this version");
-        return Err(error.hint("ctk watch --cluster FILE reads the file again whenever it changes"));
+        let error = "watch judges by the API or by the rules, not by both: --cluster api or --cluster rules";
+        return Err(CommandError::usage(error).hint(
+            "with --cluster api it tells, too, when this node's rules gain or lose an endpoint",
+        ));
     }
-    live::load(&options(args, purpose, API_LIMIT), pods, &args.service_cidr)
-        .map_err(|error| failed(&error))
+    live::load(
+        &options(args, purpose, API_LIMIT),
+        wanted,
+        &args.service_cidr,
+    )
+    .map_err(|error| failed(&error))
 }
 
-/// `--cluster auto`: the API, else nothing. Says which.
+/// `--cluster auto`: the API, which is told, else nothing. Why not is said in any case. Of an API that is not whole nothing is
+/// said here: see [`the_better`].
 ///
 /// # Errors
 /// Only what would be wrong with any source: a Service range that cannot be one.
 pub fn auto(
     args: &SourceArgs,
     purpose: Purpose,
-    pods: Option<ChoosePods>,
+    wanted: Wanted,
+    tell: &dyn Fn(&str),
 ) -> Result<Option<Loaded>, CommandError> {
     if purpose == Purpose::Follow {
         return Ok(None);
     }
-    let loaded = match live::load(
-        &options(args, purpose, AUTO_LIMIT),
-        pods,
-        &args.service_cidr,
-    ) {
-        Ok(loaded) => loaded,
+    let options = options(args, purpose, AUTO_LIMIT);
+    let loaded = live::load(&options, wanted, &args.service_cidr);
+    usable(loaded, |loaded| loaded, tell)
+}
+
+/// The API for a watch: what was read of it, and what keeps it current. `None` where `--cluster auto` goes on to the next
+/// source.
+///
+/// # Errors
+/// As [`api`] and [`auto`].
+pub fn follow(
+    args: &SourceArgs,
+    pods: Option<ChoosePods>,
+) -> Result<Option<(Follower, Loaded)>, CommandError> {
+    let start = |limit| {
+        let options = options(args, Purpose::Follow, limit);
+        Follower::start(&options, pods, &args.service_cidr)
+    };
+    match args.cluster {
+        ClusterSource::Auto => usable(start(AUTO_LIMIT), |(_, loaded)| loaded, &|text| note(text)),
+        _ => start(API_LIMIT).map(Some).map_err(|error| failed(&error)),
+    }
+}
+
+/// What `auto` makes of the API: a source, or a word on why not. `loaded`: the part of it that was read.
+fn usable<T>(
+    read: Result<T, LiveError>,
+    loaded: impl Fn(&T) -> &Loaded,
+    tell: &dyn Fn(&str),
+) -> Result<Option<T>, CommandError> {
+    let read = match read {
+        Ok(read) => read,
         Err(error) if error.obstacle == Obstacle::ServiceRange => return Err(failed(&error)),
         // Nobody expects a cluster here.
         Err(error) if error.obstacle == Obstacle::NoConfig => return Ok(None),
@@ -73,14 +107,49 @@ pub fn auto(
             return Ok(None);
         }
     };
+    let loaded = loaded(&read);
     let completeness = loaded.index.completeness();
     if !completeness.services && !completeness.slices {
         loaded.warnings.iter().for_each(note);
         note("cluster: not the API: neither Services nor EndpointSlices could be read");
         return Ok(None);
     }
-    note("cluster: the API");
-    Ok(Some(loaded))
+    // Else the node's rules have a better word, where there are any.
+    if completeness.services && completeness.slices {
+        tell("cluster: the API");
+    }
+    Ok(Some(read))
+}
+
+/// What `auto` takes: the API where it can judge or where there is nothing else, else the rules of kube-proxy on this node.
+pub fn the_better(
+    loaded: Option<Loaded>,
+    netns: &Netns,
+    tell: &dyn Fn(&str),
+) -> (Option<Loaded>, Option<Read>) {
+    let Some(loaded) = loaded else {
+        return (None, node_rules::automatic(netns));
+    };
+    if loaded.summary.complete {
+        return (Some(loaded), None);
+    }
+    let rules = node_rules::automatic(netns).filter(|read| !read.rules.proxies.is_empty());
+    if rules.is_none() {
+        tell("cluster: the API");
+        return (Some(loaded), None);
+    }
+    loaded.warnings.iter().for_each(|warning| tell(warning));
+    let missing = ["services", "endpointslices"];
+    let missing = missing
+        .iter()
+        .filter(|kind| loaded.summary.missing.contains(*kind));
+    let missing: Vec<&str> = missing.copied().collect();
+    tell(&format!(
+        "cluster: not the API, which lacks {}, so that nothing could be judged by it; pods have no names then \
+         (--cluster api shows them)",
+        missing.join(" and ")
+    ));
+    (None, rules)
 }
 
 fn options(args: &SourceArgs, purpose: Purpose, limit: Duration) -> Options {

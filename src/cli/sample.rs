@@ -39,13 +39,29 @@ impl Sample {
         picker: &mut Picker<'_>,
         duration: Duration,
     ) -> Result<Self, CommandError> {
+        let lasting = picker.filter().lasting();
+        Self::take_of(table, picker, duration, &|picker, _, flow| {
+            picker.may_be_picked(&lasting, flow)
+        })
+    }
+
+    /// The same of the entries for which `keep` says yes. It is told, too, how many are kept already.
+    ///
+    /// # Errors
+    /// The table cannot be read.
+    pub fn take_of<'c>(
+        table: &mut Table,
+        picker: &mut Picker<'c>,
+        duration: Duration,
+        keep: &dyn Fn(&Picker<'c>, usize, &Flow) -> bool,
+    ) -> Result<Self, CommandError> {
         let mut sample = Sample {
             sampler: Sampler::default(),
             origin: Instant::now(),
             inconsistent: false,
         };
         for round in [Round::First, Round::Second] {
-            let began = sample.look(table, picker, round)?;
+            let began = sample.look(table, picker, round, keep)?;
             let wait = (duration / 2).saturating_sub(began.elapsed());
             if io::stderr().is_terminal() {
                 note(format!("looking again in {} s", wait.as_secs_f64().ceil()));
@@ -64,11 +80,12 @@ impl Sample {
     }
 
     /// One look; when it began.
-    fn look(
+    fn look<'c>(
         &mut self,
         table: &mut Table,
-        picker: &Picker<'_>,
+        picker: &Picker<'c>,
         round: Round,
+        keep: &dyn Fn(&Picker<'c>, usize, &Flow) -> bool,
     ) -> Result<Instant, CommandError> {
         let lasting = picker.filter().lasting();
         let mut attempt = 1;
@@ -77,7 +94,7 @@ impl Sample {
             let mut inconsistent = false;
             for filter in lasting.dumps() {
                 let dump = table.dump_timed(TableKind::Conntrack, &filter, &mut |flow, at| {
-                    if picker.may_be_picked(&lasting, &flow) {
+                    if keep(picker, self.sampler.len(), &flow) {
                         let at = at.saturating_duration_since(self.origin);
                         self.sampler.look(round, &flow, at);
                     }

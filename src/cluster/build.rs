@@ -12,6 +12,7 @@ use serde::Serialize;
 
 use super::index::{Index, Name, Node, Pod, Service, ServicePort};
 use super::object::{self, Item, Kind, Metadata, Str, text};
+use super::wanted::{Concerned, Destinations};
 use super::warnings::Warnings;
 
 /// How many items of each kind a source held, and how many were left out.
@@ -57,7 +58,8 @@ pub struct Builder {
     pub(super) pods: Vec<(Pod, Addresses)>,
     pub(super) host_ports: Vec<(usize, u8, u16)>,
     pub(super) nodes: Vec<(Node, Vec<IpNet>)>,
-    pub(super) service_ranges: Vec<IpNet>,
+    /// With the name of the ServiceCIDR.
+    pub(super) service_ranges: Vec<(Name, IpNet)>,
     pub(super) given_ranges: Vec<IpNet>,
     pub(super) conflict: Option<NotAServiceRange>,
     pub(super) namespaces: BTreeSet<Name>,
@@ -69,12 +71,16 @@ pub struct Builder {
     pub(super) listed: HashSet<Kind>,
     /// See [`Index`].
     pub(super) pods_asked: Option<HashSet<IpAddr>>,
+    /// See [`Index`].
+    pub(super) slices_asked: Option<HashSet<Name>>,
+    /// See [`Index`].
+    pub(super) destinations_asked: Option<HashSet<IpAddr>>,
     /// The source itself says which kinds it lacks.
     pub(super) gaps_are_told: bool,
 }
 
 /// A pod's addresses: nearly always one or two, and 50,000 short lists on the heap would cost more than the addresses.
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Addresses {
     Few([Option<IpAddr>; 2]),
     Many(Box<[IpAddr]>),
@@ -99,7 +105,7 @@ impl Addresses {
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Slice {
     pub(super) namespace: Name,
     pub(super) name: Option<Name>,
@@ -111,12 +117,13 @@ pub(super) struct Slice {
     pub(super) endpoints: Vec<SlimEndpoint>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct SlimEndpoint {
     pub(super) address: IpAddr,
     pub(super) ready: bool,
     pub(super) serving: bool,
     pub(super) terminating: bool,
+    pub(super) hinted: bool,
     pub(super) node: Option<Name>,
     pub(super) pod: Option<(Name, Name)>,
     pub(super) secondary: Box<[IpAddr]>,
@@ -181,6 +188,25 @@ impl Builder {
     /// Not every Pod is read: those of one node, and those that have these addresses.
     pub fn chose_pods(&mut self, asked: HashSet<IpAddr>) {
         self.pods_asked = Some(asked);
+    }
+
+    /// Not every EndpointSlice is read: those of these Services, sorted. `None` when all are.
+    pub fn slices_of(&mut self, concerned: &Concerned) -> Option<Vec<Name>> {
+        let names = concerned.names(&self.services)?;
+        let mut sorted: Vec<Name> = names.iter().cloned().collect();
+        sorted.sort();
+        self.slices_asked = Some(names);
+        Some(sorted)
+    }
+
+    /// Every one of these addresses belongs to a Service that was read.
+    pub fn owns(&self, destinations: &Destinations) -> bool {
+        destinations.are_owned(&self.services)
+    }
+
+    /// Not every Service was read: those that have these addresses.
+    pub fn knows_services_of(&mut self, destinations: &Destinations) {
+        self.destinations_asked = Some(destinations.addresses.clone());
     }
 
     /// Whether the first address of every Pod so far is an IPv4 one (`true`) or an IPv6 one; `None` when they differ, and

@@ -37,7 +37,15 @@ pub enum AddressKind {
     ProxyIngress,
 }
 
-#[derive(Debug)]
+/// Whether a client address stays on one endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Affinity {
+    None,
+    /// For this many seconds since its last new flow, where the source tells.
+    ClientIp(Option<u32>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Service {
     pub namespace: Name,
     pub name: Name,
@@ -48,6 +56,8 @@ pub struct Service {
     pub internal_local: bool,
     /// `externalTrafficPolicy: Local`.
     pub external_local: bool,
+    /// `None` where the source does not say.
+    pub affinity: Option<Affinity>,
     /// Every address with how it belongs to the Service; each address once, with the first kind that holds in the order of
     /// [`AddressKind`] (kube-proxy translates an externalIP even where the ingress of the same address is `Proxy`).
     /// Headless has none of kind clusterIP.
@@ -55,7 +65,7 @@ pub struct Service {
     pub ports: Range<u32>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServicePort {
     pub service: ServiceId,
     /// `None` for an unnamed port.
@@ -69,7 +79,7 @@ pub struct ServicePort {
     pub endpoints: Vec<Endpoint>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     /// `addresses[0]`, the only one that kube-proxy uses.
     pub address: IpAddr,
@@ -78,6 +88,8 @@ pub struct Endpoint {
     /// The `serving` condition; see [`Endpoint::serves`].
     pub serving: bool,
     pub terminating: bool,
+    /// It is meant for certain zones or nodes: kube-proxy leaves it out on others.
+    pub hinted: bool,
     pub node: Option<Name>,
     /// Namespace and name of the pod in `targetRef`.
     pub pod: Option<(Name, Name)>,
@@ -92,7 +104,7 @@ impl Endpoint {
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pod {
     pub namespace: Name,
     pub name: Name,
@@ -103,7 +115,7 @@ pub struct Pod {
     pub live: bool,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Node {
     pub name: Name,
     /// InternalIP addresses.
@@ -112,6 +124,8 @@ pub struct Node {
     pub external: Box<[IpAddr]>,
     /// `metadata.labels["kubernetes.io/hostname"]` or the Hostname address, where given.
     pub hostname: Option<Name>,
+    /// `v1.31.2`: what kubelet says of kube-proxy, else its own version, which the Node's kube-proxy shares nearly always.
+    pub version: Option<Name>,
 }
 
 /// A matched frontend.
@@ -180,11 +194,20 @@ pub struct Index {
     pub(super) namespaces: BTreeSet<Name>,
     /// Where not every Pod was read: the addresses of which it was asked who has them.
     pub(super) pods_asked: Option<HashSet<IpAddr>>,
+    /// Where not every EndpointSlice was read: the names of the Services whose slices were asked for, in all namespaces.
+    pub(super) slices_asked: Option<HashSet<Name>>,
+    /// Where not every Service was read: the addresses whose owners are known.
+    pub(super) destinations_asked: Option<HashSet<IpAddr>>,
 }
 
 impl Index {
     pub fn completeness(&self) -> &Completeness {
         &self.completeness
+    }
+
+    /// What this index says is not true any more, but nothing better is known: names stay, and nothing is judged by it.
+    pub fn doubt(&mut self) {
+        self.completeness = Completeness::default();
     }
 
     pub fn service(&self, id: ServiceId) -> &Service {
@@ -246,6 +269,11 @@ impl Index {
         here.filter_map(|(_, pod)| self.pods.get(*pod as usize))
     }
 
+    /// The addresses that living pods have to themselves, sorted.
+    pub fn pod_addresses(&self) -> impl Iterator<Item = IpAddr> {
+        self.pod_addresses.iter().map(|(address, _)| *address)
+    }
+
     /// The live host-network pod at this node address that declares the port, if exactly one does: they all share the
     /// address, and naming any other would be a guess.
     pub fn host_network_pod(&self, node_address: IpAddr, protocol: u8, port: u16) -> Option<&Pod> {
@@ -272,6 +300,40 @@ impl Index {
         let asked = self.pods_asked.as_ref();
         let known = asked.is_none_or(|asked| asked.contains(&address));
         self.completeness.pods && (known || self.pods_at(address).next().is_some())
+    }
+
+    /// Whether the endpoints of this Service were read.
+    pub fn endpoints_known(&self, id: ServiceId) -> bool {
+        let asked = self.slices_asked.as_ref();
+        asked.is_none_or(|asked| asked.contains(&self.service(id).name))
+    }
+
+    /// A narrow reading left Services out.
+    pub fn services_are_chosen(&self) -> bool {
+        self.destinations_asked.is_some()
+    }
+
+    /// Whether [`Index::owners`] tells the truth of this address.
+    pub fn owners_known(&self, address: IpAddr) -> bool {
+        let asked = self.destinations_asked.as_ref();
+        asked.is_none_or(|asked| asked.contains(&address))
+    }
+
+    /// Nodes, Pods and ranges of an earlier reading, in place of those here.
+    pub(super) fn keep(&mut self, first: Index) {
+        self.pods = first.pods;
+        self.pod_addresses = first.pod_addresses;
+        self.host_addresses = first.host_addresses;
+        self.host_ports = first.host_ports;
+        self.pods_asked = first.pods_asked;
+        self.nodes = first.nodes;
+        self.node_addresses = first.node_addresses;
+        self.service_ranges = first.service_ranges;
+        self.pod_ranges = first.pod_ranges;
+        self.namespaces.extend(first.namespaces);
+        self.completeness.pods = first.completeness.pods;
+        self.completeness.nodes = first.completeness.nodes;
+        self.completeness.service_cidrs = first.completeness.service_cidrs;
     }
 
     pub fn pod_named(&self, namespace: &str, name: &str) -> Option<&Pod> {

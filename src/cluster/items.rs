@@ -6,10 +6,22 @@ use std::net::IpAddr;
 use ipnet::IpNet;
 
 use super::build::{Addresses, Builder, Slice, SlimEndpoint};
-use super::index::{AddressKind, Name, Node, Pod, Service, ServiceId, ServicePort};
+use super::index::{AddressKind, Affinity, Name, Node, Pod, Service, ServiceId, ServicePort};
 use super::object::{
     self, Conditions, Container, Item, Kind, Labels, Metadata, SliceEndpoint, Spec, Str, each, text,
 };
+
+fn affinity(spec: &Spec) -> Option<Affinity> {
+    let config = spec.session_affinity_config.as_ref();
+    let client_ip = config.and_then(|config| config.client_ip.as_ref());
+    match text(&spec.session_affinity)? {
+        "None" => Some(Affinity::None),
+        "ClientIP" => Some(Affinity::ClientIp(
+            client_ip.and_then(|config| config.timeout_seconds),
+        )),
+        _ => None,
+    }
+}
 
 impl Builder {
     pub(super) fn add_service(&mut self, metadata: &Metadata, name: Name, item: &Item) {
@@ -36,6 +48,7 @@ impl Builder {
             kube_proxy: has_cluster_ip && !labelled && !external_name,
             internal_local: local(&spec.internal_traffic_policy),
             external_local: local(&spec.external_traffic_policy),
+            affinity: affinity(spec),
             addresses: addresses.into(),
             ports: 0..0,
             namespace,
@@ -194,6 +207,7 @@ impl Builder {
             ready,
             serving: serving.unwrap_or(ready),
             terminating: terminating.unwrap_or(false),
+            hinted: endpoint.hints.is_some(),
             node: self.optional(&endpoint.node_name),
             pod,
             secondary: secondary.into(),
@@ -296,6 +310,12 @@ impl Builder {
             list.extend(address.filter(|address| !list.contains(address)));
         }
         external.retain(|address| !internal.contains(address));
+        let info = status.and_then(|status| status.node_info.as_ref());
+        let version = info.and_then(|info| {
+            let proxy = text(&info.kube_proxy_version).filter(|version| !version.is_empty());
+            proxy.or(text(&info.kubelet_version))
+        });
+        let version = version.map(|version| self.name(version));
         for address in internal.iter().chain(&external) {
             self.refute(*address, owner);
         }
@@ -305,6 +325,7 @@ impl Builder {
             internal: internal.into(),
             external: external.into(),
             hostname,
+            version,
             name,
         };
         self.nodes.push((node, ranges));
@@ -321,12 +342,13 @@ impl Builder {
         read.collect()
     }
 
-    pub(super) fn add_service_cidr(&mut self, name: &str, item: &Item) {
+    pub(super) fn add_service_cidr(&mut self, name: &Name, item: &Item) {
         self.counts.service_cidrs += 1;
         let spec = item.spec.as_ref();
         for range in spec.map_or(&[][..], |spec| each(&spec.cidrs)) {
             let range = self.range(range, || format!("ServiceCIDR {name}"));
-            self.service_ranges.extend(range);
+            self.service_ranges
+                .extend(range.map(|range| (name.clone(), range)));
         }
     }
 }

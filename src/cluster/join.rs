@@ -20,7 +20,11 @@ impl Builder {
     /// Everything but Pods and what only the end tells, for a first look at which Pods matter. Goes on with
     /// [`Builder::finish_with_pods`].
     pub fn without_pods(&mut self) -> Index {
-        let mut index = Index::default();
+        let mut index = Index {
+            slices_asked: self.slices_asked.take(),
+            destinations_asked: self.destinations_asked.take(),
+            ..Index::default()
+        };
         self.place_services(&mut index);
         self.place_endpoints(&mut index);
         self.place_nodes(&mut index);
@@ -38,7 +42,8 @@ impl Builder {
         index.completeness = self.completeness(&index);
         self.place_pods(&mut index);
         index.pods_asked = self.pods_asked;
-        index.service_ranges = self.service_ranges;
+        let ranges = self.service_ranges.into_iter();
+        index.service_ranges = ranges.map(|(_, range)| range).collect();
         index.service_ranges.append(&mut self.given_ranges);
         index.namespaces = self.namespaces;
         Ok(Built {
@@ -245,13 +250,14 @@ fn keep_last<T>(list: &mut Vec<T>, key: impl Fn(&T) -> Option<(Name, Name)>) -> 
 }
 
 impl SlimEndpoint {
-    fn on_port(&self, port: u16) -> Endpoint {
+    pub(super) fn on_port(&self, port: u16) -> Endpoint {
         Endpoint {
             address: self.address,
             port,
             ready: self.ready,
             serving: self.serving,
             terminating: self.terminating,
+            hinted: self.hinted,
             node: self.node.clone(),
             pod: self.pod.clone(),
             secondary: self.secondary.clone(),
@@ -261,12 +267,13 @@ impl SlimEndpoint {
 
 /// One address and port stands once, with the conditions that serve best: an endpoint moves from slice to slice, and for a
 /// moment both list it.
-fn merge(endpoints: &mut Vec<Endpoint>) {
+pub(super) fn merge(endpoints: &mut Vec<Endpoint>) {
     let rank = |e: &Endpoint| (e.serves(), e.ready, !e.terminating);
     endpoints.sort_by_key(|e| (e.address, e.port, Reverse(rank(e))));
     endpoints.dedup_by(|worse, kept| {
         let same = (worse.address, worse.port) == (kept.address, kept.port);
         if same {
+            kept.hinted |= worse.hinted;
             kept.node = kept.node.take().or_else(|| worse.node.take());
             kept.pod = kept.pod.take().or_else(|| worse.pod.take());
             let new = |address: &&IpAddr| !kept.secondary.contains(address);

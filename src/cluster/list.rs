@@ -44,6 +44,8 @@ pub enum ListError {
 pub struct Page {
     /// What to ask with for the next page; `None` after the last one.
     pub token: Option<String>,
+    /// The state of the cluster that the list shows, to be followed from there.
+    pub version: Option<String>,
 }
 
 /// Feeds the items of one page to the builder. That more pages follow is the caller's business.
@@ -65,7 +67,10 @@ fn read_document(reader: impl Read, kind: Kind, builder: &mut Builder) -> Result
     if !list.has_items || list.kind() != Some(kind) {
         return Err(list.not_expected());
     }
-    Ok(Page { token: list.token })
+    Ok(Page {
+        token: list.token,
+        version: list.version,
+    })
 }
 
 /// Feeds every item of every list in `reader` to the builder. Lists may follow each other (`cat services.json pods.json`).
@@ -162,6 +167,7 @@ struct ListHead {
     has_items: bool,
     /// There are more pages, and this asks for the next one.
     token: Option<String>,
+    version: Option<String>,
 }
 
 impl ListHead {
@@ -185,6 +191,8 @@ impl ListHead {
 struct ListMetadata<'a> {
     #[serde(borrow, rename = "continue")]
     token: Option<Str<'a>>,
+    #[serde(borrow, rename = "resourceVersion")]
+    version: Option<Str<'a>>,
 }
 
 struct Document<'b> {
@@ -215,8 +223,10 @@ impl<'de> Visitor<'de> for Document<'_> {
                 "metadata" => {
                     let raw: Box<RawValue> = map.next_value()?;
                     let metadata = serde_json::from_str::<ListMetadata>(raw.get());
-                    let token = metadata.ok().and_then(|m| Some(text(&m.token)?.to_owned()));
-                    head.token = token;
+                    if let Ok(metadata) = metadata {
+                        head.token = text(&metadata.token).map(str::to_owned);
+                        head.version = text(&metadata.version).map(str::to_owned);
+                    }
                 }
                 "items" => {
                     head.has_items = true;

@@ -22,6 +22,8 @@ pub enum State {
 pub struct Listed {
     pub kind: Kind,
     pub state: State,
+    /// What was asked for last: `list`, or `watch` where it is followed.
+    pub verb: &'static str,
     /// For people; `None` when complete.
     pub why: Option<String>,
 }
@@ -40,8 +42,14 @@ fn rule(kind: Kind) -> &'static str {
 /// What RBAC refused, as rules to add: `list on pods, nodes`. `None` when nothing was refused.
 pub fn refused(listed: &[Listed]) -> Option<String> {
     let refused = listed.iter().filter(|one| one.state == State::Forbidden);
-    let rules: Vec<&str> = refused.map(|one| rule(one.kind)).collect();
-    (!rules.is_empty()).then(|| format!("list on {}", rules.join(", ")))
+    let refused: Vec<&Listed> = refused.collect();
+    let of = |verb: &str| {
+        let rules = refused.iter().filter(|one| one.verb == verb);
+        let rules: Vec<&str> = rules.map(|one| rule(one.kind)).collect();
+        (!rules.is_empty()).then(|| format!("{verb} on {}", rules.join(", ")))
+    };
+    let both: Vec<String> = ["list", "watch"].into_iter().filter_map(of).collect();
+    (!both.is_empty()).then(|| both.join("; "))
 }
 
 /// A line for all that was refused, and one for each list that failed.

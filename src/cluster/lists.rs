@@ -1,32 +1,23 @@
 //! The lists of a live cluster, one GET after the other, whoever carries the requests.
 //!
 //! Every list ends in a [`State`] of its own: what cannot be had of one kind takes nothing away from the others. Services
-//! come before EndpointSlices, so that no slice is met whose Service is only missing because it was listed too early.
+//! come before EndpointSlices, so that no slice is met whose Service is only missing because it was listed too early; and what
+//! only gives names comes last: where time runs out, verdicts are possible all the same.
 
-use std::collections::HashSet;
 use std::io::{BufReader, Read};
-use std::net::IpAddr;
 use std::time::{Duration, Instant, SystemTime};
 
 use ipnet::IpNet;
 
 use super::build::{Builder, NotAServiceRange};
-use super::index::Index;
 use super::list::{self, ListError};
 use super::listed::{Listed, State, gaps};
 use super::object::Kind;
 use super::source::{Loaded, Source, SourceKind};
-
-/// Services first, and what only gives names last: where time runs out, verdicts are possible all the same.
-const BEFORE_PODS: [Kind; 4] = [
-    Kind::Service,
-    Kind::EndpointSlice,
-    Kind::Node,
-    Kind::ServiceCidr,
-];
+use super::wanted::{Again, ChosenPods, Concerned, Wanted};
 
 /// More addresses than this are not asked for one by one.
-const MOST_ADDRESSES: usize = 50;
+pub(super) const MOST_ADDRESSES: usize = 50;
 
 /// Items of a page of a consistent list, as kubectl has it: small enough for the API server to collect at once.
 const PAGE: u32 = 500;
@@ -93,16 +84,6 @@ pub struct Asking {
     pub consistent: bool,
 }
 
-/// Which Pods are worth reading: one node's, and those that have certain addresses.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ChosenPods {
-    pub node: String,
-    pub addresses: HashSet<IpAddr>,
-}
-
-/// Says which Pods are read, when all other kinds are; `None` for all of them. A cluster of 5,000 nodes has 245 MB of Pods.
-pub type ChoosePods = Box<dyn FnOnce(&Index) -> Option<ChosenPods> + Send>;
-
 /// Why nothing at all could be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
@@ -112,14 +93,14 @@ pub enum ReadError {
     ServiceRange(#[from] NotAServiceRange),
 }
 
-/// Reads the five lists.
+/// Reads the lists.
 ///
 /// # Errors
 /// The first request shows that no other would succeed, or a given Service range holds an address of a Node or Pod.
 pub fn read(
     server: &mut dyn Server,
     asking: Asking,
-    choose_pods: Option<ChoosePods>,
+    wanted: Wanted,
     service_ranges: &[IpNet],
 ) -> Result<Loaded, ReadError> {
     let source = Source {
@@ -133,25 +114,80 @@ pub fn read(
         builder: Builder::new(service_ranges),
         listed: Vec::new(),
         ended: None,
+        version: None,
     };
-    for kind in BEFORE_PODS {
-        let outcome = reading.list(kind);
-        reading.conclude(kind, outcome)?;
+    let Wanted {
+        slices,
+        pods,
+        again,
+    } = wanted;
+    let outcome = reading.services(again.as_ref(), slices.as_ref());
+    reading.conclude(Kind::Service, outcome)?;
+    let outcome = reading.slices(slices.as_ref());
+    reading.conclude(Kind::EndpointSlice, outcome)?;
+    if again.is_none() {
+        for kind in [Kind::Node, Kind::ServiceCidr] {
+            let outcome = reading.list(kind);
+            reading.conclude(kind, outcome)?;
+        }
     }
     let index = reading.builder.without_pods();
-    let chosen = choose_pods.and_then(|choose| choose(&index));
-    let outcome = match chosen {
-        Some(chosen) => reading.chosen_pods(chosen),
-        None => reading.list(Kind::Pod),
-    };
-    reading.conclude(Kind::Pod, outcome)?;
+    if again.is_none() {
+        let outcome = match pods.and_then(|choose| choose(&index)) {
+            Some(chosen) => reading.chosen_pods(chosen),
+            None => reading.list(Kind::Pod),
+        };
+        reading.conclude(Kind::Pod, outcome)?;
+    }
     let Reading {
         builder, listed, ..
     } = reading;
     let mut loaded = Loaded::of(builder.finish_with_pods(index)?, source);
     loaded.warnings.extend(gaps(&listed));
     loaded.listed = listed;
+    if let Some(again) = again {
+        loaded.keep(*again.first);
+    }
     Ok(loaded)
+}
+
+/// One list, from which its kind is followed.
+pub(super) struct List {
+    pub builder: Builder,
+    /// See [`list::Page::version`].
+    pub version: Option<String>,
+    /// Where it is served.
+    pub path: &'static str,
+}
+
+/// Reads one list, or what a field selector chooses of it.
+pub(super) fn one(
+    server: &mut dyn Server,
+    asking: Asking,
+    kind: Kind,
+    selector: Option<&str>,
+    service_ranges: &[IpNet],
+) -> Result<List, Failure> {
+    let mut reading = Reading {
+        server,
+        asking,
+        builder: Builder::new(service_ranges),
+        listed: Vec::new(),
+        ended: None,
+        version: None,
+    };
+    let selector = selector.map_or_else(String::new, field_selector);
+    let path = reading.served(kind, &selector)?;
+    Ok(List {
+        path,
+        version: reading.version,
+        builder: reading.builder,
+    })
+}
+
+/// As a part of a query.
+pub(super) fn field_selector(selector: &str) -> String {
+    format!("fieldSelector={}", encoded(selector))
 }
 
 struct Reading<'s> {
@@ -161,10 +197,12 @@ struct Reading<'s> {
     listed: Vec<Listed>,
     /// After it no request is sent.
     ended: Option<GetError>,
+    /// What the last page says of itself.
+    version: Option<String>,
 }
 
 /// Why a list is not whole.
-enum Failure {
+pub(super) enum Failure {
     /// Before its first page.
     Get(GetError),
     /// In it or behind it: something of it was taken.
@@ -173,14 +211,57 @@ enum Failure {
 
 impl Reading<'_> {
     fn list(&mut self, kind: Kind) -> Result<(), Failure> {
+        self.served(kind, "").map(|_| ())
+    }
+
+    /// Reads a list where it is served, and says where that is.
+    fn served(&mut self, kind: Kind, selector: &str) -> Result<&'static str, Failure> {
         let mut result = Err(Failure::Get(GetError::NotServed));
         for path in paths(kind) {
-            result = self.pages(kind, path, "");
+            result = self.pages(kind, path, selector).map(|()| *path);
             if !matches!(result, Err(Failure::Get(GetError::NotServed))) {
                 break;
             }
         }
         result
+    }
+
+    /// All Services, or those that an earlier reading found.
+    fn services(
+        &mut self,
+        again: Option<&Again>,
+        concerned: Option<&Concerned>,
+    ) -> Result<(), Failure> {
+        let named = again.and_then(|again| again.services.as_ref());
+        let (Some(named), Some(Concerned::Destinations(destinations))) = (named, concerned) else {
+            return self.list(Kind::Service);
+        };
+        for (count, (namespace, name)) in named.iter().enumerate() {
+            let path = format!("/api/v1/namespaces/{}/services", encoded(namespace));
+            let selector = encoded(&format!("metadata.name={name}"));
+            let outcome = self.pages(Kind::Service, &path, &format!("fieldSelector={selector}"));
+            outcome.map_err(|failure| behind(failure, count))?;
+        }
+        if self.builder.owns(destinations) {
+            self.builder.knows_services_of(destinations);
+            return Ok(());
+        }
+        // One was deleted, or changed its address: somebody else may have it by now.
+        self.builder.forget(Kind::Service);
+        self.list(Kind::Service)
+    }
+
+    /// All EndpointSlices, or those of some Services.
+    fn slices(&mut self, concerned: Option<&Concerned>) -> Result<(), Failure> {
+        let names = concerned.and_then(|concerned| self.builder.slices_of(concerned));
+        let Some(names) = names else {
+            return self.list(Kind::EndpointSlice);
+        };
+        let selector = format!("kubernetes.io/service-name in ({})", names.join(","));
+        let selector = format!("labelSelector={}", encoded(&selector));
+        let path = paths(Kind::EndpointSlice).first();
+        let path = path.copied().unwrap_or_default();
+        self.pages(Kind::EndpointSlice, path, &selector)
     }
 
     /// One node's Pods, then whoever has the addresses.
@@ -199,20 +280,15 @@ impl Reading<'_> {
             return self.list(Kind::Pod);
         }
         for address in &addresses {
-            // Some of it is there already, so that it is not whole whatever the reason.
             self.select_pods(&format!("status.podIP={address}"))
-                .map_err(|failure| match failure {
-                    Failure::Get(GetError::Forbidden) => Failure::Get(GetError::Forbidden),
-                    Failure::Get(error) => Failure::Midway(error.to_string()),
-                    midway => midway,
-                })?;
+                .map_err(|failure| behind(failure, 1))?;
         }
         self.builder.chose_pods(addresses);
         Ok(())
     }
 
     fn select_pods(&mut self, selector: &str) -> Result<(), Failure> {
-        let selector = format!("fieldSelector={}", encoded(selector));
+        let selector = field_selector(selector);
         let path = paths(Kind::Pod).first().copied().unwrap_or_default();
         self.pages(Kind::Pod, path, &selector)
     }
@@ -274,7 +350,10 @@ impl Reading<'_> {
         self.get(&request).map_err(Failure::Get)?;
         let body = BufReader::with_capacity(64 * 1024, &mut *self.server);
         match list::read_page(body, kind, &mut self.builder) {
-            Ok(page) => Ok(page.token),
+            Ok(page) => {
+                self.version = page.version;
+                Ok(page.token)
+            }
             Err(error) => Err(Failure::Midway(broken(&error))),
         }
     }
@@ -332,12 +411,28 @@ impl Reading<'_> {
             }
         };
         tracing::info!(kind = kind.name(), ?state, "listed");
-        self.listed.push(Listed { kind, state, why });
+        let verb = "list";
+        self.listed.push(Listed {
+            kind,
+            state,
+            verb,
+            why,
+        });
         Ok(())
     }
 }
 
-fn refused_state(kind: Kind, error: &GetError) -> State {
+/// A failure behind so many parts of a list: some of it is there already, so that it is not whole whatever the reason.
+fn behind(failure: Failure, parts: usize) -> Failure {
+    match failure {
+        Failure::Get(error) if parts > 0 && error != GetError::Forbidden => {
+            Failure::Midway(error.to_string())
+        }
+        failure => failure,
+    }
+}
+
+pub(super) fn refused_state(kind: Kind, error: &GetError) -> State {
     match error {
         GetError::Forbidden => State::Forbidden,
         GetError::NotServed if kind == Kind::ServiceCidr => State::NotServed,
@@ -365,7 +460,7 @@ fn paths(kind: Kind) -> &'static [&'static str] {
 }
 
 /// A query value: a token may be any text.
-fn encoded(text: &str) -> String {
+pub(super) fn encoded(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {
@@ -379,7 +474,7 @@ fn encoded(text: &str) -> String {
 }
 
 /// Why a body was no list, in words that hold nothing of it.
-fn broken(error: &ListError) -> String {
+pub(super) fn broken(error: &ListError) -> String {
     match error {
         ListError::Read(error) if error.kind() == std::io::ErrorKind::TimedOut => {
             GetError::TimedOut.to_string()

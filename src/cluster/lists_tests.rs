@@ -1,4 +1,8 @@
+use std::collections::HashSet;
+use std::net::IpAddr;
+
 use super::*;
+use crate::cluster::wanted::ChoosePods;
 
 /// A server that keeps its answers in the order in which it is asked for them.
 struct Script {
@@ -50,7 +54,7 @@ fn a_token_of_any_text_goes_through_a_query() {
         r#"{"kind":"ServiceList","apiVersion":"v1","metadata":{"continue":"a=b&c"},"items":[]}"#;
     let end = r#"{"kind":"ServiceList","apiVersion":"v1","items":[]}"#;
     let mut server = script(vec![Ok(more), Ok(end)]);
-    read(&mut server, asking(LONG), None, &[]).unwrap();
+    read(&mut server, asking(LONG), Wanted::default(), &[]).unwrap();
     let services = &server.asked[..2];
     assert_eq!(
         services,
@@ -69,13 +73,13 @@ fn what_ends_all_is_an_error_at_first_and_a_gap_later() {
         GetError::Connection("refused".to_owned()),
     ] {
         let mut server = script(vec![Err(error.clone())]);
-        let failed = read(&mut server, asking(LONG), None, &[]).unwrap_err();
+        let failed = read(&mut server, asking(LONG), Wanted::default(), &[]).unwrap_err();
         assert_eq!(failed.to_string(), error.to_string());
         assert_eq!(server.asked.len(), 1);
 
         let services = r#"{"kind":"ServiceList","apiVersion":"v1","items":[]}"#;
         let mut server = script(vec![Ok(services), Err(error)]);
-        let loaded = read(&mut server, asking(LONG), None, &[]).unwrap();
+        let loaded = read(&mut server, asking(LONG), Wanted::default(), &[]).unwrap();
         let states: Vec<State> = loaded.listed.iter().map(|one| one.state).collect();
         let failed = State::Failed;
         assert_eq!(states, [State::Complete, failed, failed, failed, failed]);
@@ -91,10 +95,10 @@ fn no_wait_outlasts_the_time_that_is_left() {
         after: None,
     };
     let mut server = script(vec![Err(busy()); 20]);
-    let loaded = read(&mut server, asking(Duration::ZERO), None, &[]).unwrap();
+    let loaded = read(&mut server, asking(Duration::ZERO), Wanted::default(), &[]).unwrap();
     assert_eq!(
         server.asked.len(),
-        BEFORE_PODS.len() + 1,
+        Kind::ALL.len(),
         "each kind once, and no wait"
     );
     assert!(loaded.listed.iter().all(|one| one.state == State::Failed));
@@ -126,7 +130,11 @@ fn pods_of_another_family_than_their_first_address_are_not_asked_for_by_it() {
                 addresses: HashSet::from([address]),
             })
         });
-        let loaded = read(&mut server, asking(LONG), Some(choose), &[]).unwrap();
+        let wanted = Wanted {
+            pods: Some(choose),
+            ..Wanted::default()
+        };
+        let loaded = read(&mut server, asking(LONG), wanted, &[]).unwrap();
         let asked: Vec<&str> = server.asked[4..].iter().map(String::as_str).collect();
         let of_node = "/api/v1/pods?fieldSelector=spec.nodeName%3Dn&resourceVersion=0";
         assert_eq!(asked, [of_node, &format!("/api/v1/pods?{last}")]);

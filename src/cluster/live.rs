@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 use ipnet::IpNet;
 
 use super::kubectl::Kubectl;
-use super::lists::{self, Asking, ChoosePods, GetError, ReadError, Server};
+use super::lists::{self, Asking, GetError, ReadError, Server};
 use super::source::Loaded;
+use super::wanted::Wanted;
 
 /// A connection that is not there by then never comes: one try to reach the API server, TLS and all.
 pub const CONNECT_LIMIT: Duration = Duration::from_secs(2);
@@ -69,7 +70,7 @@ impl LiveError {
         }
     }
 
-    fn timed_out(limit: Duration) -> Self {
+    pub(super) fn timed_out(limit: Duration) -> Self {
         let limit = humantime::format_duration(limit);
         let message = format!("nothing of the cluster could be read within {limit}");
         let hint = "--request-timeout gives it more time, if logging in or the network is slow";
@@ -77,14 +78,14 @@ impl LiveError {
     }
 }
 
-/// Reads the whole cluster. Blocks no longer than `options.limit`: on a thread of its own, because a plugin that logs in
+/// Reads what is wanted of a cluster. Blocks no longer than `options.limit`: on a thread of its own, because a plugin that logs in
 /// (or a name server) may keep a thread for longer. Such a thread is left behind.
 ///
 /// # Errors
 /// Nothing could be read at all. Whatever less is missing stands in [`Loaded::listed`].
 pub fn load(
     options: &Options,
-    choose_pods: Option<ChoosePods>,
+    wanted: Wanted,
     service_ranges: &[IpNet],
 ) -> Result<Loaded, LiveError> {
     let limit = options.limit;
@@ -93,7 +94,7 @@ pub fn load(
     let (options, ranges) = (options.clone(), service_ranges.to_vec());
     let work = move || {
         // Nobody waits any more when it takes too long.
-        let _ = sender.send(load_here(&options, deadline, choose_pods, &ranges));
+        let _ = sender.send(load_here(&options, deadline, wanted, &ranges));
     };
     let spawned = std::thread::Builder::new()
         .name("cluster".to_owned())
@@ -117,7 +118,7 @@ pub fn load(
 fn load_here(
     options: &Options,
     deadline: Instant,
-    choose_pods: Option<ChoosePods>,
+    wanted: Wanted,
     service_ranges: &[IpNet],
 ) -> Result<Loaded, LiveError> {
     let asking = Asking {
@@ -125,7 +126,7 @@ fn load_here(
         consistent: options.consistent,
     };
     let read = |server: &mut dyn Server, whom: &str| {
-        lists::read(server, asking, choose_pods, service_ranges)
+        lists::read(server, asking, wanted, service_ranges)
             .map_err(|error| explained(error, whom, options.limit))
     };
     match connect(options, deadline) {
@@ -168,7 +169,7 @@ pub(super) fn no_config() -> LiveError {
     )
 }
 
-fn explained(error: ReadError, whom: &str, limit: Duration) -> LiveError {
+pub(super) fn explained(error: ReadError, whom: &str, limit: Duration) -> LiveError {
     match error {
         ReadError::ServiceRange(error) => LiveError {
             obstacle: Obstacle::ServiceRange,

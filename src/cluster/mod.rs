@@ -2,11 +2,16 @@
 //!
 //! A [`source`] names where the objects come from: a file, or a [`live`] cluster whose [`lists`] are asked for one after the
 //! other, over HTTPS (`api`) or by [`kubectl`]. [`list`] reads them item by item into the slim shapes of [`object`];
-//! [`build`] joins them into the [`index`], which answers by address. [`rules`] is what a walk of the node's own rules found.
+//! [`build`] joins them into the [`index`], which answers by address; how much is read at all says [`wanted`]. [`follow`] keeps
+//! a living cluster current. [`rules`] is what a walk of the node's own rules found, and [`compare`] says where the two differ.
+//! [`datapath`] knows who may translate in kube-proxy's place.
 
 #[cfg(feature = "kube")]
 pub mod api;
 pub mod build;
+pub mod compare;
+pub mod datapath;
+pub mod follow;
 pub mod index;
 mod items;
 mod join;
@@ -18,6 +23,7 @@ pub mod live;
 pub mod object;
 pub mod rules;
 pub mod source;
+pub mod wanted;
 mod warnings;
 
 #[cfg(test)]

@@ -146,6 +146,9 @@ pub struct Metadata<'a> {
     pub namespace: Option<Str<'a>>,
     #[serde(borrow)]
     pub labels: Option<Labels<'a>>,
+    /// The state of the cluster in which the object became what it is.
+    #[serde(borrow, rename = "resourceVersion")]
+    pub version: Option<Str<'a>>,
 }
 
 /// Labels that mean something to kube-proxy or name a Node's host.
@@ -184,6 +187,9 @@ pub struct Spec<'a> {
     #[serde(borrow)]
     pub external_traffic_policy: Option<Str<'a>>,
     #[serde(borrow)]
+    pub session_affinity: Option<Str<'a>>,
+    pub session_affinity_config: Option<AffinityConfig>,
+    #[serde(borrow)]
     pub ports: Option<Vec<PortSpec<'a>>>,
     #[serde(borrow)]
     pub node_name: Option<Str<'a>>,
@@ -198,6 +204,18 @@ pub struct Spec<'a> {
     pub pod_cidrs: Option<Vec<Str<'a>>>,
     #[serde(borrow)]
     pub cidrs: Option<Vec<Str<'a>>>,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+pub struct AffinityConfig {
+    #[serde(rename = "clientIP")]
+    pub client_ip: Option<ClientIpConfig>,
+}
+
+#[derive(Debug, Deserialize, Serialize)]
+pub struct ClientIpConfig {
+    #[serde(rename = "timeoutSeconds")]
+    pub timeout_seconds: Option<u32>,
 }
 
 #[derive(Debug, Default, Deserialize, Serialize)]
@@ -217,6 +235,19 @@ pub struct Status<'a> {
     pub host_ips: Option<Vec<Ip<'a>>>,
     #[serde(borrow)]
     pub addresses: Option<Vec<NodeAddress<'a>>>,
+    #[serde(borrow)]
+    pub node_info: Option<NodeInfo<'a>>,
+}
+
+/// Versions of what runs on a Node.
+#[derive(Debug, Default, Deserialize, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct NodeInfo<'a> {
+    #[serde(borrow)]
+    pub kubelet_version: Option<Str<'a>>,
+    /// Empty since Kubernetes 1.33.
+    #[serde(borrow)]
+    pub kube_proxy_version: Option<Str<'a>>,
 }
 
 #[derive(Debug, Deserialize, Serialize)]
@@ -288,7 +319,12 @@ pub struct SliceEndpoint<'a> {
     pub node_name: Option<Str<'a>>,
     #[serde(borrow)]
     pub target_ref: Option<TargetRef<'a>>,
+    pub hints: Option<Hints>,
 }
+
+/// That there are hints is all that matters: which nodes they name is kube-proxy's business.
+#[derive(Debug, Default, Clone, Copy, Deserialize, Serialize)]
+pub struct Hints {}
 
 #[derive(Debug, Default, Clone, Copy, Deserialize, Serialize)]
 pub struct Conditions {

@@ -1,12 +1,15 @@
 //! What a walk of this node's own rules found. Plain data; the readers of iptables, nftables and IPVS fill it.
 //!
-//! [`read`] runs the tools, [`text`] takes a saved rule set; both lead to the pure readers [`iptables`], [`nft`] and [`ipvs`].
+//! [`present`] asks whether there can be any. [`read`] runs the tools, [`text`] takes a saved rule set; both lead to the pure readers [`iptables`], [`nft`] and [`ipvs`].
 //! All of them walk from the entry chains: chains that nothing leads to any more linger on a node.
 
+pub mod changes;
+pub mod deal;
 pub mod iptables;
 pub mod ipvs;
 mod matches;
 pub mod nft;
+pub mod present;
 pub mod read;
 pub mod text;
 

@@ -33,9 +33,7 @@ pub enum ClusterSource {
 /// Why there is no cluster to compare with.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterError {
-    #[error("--cluster {0} is not available in this version")]
-    NotAvailable(String),
-    #[error("--cluster needs auto, none, api, rules, a file, or - for standard input")]
+    #[error("--cluster needs auto, none, api, rules, api,rules, a file, or - for standard input")]
     NoName,
     #[error("cannot open {path}: {error}")]
     Open {
@@ -64,7 +62,7 @@ impl ClusterSource {
             "none" => ClusterSource::None,
             "api" => ClusterSource::Api,
             "rules" => ClusterSource::Rules(None),
-            "api,rules" => ClusterSource::ApiAndRules,
+            "api,rules" | "rules,api" => ClusterSource::ApiAndRules,
             "-" => ClusterSource::Stdin,
             _ => match word.strip_prefix("rules:") {
                 Some(file) => ClusterSource::Rules(Some(file.into())),
@@ -73,7 +71,7 @@ impl ClusterSource {
         })
     }
 
-    /// Reads the whole source of objects; `None` for a source that has none: `--cluster none`, and rules. `service_ranges` are those of `--service-cidr`.
+    /// Reads objects from a file or standard input; `None` for every other source. `service_ranges` are those of `--service-cidr`.
     pub fn load(&self, service_ranges: &[IpNet]) -> Result<Option<Loaded>, ClusterError> {
         match self {
             ClusterSource::None => Ok(None),
@@ -86,16 +84,13 @@ impl ClusterSource {
                 };
                 load(std::io::stdin().lock(), source, service_ranges).map(Some)
             }
-            // Rules are no objects: see `rules::read`.
-            ClusterSource::Auto | ClusterSource::Rules(_) => Ok(None),
-            ClusterSource::Api => not_available("api"),
-            ClusterSource::ApiAndRules => not_available("api,rules"),
+            // Rules are no objects: see `rules::read`; and `live` reads the API.
+            ClusterSource::Auto
+            | ClusterSource::Rules(_)
+            | ClusterSource::Api
+            | ClusterSource::ApiAndRules => Ok(None),
         }
     }
-}
-
-fn not_available(word: &str) -> Result<Option<Loaded>, ClusterError> {
-    Err(ClusterError::NotAvailable(word.to_owned()))
 }
 
 /// Of which sort a source is.
@@ -163,6 +158,25 @@ impl Loaded {
             source,
             listed: Vec::new(),
         }
+    }
+
+    /// Takes from an earlier reading what this one left out: Nodes, Pods and Service ranges.
+    pub(super) fn keep(&mut self, first: Loaded) {
+        self.index.keep(first.index);
+        let counts = Counts {
+            pods: first.summary.counts.pods,
+            nodes: first.summary.counts.nodes,
+            service_cidrs: first.summary.counts.service_cidrs,
+            ..self.summary.counts
+        };
+        self.summary = Summary::new(&self.source, self.index.completeness(), counts);
+        let is_new = |kind| self.listed.iter().any(|one: &Listed| one.kind == kind);
+        let kept: Vec<Listed> = first
+            .listed
+            .into_iter()
+            .filter(|one| !is_new(one.kind))
+            .collect();
+        self.listed.extend(kept);
     }
 }
 

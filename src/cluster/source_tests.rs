@@ -307,6 +307,7 @@ fn the_flag_is_a_word_a_rule_set_or_a_file() {
         ("rules", ClusterSource::Rules(None)),
         ("rules:a b", ClusterSource::Rules(Some("a b".into()))),
         ("api,rules", ClusterSource::ApiAndRules),
+        ("rules,api", ClusterSource::ApiAndRules),
         ("-", ClusterSource::Stdin),
         ("./auto", ClusterSource::File("./auto".into())),
         ("cluster.json", ClusterSource::File("cluster.json".into())),
@@ -316,11 +317,7 @@ fn the_flag_is_a_word_a_rule_set_or_a_file() {
     for text in ["", "rules:"] {
         assert!(ClusterSource::parse(OsStr::new(text)).is_err(), "{text:?}");
     }
-    for text in ["api", "api,rules"] {
-        let error = parse(text).load(&[]).unwrap_err().to_string();
-        assert!(error.contains("not available in this version"), "{error}");
-    }
-    for text in ["none", "rules", "rules:f"] {
+    for text in ["none", "rules", "rules:f", "api", "api,rules"] {
         assert!(parse(text).load(&[]).unwrap().is_none(), "{text}");
     }
 }

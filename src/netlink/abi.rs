@@ -6,6 +6,7 @@ pub(crate) mod entry {
     pub const NEW: u8 = 0;
     pub const GET: u8 = 1;
     pub const DELETE: u8 = 2;
+    pub const GET_STATS_CPU: u8 = 4;
     pub const GET_STATS: u8 = 5;
     pub const GET_DYING: u8 = 6;
     pub const GET_UNCONFIRMED: u8 = 7;
@@ -14,6 +15,7 @@ pub(crate) mod entry {
 /// Message types of subsystem 2 (expectations).
 pub(crate) mod expect {
     pub const GET: u8 = 1;
+    pub const GET_STATS_CPU: u8 = 3;
 
     pub const MASTER: u16 = 1;
     pub const TUPLE: u16 = 2;
@@ -138,6 +140,33 @@ pub(crate) const NAME: u16 = 1;
 
 /// `CTA_STATS_GLOBAL_ENTRIES`.
 pub(crate) const STATS_GLOBAL_ENTRIES: u16 = 1;
+
+/// Counters of one CPU (`enum ctattr_stats_cpu`), by the kernel's names. Those that current kernels do not send stay known:
+/// old ones do.
+pub(crate) const STATS_CPU: [(u16, &str); 15] = [
+    (1, "searched"),
+    (2, "found"),
+    (3, "new"),
+    (4, "invalid"),
+    (5, "ignore"),
+    (6, "delete"),
+    (7, "delete_list"),
+    (8, "insert"),
+    (9, "insert_failed"),
+    (10, "drop"),
+    (11, "early_drop"),
+    (12, "error"),
+    (13, "search_restart"),
+    (14, "clash_resolve"),
+    (15, "chaintoolong"),
+];
+
+/// Counters of expectations of one CPU (`enum ctattr_expect_stats`).
+pub(crate) const EXPECT_STATS_CPU: [(u16, &str); 3] = [
+    (1, "expect_new"),
+    (2, "expect_create"),
+    (3, "expect_delete"),
+];
 
 /// Inside `CTA_FILTER`, and the bits of its flags (`CTA_FILTER_F_*` in `nf_internals.h`).
 pub(crate) mod filter {

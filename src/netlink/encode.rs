@@ -103,6 +103,20 @@ pub fn stats(out: &mut Vec<u8>, sequence: u32) {
     );
 }
 
+/// The counters of each CPU, about entries.
+pub fn cpu_stats(out: &mut Vec<u8>, sequence: u32) {
+    let flags = NLM_F_REQUEST | NLM_F_DUMP;
+    let message = entry::GET_STATS_CPU;
+    request(out, ENTRIES, message, flags, sequence, None, |_| {});
+}
+
+/// The counters of each CPU, about expectations.
+pub fn expect_cpu_stats(out: &mut Vec<u8>, sequence: u32) {
+    let flags = NLM_F_REQUEST | NLM_F_DUMP;
+    let message = abi::expect::GET_STATS_CPU;
+    request(out, EXPECT, message, flags, sequence, None, |_| {});
+}
+
 /// The kernel answers a failure; success only where `NLM_F_ACK` is set on the message.
 pub fn delete(out: &mut Vec<u8>, sequence: u32, target: &DeleteTarget) {
     let flags = NLM_F_REQUEST;

@@ -15,6 +15,7 @@ mod expect;
 mod feed;
 mod insert;
 pub mod socket;
+mod stats;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -29,6 +30,7 @@ pub use event::{Event, EventKind, EventOptions, Events, Received};
 pub use expect::{Expectation, expectation};
 pub use feed::{Batch, Feed, FeedItem, Gap};
 pub use insert::{Incomplete, check, insert};
+pub use stats::{CpuStats, cpu_stats};
 pub use table::{BATCH, Drained, DumpReport, Table};
 
 use crate::flow::Family;

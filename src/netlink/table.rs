@@ -1,6 +1,7 @@
 //! The table of one namespace: dump, get, insert, delete.
 
 mod look;
+mod stats;
 mod walk;
 
 use std::borrow::Borrow;

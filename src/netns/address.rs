@@ -30,8 +30,26 @@ impl LocalAddress {
 
 pub(super) fn local() -> io::Result<Vec<LocalAddress>> {
     let all = RouteNetlinkMessage::GetAddress(AddressMessage::default());
-    let socket = ask(all, NLM_F_DUMP)?;
     let mut found = Vec::new();
+    dump(all, &mut |socket, message| {
+        if let RouteNetlinkMessage::NewAddress(message) = message
+            && let Some(network) = own(&message)
+        {
+            let index = message.header.index;
+            let interface = rustix::net::netdevice::index_to_name(socket, index)
+                .unwrap_or_else(|_| format!("#{index}"));
+            found.push(LocalAddress { interface, network });
+        }
+    })?;
+    Ok(found)
+}
+
+/// Gives every message of the answer to `each`, with the socket that it came on.
+pub(super) fn dump(
+    request: RouteNetlinkMessage,
+    each: &mut dyn FnMut(&Socket, RouteNetlinkMessage),
+) -> io::Result<()> {
+    let socket = ask(request, NLM_F_DUMP)?;
     let mut buffer = Vec::with_capacity(32 * 1024);
     loop {
         buffer.clear();
@@ -39,8 +57,8 @@ pub(super) fn local() -> io::Result<Vec<LocalAddress>> {
             Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
             other => other?,
         };
-        if datagram(&socket, &buffer, &mut found)? {
-            return Ok(found);
+        if datagram(&socket, &buffer, each)? {
+            return Ok(());
         }
     }
 }
@@ -95,7 +113,11 @@ fn ask(request: RouteNetlinkMessage, flags: u16) -> io::Result<Socket> {
 }
 
 /// Whether the dump is over.
-fn datagram(socket: &Socket, mut bytes: &[u8], found: &mut Vec<LocalAddress>) -> io::Result<bool> {
+fn datagram(
+    socket: &Socket,
+    mut bytes: &[u8],
+    each: &mut dyn FnMut(&Socket, RouteNetlinkMessage),
+) -> io::Result<bool> {
     while !bytes.is_empty() {
         let header = NetlinkBuffer::new_checked(bytes).map_err(io::Error::other)?;
         let length = (header.length() as usize).next_multiple_of(4);
@@ -103,14 +125,7 @@ fn datagram(socket: &Socket, mut bytes: &[u8], found: &mut Vec<LocalAddress>) ->
         match message.map_err(io::Error::other)?.payload {
             NetlinkPayload::Done(_) => return Ok(true),
             NetlinkPayload::Error(error) => return Err(error.to_io()),
-            NetlinkPayload::InnerMessage(RouteNetlinkMessage::NewAddress(message)) => {
-                if let Some(network) = own(&message) {
-                    let index = message.header.index;
-                    let interface = rustix::net::netdevice::index_to_name(socket, index)
-                        .unwrap_or_else(|_| format!("#{index}"));
-                    found.push(LocalAddress { interface, network });
-                }
-            }
+            NetlinkPayload::InnerMessage(message) => each(socket, message),
             _ => {}
         }
         bytes = bytes.get(length..).unwrap_or_default();

@@ -17,16 +17,29 @@ pub(super) fn protocol(row: &Row<'_>, out: &mut Vec<u8>) {
 /// TCP, SCTP and DCCP: the tracker's state. Others: how far the exchange got. Offload is said in any case, since then
 /// nothing else of the entry moves.
 pub(super) fn state(row: &Row<'_>, out: &mut Vec<u8>) {
-    let status = row.flow.status;
+    let state = row.flow.state;
+    state_word(
+        state.map(|state| (state.name(), state.number())),
+        row.flow.status,
+        out,
+    );
+}
+
+/// The same of a state's word and number.
+pub(super) fn state_word(
+    state: Option<(Option<&'static str>, u8)>,
+    status: Status,
+    out: &mut Vec<u8>,
+) {
     let offload: &[u8] = if status.contains(Status::HW_OFFLOAD) {
         b"hw-offload"
     } else {
         b"offload"
     };
-    match (row.flow.state, status.is_offloaded()) {
-        (Some(state), false) => write::state(out, state),
-        (Some(state), true) => {
-            write::state(out, state);
+    match (state, status.is_offloaded()) {
+        (Some((word, number)), false) => write::state_word(out, word, number),
+        (Some((word, number)), true) => {
+            write::state_word(out, word, number);
             out.push(b',');
             out.extend_from_slice(offload);
         }

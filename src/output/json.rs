@@ -308,6 +308,12 @@ fn service(out: &mut Vec<u8>, service: &ServiceName<'_>) {
 
 fn endpoint(out: &mut Vec<u8>, endpoint: &EndpointName<'_>) {
     out.extend_from_slice(b",\"endpoint\":");
+    endpoint_fields(out, endpoint);
+    out.push(b'}');
+}
+
+/// Without the closing brace: a record says more.
+pub(super) fn endpoint_fields(out: &mut Vec<u8>, endpoint: &EndpointName<'_>) {
     party(out, &endpoint.party);
     for (key, condition) in [
         (&b",\"ready\":"[..], endpoint.ready),
@@ -320,7 +326,6 @@ fn endpoint(out: &mut Vec<u8>, endpoint: &EndpointName<'_>) {
             Some(value) => boolean(out, value),
         }
     }
-    out.push(b'}');
 }
 
 fn verdict(row: &Row<'_>, out: &mut Vec<u8>) {

@@ -4,6 +4,7 @@
 //! every format; ordering, which is not, happens before, in a [`Sorter`]. Text of others never reaches a terminal as it
 //! came (see `safe`).
 
+mod bar;
 mod bounded;
 mod cell;
 mod color;
@@ -11,16 +12,20 @@ mod column;
 mod conntrack;
 mod csv;
 mod digits;
+mod endpoint;
 mod expect;
 #[cfg(test)]
 pub(crate) mod fixture;
+mod groups;
 mod json;
 mod layout;
 mod record;
 mod row;
 mod safe;
+mod service;
 mod sink;
 mod sort;
+mod stat;
 mod summary;
 mod table;
 mod value;
@@ -31,14 +36,18 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::entry::Entry;
 
+pub use bar::{Glyphs, bar};
 pub use bounded::{Lean, TextCell, bounded_table};
 pub use color::{ColorChoice, Palette, Style};
 pub use column::{COLUMNS, Column, Columns, UnknownColumn, find};
 pub use expect::ExpectationPrinter;
+pub use groups::{GroupStyle, group_csv, group_document, group_lines, group_table};
 pub use record::{RecordFormat, RecordPrinter};
 pub use row::ItemResult;
+pub use service::{ServiceStyle, service_document, service_table};
 pub use sink::{Sink, is_closed};
 pub use sort::{SortOrder, Sorter};
+pub use stat::{StatOptions, delta_json, delta_line, stat_json, stat_table};
 pub use summary::{ClusterSummary, Summary};
 
 use csv::Csv;
@@ -242,6 +251,11 @@ pub fn safe_text(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     append(&mut safe, |out| safe::text(out, text));
     safe
+}
+
+/// A JSON value on one line. What could steer a terminal is escaped, as in every item (see `safe`).
+pub fn safe_json(value: &serde_json::Value) -> String {
+    safe::escaped_json(&value.to_string())
 }
 
 /// Lends the bytes of a string to a writer that only appends whole characters.

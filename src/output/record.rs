@@ -8,7 +8,7 @@ use crate::watch::record::Record;
 use super::color::{Palette, Style};
 use super::row::Row;
 use super::sink::Sink;
-use super::{cell, json, safe, write};
+use super::{cell, endpoint, json, safe, write};
 
 /// How records are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +95,7 @@ impl<'w> RecordPrinter<'w> {
                 out.extend_from_slice(b" -> ");
                 cell::endpoint(&Row::of(entry, None, 0), out);
             }
+            Record::Endpoint(change) => endpoint::line(change, out),
             Record::Gap { overruns } => {
                 let text =
                     format!("{overruns} overruns: events were lost, the table is read again");
@@ -119,6 +120,7 @@ fn headline(record: &Record<'_>) -> (&'static str, Style) {
     let style = match record {
         Record::New(_) | Record::Move { .. } => Style::Good,
         Record::Destroy(_) | Record::Snapshot(_) => Style::Faint,
+        Record::Endpoint(change) => endpoint::style(change),
         Record::Gap { .. } => Style::Bad,
         Record::Verdict { .. } => Style::Warning,
         Record::Update(_) | Record::Refresh { .. } | Record::Synced => Style::Plain,
@@ -177,6 +179,7 @@ fn object(record: &Record<'_>, time: u64, out: &mut Vec<u8>) {
                 out.extend_from_slice(format!(",\"{key}\":{value}").as_bytes());
             }
         }
+        Record::Endpoint(change) => endpoint::fields(change, out),
         Record::Gap { overruns } => {
             out.extend_from_slice(format!(",\"overruns\":{overruns}").as_bytes());
         }

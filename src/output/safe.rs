@@ -6,7 +6,7 @@
 use std::fmt;
 
 /// Control characters (C0, DEL, C1), line separators, and the controls of the bidirectional algorithm.
-fn is_harmful(c: char) -> bool {
+pub(super) fn is_harmful(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
@@ -69,6 +69,19 @@ impl fmt::Write for Text<'_> {
         text(self.0, s);
         Ok(())
     }
+}
+
+/// JSON that somebody else wrote, with the harmful characters that it left in its strings escaped. Outside of strings there
+/// are none.
+pub fn escaped_json(json: &str) -> String {
+    let mut escaped = String::with_capacity(json.len());
+    for c in json.chars() {
+        match is_harmful(c) {
+            true => escaped.push_str(&format!("\\u{:04x}", u32::from(c))),
+            false => escaped.push(c),
+        }
+    }
+    escaped
 }
 
 /// Lets `write!` append the inside of a JSON string.

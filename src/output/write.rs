@@ -164,10 +164,15 @@ pub fn labels(out: &mut Vec<u8>, labels: &[u8; 16]) {
 
 /// A protocol state in the words of the command line: `time-wait`, or `STATE(42)` for a number without a word.
 pub fn state(out: &mut Vec<u8>, state: ProtocolState) {
-    match state.name() {
-        Some(name) => {
+    state_word(out, state.name(), state.number());
+}
+
+/// The same of the kernel's word and number.
+pub fn state_word(out: &mut Vec<u8>, word: Option<&str>, number: u8) {
+    match word {
+        Some(word) => {
             let start = out.len();
-            out.extend_from_slice(name.as_bytes());
+            out.extend_from_slice(word.as_bytes());
             for byte in &mut out[start..] {
                 *byte = match *byte {
                     b'_' => b'-',
@@ -175,7 +180,7 @@ pub fn state(out: &mut Vec<u8>, state: ProtocolState) {
                 };
             }
         }
-        None => unknown_state(out, state.number()),
+        None => unknown_state(out, number),
     }
 }
 

@@ -83,7 +83,10 @@ fn by_rules(selectors: &Selectors, rules: &NodeRules) -> Result<Selection, Selec
     })
 }
 
-fn service_by_rules(typed: &ServiceRef, rules: &NodeRules) -> Result<ServicePick, SelectError> {
+pub(super) fn service_by_rules(
+    typed: &ServiceRef,
+    rules: &NodeRules,
+) -> Result<ServicePick, SelectError> {
     let wanted = &typed.service;
     let all: BTreeSet<Known<'_>> = rules
         .services()
@@ -144,7 +147,7 @@ fn each<T, U>(
     Ok(picks)
 }
 
-fn service(typed: &ServiceRef, index: &Index) -> Result<ServicePick, SelectError> {
+pub(super) fn service(typed: &ServiceRef, index: &Index) -> Result<ServicePick, SelectError> {
     let wanted = &typed.service;
     let ids: Vec<ServiceId> = index
         .services_named(&wanted.name)

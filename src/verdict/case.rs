@@ -263,7 +263,8 @@ impl<'c> Case<'_, 'c> {
         };
         let (address, protocol) = (self.flow.original.dst, self.flow.protocol());
         let frontend = match self.matched {
-            Matched::NodePorts(_) => rules.node_port(address, protocol, port, true),
+            // IPVS has a virtual server for a node port on each address of the node.
+            Matched::NodePorts(_) => rules.frontend(address, protocol, port, true),
             _ => rules.frontends.get(&(address, protocol, port)),
         };
         match frontend {

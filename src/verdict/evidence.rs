@@ -20,6 +20,8 @@ pub enum Detail<'c> {
     Endpoints(usize),
     /// The node's own rule that decided, as text.
     Rule(&'c str),
+    /// The source and what became of it on its way out, with the node's rule that leads to the source.
+    Displaced(Place, Place, &'c str),
 }
 
 /// One sentence that an operator can act on, printed with `Display`.
@@ -40,7 +42,7 @@ pub struct Evidence<'c> {
 }
 
 impl<'c> Evidence<'c> {
-    pub(super) fn new(reason: Reason, flow: &Flow) -> Self {
+    pub(crate) fn new(reason: Reason, flow: &Flow) -> Self {
         Evidence {
             reason,
             destination: flow.original.destination(),
@@ -213,7 +215,9 @@ impl Evidence<'_> {
             Reason::ForeignNetns => f.write_str(
                 "this network namespace is not known to be the node's, and Service addresses are translated in the node's",
             ),
-            Reason::NoFrontend => write!(f, "{to} is no frontend of a Service"),
+            Reason::NoFrontend => {
+                write!(f, "{to} is no frontend of a Service{}", Displaced(to, self.detail))
+            }
             Reason::OtherPort => write!(f, "{name} has {}, but not this protocol and port", to.address),
             Reason::RemoteNodePort => {
                 write!(f, "{to} is a node port of another node, which is judged there")
@@ -235,6 +239,27 @@ fn by_rule(f: &mut fmt::Formatter<'_>, reason: Reason, from: Place, rule: &str) 
             f,
             "this node has a rule that may not hold for this entry: {rule}"
         ),
+    }
+}
+
+/// Why the source has another port outside, where a rule of this node tells.
+struct Displaced<'c>(Place, Detail<'c>);
+
+impl fmt::Display for Displaced<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Displaced(to, Detail::Displaced(own, seen, rule)) = *self else {
+            return Ok(());
+        };
+        let (before, after) = (own.port.unwrap_or_default(), seen.port.unwrap_or_default());
+        let taken = Place {
+            port: own.port,
+            ..seen
+        };
+        write!(
+            f,
+            "; source port changed {before} -> {after}: see who has the tuple of {to} -> {taken}, which this node's rule \
+             forwards: {rule}"
+        )
     }
 }
 

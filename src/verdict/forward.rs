@@ -71,6 +71,32 @@ pub fn first_forward<'c>(
     candidates(rules, node, flow).next()
 }
 
+/// The rule that leads to this entry's source, where the source's own packets left with another port than that of the rule:
+/// the entry of a peer that sent before there was the rule holds the tuple that they would have had.
+pub(super) fn displaced_from<'c>(rules: &'c NodeRules, flow: &Flow) -> Option<&'c Forward> {
+    let (own, seen) = (flow.original.source(), flow.reply.destination());
+    let (port, moved) = (own.port?, own.port != seen.port);
+    if !moved || own.address == seen.address {
+        return None;
+    }
+    rules.forwards.iter().find(|rule| {
+        let to_own_port = |target: &ForwardTarget| {
+            target.addresses.contains(&own.address)
+                && match &target.ports {
+                    TargetPorts::Unchanged => true,
+                    TargetPorts::Range(range) => range.contains(&port),
+                    TargetPorts::Shift(first) => first == rule.ports.start(),
+                }
+        };
+        rule.protocol == flow.protocol()
+            && rule.ports.contains(&port)
+            && rule
+                .destination
+                .is_none_or(|net| net.contains(&seen.address))
+            && rule.targets.iter().any(to_own_port)
+    })
+}
+
 /// Every rule that could match protocol, address and port; other matches are ignored.
 fn candidates<'c>(
     rules: &'c NodeRules,

@@ -6,6 +6,7 @@
 use std::net::SocketAddr;
 use std::time::SystemTime;
 
+use crate::cluster::datapath::Datapath;
 use crate::cluster::index::{Index, PortId, Service};
 use crate::cluster::rules::{NodeRules, RuleFrontend, RuleService};
 use crate::flow::{Flow, Status};
@@ -27,6 +28,19 @@ impl Judgement<'_> {
         self.reason.verdict()
     }
 
+    /// The same of an entry that may be younger than the source: its endpoint may be, too, so it cannot be called stale.
+    #[must_use]
+    pub fn of_young(mut self, flow: &Flow) -> Self {
+        if self.verdict() == Verdict::Stale {
+            self.reason = Reason::SourceIncomplete;
+            let seen = self.evidence.seen;
+            self.evidence = Evidence::new(self.reason, flow);
+            self.evidence.detail = Detail::Because(YOUNG);
+            self.evidence.seen = seen;
+        }
+        self
+    }
+
     /// The evidence goes on with what several looks at the entry showed.
     #[must_use]
     pub fn with_seen(mut self, seen: Seen) -> Self {
@@ -34,6 +48,8 @@ impl Judgement<'_> {
         self
     }
 }
+
+const YOUNG: &str = "the entry is younger than the cluster source, its endpoint may be, too";
 
 /// Everything a verdict depends on, beside the entry.
 #[derive(Clone, Copy)]
@@ -43,6 +59,8 @@ pub struct Judge<'c> {
     /// The rules of the node's namespace, when they are among the sources.
     pub rules: Option<&'c NodeRules>,
     pub node: &'c ThisNode,
+    /// Who translates Services here in kube-proxy's place: then kube-proxy's ways say nothing of an entry.
+    pub instead: Option<Datapath>,
     /// Zones named on the command line: only entries of these are judged, beside those of the default zone.
     pub zones: &'c [u16],
     /// When the source was true. An entry that is younger cannot be called stale by it.
@@ -83,6 +101,15 @@ impl<'c> Finding<'c> {
         self.port = Some(port);
         self
     }
+
+    /// It only holds where kube-proxy translates: it says more than where the entry leads, and no other rule said it.
+    fn is_by_kube_proxy(&self) -> bool {
+        let fact = matches!(
+            self.reason.verdict(),
+            Verdict::Ok | Verdict::Unknown | Verdict::Unrelated
+        );
+        !fact && !matches!(self.detail, Detail::Rule(_))
+    }
 }
 
 impl<'c> Judge<'c> {
@@ -95,9 +122,19 @@ impl<'c> Judge<'c> {
         let mut finding = self.find(flow, matched);
         if finding.reason.verdict() == Verdict::Stale && self.is_younger_than_source(flow) {
             finding.reason = Reason::SourceIncomplete;
-            finding.detail = Detail::Because(
-                "the entry is younger than the cluster source, its endpoint may be, too",
-            );
+            finding.detail = Detail::Because(YOUNG);
+        }
+        if let Some(datapath) = self.instead
+            && finding.is_by_kube_proxy()
+        {
+            finding.reason = Reason::NotKubeProxy;
+            finding.detail = Detail::Because(datapath.because());
+        }
+        if finding.reason == Reason::NoFrontend
+            && let Some(rule) = self.rules.and_then(|r| forward::displaced_from(r, flow))
+        {
+            finding.detail =
+                Detail::Displaced(flow.original.source(), flow.reply.destination(), &rule.rule);
         }
         let mut evidence = Evidence::new(finding.reason, flow);
         evidence.service = self.index.zip(finding.port);
@@ -233,6 +270,15 @@ fn incomplete(index: &Index, flow: &Flow, matched: Matched<'_>) -> Option<&'stat
     }
     if !complete.slices {
         return Some("not all EndpointSlices are known");
+    }
+    // What a narrow reading left out is nobody's to judge.
+    if !index.owners_known(flow.original.dst) {
+        return Some("the Services of this destination were not read");
+    }
+    let owners = index.owners(flow.original.dst).iter().map(|(id, _)| *id);
+    let mut services = owners.chain(matched.ports().map(|(id, _)| index.port(id).service));
+    if services.any(|id| !index.endpoints_known(id)) {
+        return Some("the EndpointSlices of this Service were not read");
     }
     if complete.nodes {
         return None;

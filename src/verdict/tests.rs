@@ -144,6 +144,7 @@ impl Setting<'_> {
             index: self.index,
             rules: self.rules,
             node: self.node,
+            instead: None,
             zones: self.zones,
             source_time: self.time,
         };

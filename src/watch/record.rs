@@ -1,6 +1,8 @@
 //! What a watch tells.
 
-use crate::entry::Entry;
+use std::net::SocketAddr;
+
+use crate::entry::{EndpointName, Entry};
 use crate::verdict::Verdict;
 
 /// One thing that happened.
@@ -30,12 +32,72 @@ pub enum Record<'c> {
         entry: Entry<'c>,
         before: String,
     },
+    /// An endpoint of a Service port changed.
+    Endpoint(EndpointChange<'c>),
     /// Events were lost; how often the kernel or the printing overran since the last one.
     Gap {
         overruns: u64,
     },
     /// The view equals a dump (again).
     Synced,
+}
+
+/// What happened to an endpoint.
+#[derive(Clone, Copy, Debug)]
+pub struct EndpointChange<'c> {
+    /// Namespace and name of the Service, where they are known.
+    pub service: Option<(&'c str, &'c str)>,
+    /// Name of the Service port; `None` also where it has none.
+    pub port: Option<&'c str>,
+    /// IANA number.
+    pub protocol: u8,
+    pub address: SocketAddr,
+    /// As it is now; as it was last, when it is gone.
+    pub endpoint: EndpointName<'c>,
+    pub change: Change,
+    pub seen_by: SeenBy,
+}
+
+/// Ready, serving and terminating name the condition that changed: the endpoint says to what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    Added,
+    Ready,
+    Serving,
+    Terminating,
+    Gone,
+}
+
+impl Change {
+    /// The word of JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Change::Added => "added",
+            Change::Ready => "ready",
+            Change::Serving => "serving",
+            Change::Terminating => "terminating",
+            Change::Gone => "gone",
+        }
+    }
+}
+
+/// Who told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SeenBy {
+    /// An EndpointSlice.
+    Api,
+    /// The rules of this node.
+    Rules,
+}
+
+impl SeenBy {
+    /// The word of JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            SeenBy::Api => "api",
+            SeenBy::Rules => "rules",
+        }
+    }
 }
 
 impl<'c> Record<'c> {
@@ -48,6 +110,7 @@ impl<'c> Record<'c> {
             Record::Destroy(_) => "destroy",
             Record::Refresh { .. } => "refresh",
             Record::Verdict { .. } => "verdict",
+            Record::Endpoint(_) => "endpoint",
             Record::Gap { .. } => "gap",
             Record::Synced => "synced",
             Record::Move { .. } => return None,
@@ -63,7 +126,7 @@ impl<'c> Record<'c> {
             | Record::Refresh { entry, .. }
             | Record::Verdict { entry, .. }
             | Record::Move { entry, .. } => Some(entry),
-            Record::Gap { .. } | Record::Synced => None,
+            Record::Endpoint(_) | Record::Gap { .. } | Record::Synced => None,
         }
     }
 }

@@ -95,6 +95,11 @@ impl View {
         reasons.filter(open).count()
     }
 
+    /// Every flow.
+    pub fn flows(&self) -> impl Iterator<Item = &Flow> {
+        self.tracked.values().map(|tracked| &tracked.flow)
+    }
+
     /// Every entry, for a table of them.
     pub fn entries<'a, 'c: 'a>(
         &'a self,

@@ -161,8 +161,8 @@ fn a_purge_reads_the_newest_state_twice_and_deletes_what_is_stale_in_both() {
                 .iter()
                 .all(|asked| asked.value("resourceVersion").is_none())
         );
-        let services = asked.iter().filter(|asked| asked.resource() == "services");
-        assert_eq!(services.count(), 2);
+        let slices = |asked: &&Asked| asked.resource() == "endpointslices";
+        assert_eq!(asked.iter().filter(slices).count(), 2);
     });
 }
 
@@ -333,6 +333,20 @@ fn kubectl_is_asked_where_only_it_can_log_in() {
             said.stderr
                 .contains("list on endpointslices.discovery.k8s.io"),
             "{said:#?}"
+        );
+        // It prints a list and ends: no watch can be had of it.
+        let path = format!("{}:/usr/bin:/bin", folder.path().display());
+        let args = ["watch", "--cluster", "api", "--kubeconfig"];
+        let args = args.iter().copied().chain(kubeconfig.to_str());
+        let said = Said::of(ctk_command(args).env("PATH", path).output().unwrap());
+        assert_error(
+            &said,
+            1,
+            &[
+                "cannot log in",
+                "cannot follow a cluster",
+                "--cluster cluster.json",
+            ],
         );
         let empty = tempfile::tempdir().unwrap();
         assert_error(&ls(empty.path(), ""), 1, &["cannot log in", "kubectl"]);

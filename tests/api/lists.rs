@@ -7,6 +7,7 @@ use ctk::cluster::listed::State;
 use ctk::cluster::live::{Obstacle, load};
 use ctk::cluster::object::Kind;
 use ctk::cluster::source::{Loaded, SourceKind};
+use ctk::cluster::wanted::Wanted;
 
 use super::server::{Answer, ApiServer, Asked, Piece};
 use super::{lab, objects, options, read};
@@ -75,7 +76,12 @@ fn what_decides_comes_from_no_cache_and_names_do_unless_a_delete_hangs_on_them()
             consistent,
             ..options(server.kubeconfig())
         };
-        assert!(load(&options, None, &[]).unwrap().summary.complete);
+        assert!(
+            load(&options, Wanted::default(), &[])
+                .unwrap()
+                .summary
+                .complete
+        );
         for asked in server.asked() {
             let decides = matches!(asked.resource(), "services" | "endpointslices");
             let cached = asked.value("resourceVersion") == Some("0");
@@ -382,7 +388,7 @@ fn a_silent_server_ends_in_time_with_what_was_read_before() {
             ..options(server.kubeconfig())
         };
         let began = Instant::now();
-        let loaded = load(&options, None, &[]).unwrap();
+        let loaded = load(&options, Wanted::default(), &[]).unwrap();
         // The server would go on after a minute.
         assert!(began.elapsed() < Duration::from_secs(30), "{resource}");
         assert_eq!(
@@ -423,7 +429,7 @@ fn a_server_that_never_answers_is_told_from_one_that_is_not_there() {
 fn a_service_range_with_a_node_in_it_is_refused() {
     let server = server_with(|_| None);
     let wrong = ["192.0.2.0/24".parse().unwrap()];
-    let error = load(&options(server.kubeconfig()), None, &wrong).unwrap_err();
+    let error = load(&options(server.kubeconfig()), Wanted::default(), &wrong).unwrap_err();
     assert_eq!(error.obstacle, Obstacle::ServiceRange);
     assert!(error.message.contains("192.0.2."), "{error}");
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use ctk::cluster::live::{LiveError, Obstacle};
+use ctk::cluster::wanted::Wanted;
 use serde_json::{Value, json};
 
 use super::server::{ApiServer, TOKEN};
@@ -79,10 +80,74 @@ fn a_client_certificate_is_shown_to_the_server() {
 }
 
 #[test]
-fn a_plugin_gives_the_token() {
+fn a_plugin_gives_the_token_and_runs_once() {
     let server = server();
-    let user = plugin(&server, &credential(TOKEN));
+    let runs = server.path("runs");
+    let script = format!("echo run >> {}; {}", runs.display(), credential(TOKEN));
+    let user = plugin(&server, &script);
     assert_whole(server.kubeconfig_of(&user, "ca.pem"));
+    assert_eq!(fs::read_to_string(&runs).unwrap(), "run\n");
+    assert!(server.asked().len() > 4, "and for every list");
+}
+
+#[test]
+fn a_plugin_gives_a_client_certificate_and_runs_once() {
+    let server = server();
+    let runs = server.path("runs");
+    let pem = |name: &str| fs::read_to_string(server.path(name)).unwrap();
+    let answer = json!({
+        "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential",
+        "status": {"clientCertificateData": pem("client.pem"), "clientKeyData": pem("client-key.pem")},
+    });
+    fs::write(server.path("answer"), answer.to_string()).unwrap();
+    let script = format!(
+        "echo run >> {}; cat {}",
+        runs.display(),
+        server.path("answer").display()
+    );
+    let user = plugin(&server, &script);
+    assert_whole(server.kubeconfig_of(&user, "ca.pem"));
+    assert_eq!(fs::read_to_string(&runs).unwrap(), "run\n");
+    assert!(server.asked().iter().all(|asked| asked.certificate));
+}
+
+#[test]
+fn a_plugin_is_told_what_the_kubeconfig_says_and_may_answer_in_yaml() {
+    let server = server();
+    let script = format!(
+        "[ \"$1 $NAME\" = \"one two\" ] || exit 1
+case \"$KUBERNETES_EXEC_INFO\" in *'\"interactive\":false'*'\"server\":\"https://'*) ;; *'\"server\":\"https://'*'\"interactive\":false'*) ;; *) exit 2;; esac
+echo 'kind: ExecCredential'
+echo 'status:'
+echo '  token: {TOKEN}'"
+    );
+    let mut user = plugin(&server, &script);
+    user["exec"]["args"] = json!(["one"]);
+    user["exec"]["env"] = json!([{"name": "NAME", "value": "two"}]);
+    user["exec"]["provideClusterInfo"] = json!(true);
+    assert_whole(server.kubeconfig_of(&user, "ca.pem"));
+}
+
+#[test]
+fn a_plugin_that_hangs_is_ended_and_named() {
+    let server = server();
+    let user = plugin(
+        &server,
+        &format!("echo $$ > {}; exec sleep 600", server.path("pid").display()),
+    );
+    let kubeconfig = server.kubeconfig_of(&user, "ca.pem");
+    let options = ctk::cluster::live::Options {
+        limit: Duration::from_secs(1),
+        ..super::options(kubeconfig)
+    };
+    let error = ctk::cluster::live::load(&options, Wanted::default(), &[]).unwrap_err();
+    assert_eq!(error.obstacle, Obstacle::Plugin);
+    let said = format!("{error} {:?}", error.hint);
+    for word in ["plugin", "did not end in time", "--request-timeout"] {
+        assert!(said.contains(word), "{said}");
+    }
+    let pid = fs::read_to_string(server.path("pid")).unwrap();
+    assert!(!std::path::Path::new("/proc").join(pid.trim()).exists());
 }
 
 #[test]

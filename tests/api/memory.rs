@@ -2,11 +2,17 @@
 //! child's peak (VmHWM).
 
 use std::process::Command;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ctk::cluster::live::{Options, load};
+use ctk::cluster::wanted::Wanted;
 
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use super::child::start;
+use super::private_netns::private_netns;
 use super::server::{Answer, ApiServer, Asked, Piece};
 use super::{objects, options};
 
@@ -26,7 +32,7 @@ fn child_reads_the_cluster() {
         limit: Duration::from_secs(600),
         ..options(kubeconfig.into())
     };
-    let loaded = load(&options, None, &[]).unwrap();
+    let loaded = load(&options, Wanted::default(), &[]).unwrap();
     assert!(loaded.summary.complete, "{:?}", loaded.warnings);
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let peak = status
@@ -69,6 +75,68 @@ fn fifty_thousand_pods_ten_thousand_services_and_twenty_thousand_slices_fit_into
     let peak: u64 = after.split(' ').next().unwrap().parse().unwrap();
     println!("peak: {} MiB", peak / KIB / KIB);
     assert!(peak < 128 * KIB * KIB, "{} MiB", peak / KIB / KIB);
+}
+
+/// All Pods, as off a node or with `--all-pods`, and then an index anew while the old one is in use. For the figure:
+/// `cargo test --release --test api -- --ignored --nocapture fifty_thousand_pods_are_followed`.
+#[test]
+#[ignore = "takes a while; for a figure"]
+fn fifty_thousand_pods_are_followed() {
+    private_netns(|| {
+        let (few, senders) = (objects(), Arc::new(Mutex::new(Vec::new())));
+        let streams = Arc::clone(&senders);
+        let server = ApiServer::start(move |asked| {
+            if asked.value("watch").is_some() {
+                let (sender, receiver) = mpsc::unbounded_channel();
+                let resource = asked.resource().to_owned();
+                streams.lock().unwrap().push((resource, sender));
+                let stream = Piece::Stream(Arc::new(Mutex::new(Some(receiver))));
+                let body = vec![stream];
+                return Answer {
+                    body,
+                    ..Answer::ok("")
+                };
+            }
+            match asked.resource() {
+                "services" => page(asked, "ServiceList", "v1", SERVICES, Arc::new(service)),
+                "endpointslices" => {
+                    let group = "discovery.k8s.io/v1";
+                    page(asked, "EndpointSliceList", group, SLICES, Arc::new(slice))
+                }
+                "pods" => page(asked, "PodList", "v1", PODS, Arc::new(pod)),
+                _ => few.answer(asked),
+            }
+        });
+        let kubeconfig = server.kubeconfig();
+        let path = kubeconfig.to_str().unwrap();
+        let args = "--all-pods --request-timeout 10m --cluster api --interval 1s --kubeconfig";
+        let watch = start(&args.split(' ').chain([path]).collect::<Vec<_>>());
+        let peak = || {
+            let status = std::fs::read_to_string(format!("/proc/{}/status", watch.pid())).unwrap();
+            let line = |name| status.lines().find_map(|l| l.strip_prefix(name)).unwrap();
+            format!(
+                "peak {}, now {}",
+                line("VmHWM:").trim(),
+                line("VmRSS:").trim()
+            )
+        };
+        println!("listed: {}", peak());
+        for n in 0..20 {
+            let mut new: Value = serde_json::from_str(&pod(n)).unwrap();
+            new["status"]["podIP"] = json!(format!("10.1.1.{n}"));
+            new["status"]["podIPs"] = json!([{"ip": format!("10.1.1.{n}")}]);
+            new["metadata"]["resourceVersion"] = json!("8");
+            let line = format!("{}\n", json!({"type": "MODIFIED", "object": new}));
+            for (resource, sender) in senders.lock().unwrap().iter() {
+                if resource == "pods" {
+                    let _ = sender.send(Piece::Text(line.clone()));
+                }
+            }
+            std::thread::sleep(Duration::from_millis(1000));
+        }
+        println!("after 20 changes: {}", peak());
+        watch.stop();
+    });
 }
 
 /// The page that was asked for, its items made while it is sent.

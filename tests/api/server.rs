@@ -2,6 +2,7 @@
 //!
 //! A test says what it answers; [`Objects::answer`] is what a healthy one would.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::fs;
 use std::net::SocketAddr;
@@ -62,6 +63,8 @@ pub enum Piece {
     Cut,
     /// A page of this many bytes, made as it is sent.
     Many(Arc<dyn Fn(usize) -> String + Send + Sync>, usize),
+    /// What comes in time, until nobody can send any more.
+    Stream(Arc<Mutex<Option<mpsc::UnboundedReceiver<Piece>>>>),
 }
 
 #[derive(Clone)]
@@ -97,7 +100,15 @@ pub struct Objects(pub Vec<Value>);
 impl Objects {
     /// A healthy server's answer: pages where a limit is given, unless the cache is asked.
     pub fn answer(&self, asked: &Asked) -> Answer {
-        let (kind, group) = match asked.path.as_str() {
+        // A list of one namespace: the cluster's, less the others.
+        let (path, namespace) = match asked.path.strip_prefix("/api/v1/namespaces/") {
+            Some(rest) => {
+                let (namespace, kind) = rest.split_once('/').unwrap();
+                (format!("/api/v1/{kind}"), Some(namespace))
+            }
+            None => (asked.path.clone(), None),
+        };
+        let (kind, group) = match path.as_str() {
             "/api/v1/services" => ("Service", "v1"),
             "/apis/discovery.k8s.io/v1/endpointslices" => ("EndpointSlice", "discovery.k8s.io/v1"),
             "/api/v1/pods" => ("Pod", "v1"),
@@ -110,11 +121,26 @@ impl Objects {
             Some(selector) => match selector.split_once('=').unwrap() {
                 ("spec.nodeName", node) => object["spec"]["nodeName"] == node,
                 ("status.podIP", address) => object["status"]["podIP"] == address,
+                ("metadata.name", name) => object["metadata"]["name"] == name,
                 other => panic!("the API server has no such field: {other:?}"),
             },
         };
         let of_kind = self.0.iter().filter(|object| object["kind"] == kind);
-        let all: Vec<Value> = of_kind.filter(selected).cloned().collect();
+        let labelled = |object: &&Value| match asked.value("labelSelector") {
+            None => true,
+            Some(selector) => {
+                let (label, values) = selector.split_once(" in (").unwrap();
+                let mut values = values.strip_suffix(')').unwrap().split(',');
+                values.any(|value| object["metadata"]["labels"][label] == value)
+            }
+        };
+        let here = |object: &&Value| {
+            namespace.is_none_or(|namespace| object["metadata"]["namespace"] == namespace)
+        };
+        let all: Vec<Value> = of_kind
+            .filter(|object| selected(object) && labelled(object) && here(object))
+            .cloned()
+            .collect();
         let limit = match asked.value("resourceVersion") {
             Some("0") => None,
             _ => asked.value("limit").map(|l| l.parse::<usize>().unwrap()),
@@ -214,11 +240,15 @@ impl ApiServer {
 
     /// A kubeconfig whose user is `user`, as JSON (which is YAML), and whose CA is the file `ca`.
     pub fn kubeconfig_of(&self, user: &Value, ca: &str) -> PathBuf {
+        let url = format!("https://{}", self.address);
+        self.kubeconfig_with(user, &json!({"server": url, "certificate-authority": ca}))
+    }
+
+    /// A kubeconfig with this user and this cluster.
+    pub fn kubeconfig_with(&self, user: &Value, cluster: &Value) -> PathBuf {
         let config = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "test",
-            "clusters": [{"name": "c", "cluster": {
-                "server": format!("https://{}", self.address), "certificate-authority": ca,
-            }}],
+            "clusters": [{"name": "c", "cluster": cluster}],
             "users": [{"name": "u", "user": user}],
             "contexts": [{"name": "test", "context": {"cluster": "c", "user": "u"}}],
         });
@@ -345,7 +375,8 @@ fn decoded(text: &str) -> String {
 fn response(answer: Answer) -> Response<Pieces> {
     let (sender, receiver) = mpsc::channel(1);
     tokio::spawn(async move {
-        for piece in answer.body {
+        let mut body = VecDeque::from(answer.body);
+        while let Some(piece) = body.pop_front() {
             let text = |text: String| Ok(Frame::data(Bytes::from(text)));
             let sent = match piece {
                 Piece::Text(whole) => sender.send(text(whole)).await,
@@ -363,6 +394,22 @@ fn response(answer: Answer) -> Response<Pieces> {
                         }
                     }
                     sent
+                }
+                Piece::Stream(stream) => {
+                    let mut receiver = stream.lock().unwrap().take().unwrap();
+                    let tick = Duration::from_millis(20);
+                    let next = loop {
+                        match tokio::time::timeout(tick, receiver.recv()).await {
+                            Ok(next) => break next,
+                            Err(_) if sender.is_closed() => return,
+                            Err(_) => {}
+                        }
+                    };
+                    if let Some(next) = next {
+                        let again = Arc::new(Mutex::new(Some(receiver)));
+                        body.extend([next, Piece::Stream(again)]);
+                    }
+                    Ok(())
                 }
             };
             if sent.is_err() {

@@ -408,3 +408,56 @@ fn the_command_leaves_an_entry_that_became_assured() {
         assert!(left[0].status.contains(Status::ASSURED), "{left:?}");
     });
 }
+
+#[test]
+fn a_connection_that_is_made_while_waiting_survives() {
+    private_netns(|| {
+        new_node();
+        let mut table = table();
+        // The pod lives and has left the Service: nothing is lost while its connection is only being tried.
+        let trying = |client: u8, endpoint: &str| {
+            flow(&format!(
+                "tcp 6 119 SYN_SENT src=198.51.100.{client} dst=10.96.10.10 sport=61000 dport=80 [UNREPLIED] src={endpoint} dst=192.0.2.11 sport=80 dport=4500{client}"
+            ))
+        };
+        for flow in [trying(1, "10.244.2.5"), trying(2, "10.244.2.5")] {
+            put(&mut table, &flow);
+        }
+        let file = cluster(&[
+            "svc w/web 10.96.10.10 h:80/TCP",
+            "slice w/web h:80/TCP 10.244.2.9(ready)",
+            "pod w/web-old 10.244.2.5 @node1",
+        ]);
+        let mut args = vec![
+            "purge",
+            "--stale",
+            "--tcp",
+            "--yes",
+            "--cluster",
+            file.path(),
+        ];
+        args.extend(["--settle", "3s", "--verify", "0", "-o", "json"]);
+        let mut purge = Started::new(&args);
+        purge.wait_for("2 entries match");
+        let made = "-U -p tcp -s 198.51.100.1 --state ESTABLISHED -u SEEN_REPLY,ASSURED";
+        run("conntrack", &made.split_whitespace().collect::<Vec<_>>());
+        let said = purge.finish().ended(0);
+        let mut results: Vec<String> = said
+            .items()
+            .iter()
+            .map(|item| format!("{} {}", item["original"]["src"], item["result"]))
+            .collect();
+        results.sort();
+        assert_eq!(
+            results,
+            [
+                "\"198.51.100.1\" \"changed\"",
+                "\"198.51.100.2\" \"deleted\""
+            ],
+            "{said:#?}"
+        );
+        let left = dump();
+        assert_eq!(left.len(), 1);
+        assert!(left[0].status.contains(Status::ASSURED), "{left:?}");
+    });
+}

@@ -104,6 +104,12 @@ pub fn run(program: &str, args: &[&str]) -> Said {
     said
 }
 
+/// The program is there, and succeeds.
+pub fn succeeds(program: &str, args: &[&str]) -> bool {
+    let output = Command::new(program).args(args).output();
+    output.is_ok_and(|output| output.status.success())
+}
+
 /// Runs a program that must succeed, with a text on its standard input.
 #[track_caller]
 pub fn run_with(program: &str, args: &[&str], input: &str) {

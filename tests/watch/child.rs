@@ -1,5 +1,7 @@
 //! A `ctk watch` that runs beside the test, and what it has said so far.
 
+#![allow(dead_code)] // each test file uses its part
+
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStdout, Stdio};

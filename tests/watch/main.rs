@@ -14,6 +14,8 @@ mod mixed;
 mod private_netns;
 mod selecting;
 mod silent;
+#[path = "../terminal/mod.rs"]
+mod terminal;
 #[path = "../tools/mod.rs"]
 mod tools;
 

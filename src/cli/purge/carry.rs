@@ -16,6 +16,7 @@ use crate::verdict::{Reason, is_recreated};
 use super::super::context::{Cluster, note};
 use super::super::node_rules;
 use super::super::pick::Picker;
+use super::super::wanted;
 use super::{Purge, Scan, say, writing};
 
 /// Between the two looks at the cluster: an EndpointSlice may lag behind its pods by about this much.
@@ -32,7 +33,7 @@ impl Purge<'_> {
         table: &mut Table,
         plan: &Plan,
         scan: &Scan,
-        first: Option<Cluster>,
+        mut first: Option<Cluster>,
     ) -> Result<Status, CommandError> {
         let by_verdict = self.policy.selects_by_verdict();
         let settle = self
@@ -46,7 +47,12 @@ impl Purge<'_> {
         // Deleting acts on the newest word there is. What cannot be read again is held against its age once more.
         let again = self.by_cluster && first.as_ref().is_some_and(Cluster::can_be_read_again);
         let mut cluster = match again {
-            true => self.read_cluster(Cluster::read_again)?,
+            true => {
+                let selectors = self.args.select.to_selectors();
+                let loaded = first.as_mut().map(|cluster| &mut cluster.loaded);
+                let less = loaded.and_then(|loaded| wanted::again(loaded, plan, &selectors));
+                self.read_cluster(Cluster::read_again, less)?
+            }
             false => first,
         };
         if let Some(cluster) = &mut cluster {

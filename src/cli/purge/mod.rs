@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::cluster::lists::ChoosePods;
+use crate::cluster::wanted::Wanted;
 use crate::entry::Entry;
 use crate::error::{CommandError, Status};
 use crate::netlink::{Table, TableKind};
@@ -27,11 +27,11 @@ use super::confirm::{self, Leave};
 use super::context::{self, Cluster, note};
 use super::ls;
 use super::pick::Picker;
-use super::pods;
 use super::remote::Purpose;
 use super::sample::{self, Sample};
 use super::scan::{self, Looks};
 use super::select::SelectArgs;
+use super::wanted;
 use suspects::Suspects;
 
 #[derive(Args)]
@@ -112,7 +112,7 @@ pub fn run(world: World, args: &PurgeArgs) -> Result<Status, CommandError> {
         zones: args.select.named_zones(),
         by_cluster: selectors.wants_cluster(),
     };
-    let cluster = purge.read_cluster(Cluster::read)?;
+    let cluster = purge.read_cluster(Cluster::read, None)?;
     let mut picker = purge.picker(cluster.as_ref())?;
     let mut table = Table::open(&purge.netns).map_err(context::netlink_error)?;
     let sample = sample::wanted(args.sample, args.select.refreshing)
@@ -181,17 +181,17 @@ struct Scan {
 }
 
 /// How a cluster is read: the first time with a word about it, or once more.
-type ReadCluster = fn(
-    World,
-    &SourceArgs,
-    &Netns,
-    Purpose,
-    Option<ChoosePods>,
-) -> Result<Option<Cluster>, CommandError>;
+type ReadCluster =
+    fn(World, &SourceArgs, &Netns, Purpose, Wanted) -> Result<Option<Cluster>, CommandError>;
 
 impl<'a> Purge<'a> {
     /// The cluster, if it is to decide, must be whole and young enough; else it only gives names.
-    fn read_cluster(&self, read: ReadCluster) -> Result<Option<Cluster>, CommandError> {
+    /// `wanted`: less of it than the selectors ask for.
+    fn read_cluster(
+        &self,
+        read: ReadCluster,
+        wanted: Option<Wanted>,
+    ) -> Result<Option<Cluster>, CommandError> {
         // Nothing of it would be shown.
         if !self.by_cluster && self.args.output.output == Format::Conntrack {
             return Ok(None);
@@ -203,8 +203,9 @@ impl<'a> Purge<'a> {
         };
         let select = &self.args.select;
         let filter = select.to_filter()?;
-        let pods = pods::choice(source, &self.netns, &filter, &select.to_selectors());
-        let cluster = read(self.world, source, &self.netns, purpose, pods)?;
+        let all = || wanted::first(source, &self.netns, &filter, &select.to_selectors());
+        let wanted = wanted.unwrap_or_else(all);
+        let cluster = read(self.world, source, &self.netns, purpose, wanted)?;
         context::require_cluster(source, cluster.as_ref(), self.by_cluster)?;
         if let Some(cluster) = cluster.as_ref().filter(|_| self.by_cluster) {
             self.accept(cluster)?;

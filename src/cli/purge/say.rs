@@ -15,8 +15,9 @@ use crate::purge::verify::verify;
 use crate::verdict::Verdict;
 
 use super::super::args::OutputArgs;
+use super::super::conclude::{self, not_compared};
 use super::super::context::{self, Cluster, note};
-use super::super::ls::{conclude_table, not_compared, terminal_width};
+use super::super::ls::terminal_width;
 use super::super::pick::{Counts, Picker};
 use super::Scan;
 use super::suspects::Suspects;
@@ -129,7 +130,7 @@ pub fn undecided(counts: &Counts) {
 
 /// How a purge ends as far as the scan decides it: partial where something was not read, or not judged.
 pub fn scan(scan: &Scan) -> Status {
-    match conclude_table(scan.unreadable, scan.inconsistent) || scan.unjudged {
+    match conclude::of_table(scan.unreadable, scan.inconsistent).say() || scan.unjudged {
         true => Status::Partial,
         false => Status::Done,
     }

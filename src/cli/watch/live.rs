@@ -1,21 +1,21 @@
 //! `watch --live`: a table that repaints itself, the most urgent entries on top.
 
-use std::io::{self, IsTerminal, Write};
+use std::io;
 use std::time::{Duration, Instant};
-
-use crossterm::event::{self, Event, KeyCode, KeyModifiers};
-use crossterm::{cursor, execute, queue, terminal};
 
 use crate::entry::Entry;
 use crate::error::CommandError;
 use crate::output::{Format, Options, Palette, Printer, Summary};
 use crate::verdict::{Refreshing, Verdict};
 
+use super::super::screen::{Screen, Wish};
+
 /// Between two paintings.
 const PAINT: Duration = Duration::from_millis(500);
 
-/// The terminal while it is used for the table. Dropping it gives it back as it was.
+/// The table on the terminal.
 pub struct Live {
+    screen: Screen,
     palette: Palette,
     painted: Option<Instant>,
 }
@@ -24,25 +24,15 @@ impl Live {
     /// # Errors
     /// Usage, where stdin and stdout are no terminal.
     pub fn open(palette: Palette) -> Result<Self, CommandError> {
-        if !io::stdout().is_terminal() || !io::stdin().is_terminal() {
+        if !Screen::is_possible() {
             return Err(CommandError::usage("--live needs a terminal")
                 .hint("without --live there is a line for each change"));
         }
-        let failed = |error: io::Error| CommandError::failed(format!("the terminal: {error}"));
-        terminal::enable_raw_mode().map_err(failed)?;
-        let live = Live {
+        Ok(Live {
+            screen: Screen::open()?,
             palette,
             painted: None,
-        };
-        // A row that is wider than the terminal is cut off: in two lines it would push the top out of it.
-        execute!(
-            io::stdout(),
-            terminal::EnterAlternateScreen,
-            terminal::DisableLineWrap,
-            cursor::Hide
-        )
-        .map_err(failed)?;
-        Ok(live)
+        })
     }
 
     /// Paints when it is time to. Whether the user wants to leave.
@@ -54,18 +44,10 @@ impl Live {
         entries: impl Iterator<Item = Entry<'c>>,
         gaps: u64,
     ) -> io::Result<bool> {
-        while event::poll(Duration::ZERO)? {
-            match event::read()? {
-                Event::Key(key) => match key.code {
-                    KeyCode::Char('q') | KeyCode::Esc => return Ok(true),
-                    KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => {
-                        return Ok(true);
-                    }
-                    _ => {}
-                },
-                Event::Resize(..) => self.painted = None,
-                _ => {}
-            }
+        match self.screen.wish()? {
+            Wish::Leave => return Ok(true),
+            Wish::Repaint => self.painted = None,
+            Wish::Nothing => {}
         }
         if self
             .painted
@@ -74,27 +56,16 @@ impl Live {
             return Ok(false);
         }
         self.painted = Some(Instant::now());
-        let (columns, rows) = terminal::size()?;
+        let (columns, rows) = self.screen.size()?;
         let mut totals = Totals::default();
-        let mut top = Top::new(usize::from(rows).saturating_sub(3));
+        let mut top = Top::new(rows.saturating_sub(3));
         for entry in entries {
             totals.add(&entry);
             top.add(entry);
         }
-        let text = self.table(top.into_sorted(), usize::from(columns))?;
-        let mut out = io::stdout().lock();
-        queue!(out, cursor::MoveTo(0, 0))?;
-        let lines = std::iter::once(totals.line(gaps));
-        for line in lines.chain(text.lines().map(str::to_owned)) {
-            write!(out, "{line}")?;
-            queue!(
-                out,
-                terminal::Clear(terminal::ClearType::UntilNewLine),
-                cursor::MoveToNextLine(1)
-            )?;
-        }
-        queue!(out, terminal::Clear(terminal::ClearType::FromCursorDown))?;
-        out.flush()?;
+        let table = self.table(top.into_sorted(), columns)?;
+        self.screen
+            .paint(&format!("{}\n{table}", totals.line(gaps)))?;
         Ok(false)
     }
 
@@ -115,19 +86,6 @@ impl Live {
         printer.finish(&Summary::default())?;
         drop(printer);
         Ok(String::from_utf8_lossy(&text).into_owned())
-    }
-}
-
-impl Drop for Live {
-    fn drop(&mut self) {
-        // There is nobody to tell that the terminal is gone.
-        let _ = execute!(
-            io::stdout(),
-            cursor::Show,
-            terminal::EnableLineWrap,
-            terminal::LeaveAlternateScreen
-        );
-        let _ = terminal::disable_raw_mode();
     }
 }
 

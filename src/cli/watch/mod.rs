@@ -4,9 +4,13 @@
 //! looks at the table every interval, and prints. Printing that is slower than the events fills the queue, which becomes a
 //! gap and a fresh dump, like an overrun of the kernel's buffer.
 
+mod ended;
+mod endpoints;
 mod live;
-mod patient;
+pub(super) mod patient;
 mod run;
+mod sight;
+mod source;
 mod tell;
 
 use std::time::Duration;

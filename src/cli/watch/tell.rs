@@ -92,7 +92,9 @@ impl Teller {
             Record::Snapshot(_) | Record::Synced | Record::Gap { .. }
         ) {
             self.told += u64::from(self.shows(&record));
-            self.busy = Instant::now();
+            if entry.is_some() {
+                self.busy = Instant::now();
+            }
         }
         let time = self.time;
         if let (Show::Records(printer, _), None) = (&mut self.show, &self.failed) {

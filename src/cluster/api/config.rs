@@ -3,16 +3,17 @@
 use std::ffi::OsStr;
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::time::Instant;
 
 use ipnet::IpNet;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 
-use super::error;
+use super::{error, plugin};
 use crate::cluster::live::{CONNECT_LIMIT, LiveError, Options, no_config};
 
-/// A client, and the server's address for messages.
-pub async fn client(options: &Options) -> Result<(Client, String), LiveError> {
+/// A client, and the server's address for messages. Logging in may take as long as `until`.
+pub async fn client(options: &Options, until: Instant) -> Result<(Client, String), LiveError> {
     let mut config = config(options).await?;
     config.connect_timeout = Some(CONNECT_LIMIT);
     // Retries are decided where the time that is left is known.
@@ -23,10 +24,9 @@ pub async fn client(options: &Options) -> Result<(Client, String), LiveError> {
         config.cluster_url.authority().map_or("", |a| a.as_str())
     );
     tracing::info!(%url, proxy = config.proxy_url.is_some(), "API server");
-    let plugin = config.auth_info.exec.as_ref();
-    let command = plugin.and_then(|exec| exec.command.clone());
+    plugin::log_in(&mut config.auth_info, until)?;
     let client = Client::try_from(config);
-    let client = client.map_err(|failed| error::not_built(&failed, command.as_deref()))?;
+    let client = client.map_err(|failed| error::not_built(&failed))?;
     Ok((client, url))
 }
 

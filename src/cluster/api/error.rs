@@ -24,12 +24,12 @@ pub fn chain(error: &dyn std::error::Error) -> String {
 /// Why a request got no answer.
 pub fn reason(error: &kube::Error) -> String {
     match error {
-        kube::Error::Auth(error) => plugin(error, None).message,
+        kube::Error::Auth(error) => login(error).message,
         // Its own words are only "service error".
         kube::Error::Service(error) => match error.source() {
             Some(_) => chain(&**error),
             None => match error.downcast_ref::<AuthError>() {
-                Some(error) => plugin(error, None).message,
+                Some(error) => login(error).message,
                 None => error.to_string(),
             },
         },
@@ -37,10 +37,10 @@ pub fn reason(error: &kube::Error) -> String {
     }
 }
 
-/// Why no client could be made. `command` is the exec plugin of the kubeconfig.
-pub fn not_built(error: &kube::Error, command: Option<&str>) -> LiveError {
+/// Why no client could be made.
+pub fn not_built(error: &kube::Error) -> LiveError {
     match error {
-        kube::Error::Auth(error) => plugin(error, command),
+        kube::Error::Auth(error) => login(error),
         kube::Error::RustlsTls(kube::client::RustlsTlsError::NoValidNativeRootCA(_)) => {
             LiveError::new(
                 Obstacle::NotBuilt,
@@ -57,36 +57,56 @@ pub fn not_built(error: &kube::Error, command: Option<&str>) -> LiveError {
     }
 }
 
-/// What an exec plugin printed may be a token: only its name and its exit status are shown.
-fn plugin(error: &AuthError, command: Option<&str>) -> LiveError {
-    let name = match command {
-        Some(command) => format!("the exec plugin {command}"),
-        None => "the exec plugin of the kubeconfig".to_owned(),
-    };
-    let said = match error {
-        AuthError::AuthExecStart(error) => format!("{name} cannot be run: {error}"),
-        AuthError::AuthExecRun { status, out, .. } => {
-            let text = String::from_utf8_lossy(&out.stderr);
-            match text.lines().find(|line| !line.trim().is_empty()) {
-                Some(line) => format!("{name} failed ({status}): {}", line.trim()),
-                None => format!("{name} failed ({status})"),
-            }
-        }
-        AuthError::AuthExecParse(_) | AuthError::ExecPluginFailed => {
-            format!("{name} printed no credential")
-        }
-        AuthError::NoValidNativeRootCA(_) | AuthError::AuthExec(_) if command.is_none() => {
-            let message = "this program cannot log in as this kubeconfig says (auth-provider)";
-            let hint = "it knows tokens, client certificates and exec plugins; kubectl is asked instead where it is installed";
-            return LiveError::new(Obstacle::NotBuilt, message, hint);
-        }
-        error => format!("{name}: {error}"),
-    };
+/// An exec plugin that did not do its work, by its command. `said` goes on behind its name.
+pub fn plugin(command: &str, said: &str) -> LiveError {
     LiveError::new(
         Obstacle::Plugin,
-        said,
+        format!("the exec plugin {command} {said}"),
         "kubectl get nodes shows whether logging in works; the plugin must be in the PATH of this user (sudo changes it)",
     )
+}
+
+/// `hint`: how to install it, as the kubeconfig says.
+pub fn plugin_not_run(command: &str, error: &std::io::Error, hint: Option<&str>) -> LiveError {
+    let mut failed = plugin(command, &format!("cannot be run: {error}"));
+    if let (Some(text), Some(more)) = (&mut failed.hint, hint.map(str::trim)) {
+        let _ = write!(text, "; {more}");
+    }
+    failed
+}
+
+pub fn plugin_too_slow(command: &str) -> LiveError {
+    LiveError::new(
+        Obstacle::Plugin,
+        format!("the exec plugin {command} did not end in time"),
+        "does it wait for somebody to log in? Run kubectl get nodes first, or give it more time with --request-timeout",
+    )
+}
+
+/// What kube cannot log in with. Its words for a failed program hold what that printed, which may be a token.
+fn login(error: &AuthError) -> LiveError {
+    match error {
+        AuthError::AuthExec(_) => LiveError::new(
+            Obstacle::NotBuilt,
+            "this program cannot log in as this kubeconfig says (auth-provider)",
+            "it knows tokens, client certificates and exec plugins; kubectl is asked instead where it is installed",
+        ),
+        AuthError::ReadTokenFile(error, path) => LiveError::new(
+            Obstacle::Config,
+            format!("the token file {} cannot be read: {error}", path.display()),
+            "see tokenFile of the user in the kubeconfig",
+        ),
+        AuthError::AuthExecRun { status, .. } => LiveError::new(
+            Obstacle::Plugin,
+            format!("the program that logs in (auth-provider) failed ({status})"),
+            "kubectl get nodes shows whether logging in works",
+        ),
+        error => LiveError::new(
+            Obstacle::NotBuilt,
+            format!("logging in: {error}"),
+            "see the user of this context in the kubeconfig",
+        ),
+    }
 }
 
 pub fn kubeconfig(error: &KubeconfigError) -> LiveError {

@@ -6,6 +6,8 @@
 
 mod config;
 mod error;
+mod plugin;
+mod shared;
 
 use std::io::{self, Read};
 use std::time::{Duration, Instant};
@@ -18,13 +20,23 @@ use kube::Client;
 use kube::client::Body;
 use tokio::runtime::Runtime;
 
+use super::follow::Stream;
 use super::lists::{GetError, Server};
 use super::live::{LiveError, Obstacle, Options};
 
+pub use shared::Shared;
+
+/// What runs the requests.
+enum Engine {
+    /// Taken when dropped.
+    Own(Option<Runtime>),
+    /// A thread that other clients use, too.
+    Shared(Shared),
+}
+
 /// A client of one API server. Reads as the body of the last answer.
 pub struct Api {
-    /// Taken when dropped.
-    runtime: Option<Runtime>,
+    engine: Engine,
     client: Client,
     url: String,
     deadline: Instant,
@@ -42,9 +54,9 @@ impl Api {
                 let message = format!("no runtime for network requests: {error}");
                 LiveError::new(Obstacle::NotBuilt, message, "see ulimit -n")
             })?;
-        let (client, url) = runtime.block_on(config::client(options))?;
+        let (client, url) = runtime.block_on(config::client(options, deadline))?;
         Ok(Api {
-            runtime: Some(runtime),
+            engine: Engine::Own(Some(runtime)),
             client,
             url,
             deadline,
@@ -67,7 +79,16 @@ impl Api {
         let until = tokio::time::Instant::from_std(self.deadline);
         let client = self.client.clone();
         let bounded = async { tokio::time::timeout_at(until, future(client)).await.ok() };
-        self.runtime.as_ref()?.block_on(bounded)
+        match &self.engine {
+            Engine::Own(runtime) => runtime.as_ref()?.block_on(bounded),
+            Engine::Shared(shared) => shared.block_on(bounded),
+        }
+    }
+}
+
+impl Stream for Api {
+    fn until(&mut self, deadline: Instant) {
+        self.deadline = deadline;
     }
 }
 
@@ -94,17 +115,15 @@ impl Read for Api {
             let Some(mut body) = self.body.take() else {
                 return Ok(0);
             };
-            let next = |_| async {
-                let frame = body.frame().await;
-                (frame, body)
-            };
-            let Some((frame, body)) = self.run(next) else {
-                return Err(io::ErrorKind::TimedOut.into());
-            };
-            match frame {
-                None => return Ok(0),
-                Some(Err(error)) => return Err(io::Error::other(error::chain(&error))),
-                Some(Ok(frame)) => {
+            match self.run(|_| body.frame()) {
+                None => {
+                    // Who waits for what may come later reads on.
+                    self.body = Some(body);
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+                Some(None) => return Ok(0),
+                Some(Some(Err(error))) => return Err(io::Error::other(error::chain(&error))),
+                Some(Some(Ok(frame))) => {
                     self.body = Some(body);
                     self.chunk = frame.into_data().unwrap_or_default();
                 }
@@ -121,7 +140,9 @@ impl Read for Api {
 impl Drop for Api {
     /// Without waiting: a name server that does not answer keeps a thread for a long time.
     fn drop(&mut self) {
-        if let Some(runtime) = self.runtime.take() {
+        if let Engine::Own(runtime) = &mut self.engine
+            && let Some(runtime) = runtime.take()
+        {
             runtime.shutdown_background();
         }
     }

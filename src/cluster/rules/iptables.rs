@@ -3,6 +3,7 @@
 //! Each `*table ... COMMIT` block is a table of its own, so files may be put together. Lines are only split into words when
 //! the walk comes to them: a node with thousands of Services has hundreds of thousands.
 
+mod deal;
 mod forward;
 mod kube;
 
@@ -11,6 +12,7 @@ use std::collections::HashMap;
 
 use ipnet::IpNet;
 
+use super::deal::{Deal, Wanted};
 use super::matches::{Ports, port_range};
 use super::{NodeRules, Untracked, protocol};
 
@@ -65,6 +67,13 @@ pub fn read(text: &str) -> NodeRules {
     rules
 }
 
+/// How the rules of one Service deal new flows out. Packets are counted where `iptables-save` was run with `-c`.
+pub fn deals(text: &str, wanted: &Wanted) -> Vec<Deal> {
+    let tables = tables(text);
+    let nat = tables.iter().filter(|table| table.name == "nat");
+    nat.flat_map(|table| deal::deals(table, wanted)).collect()
+}
+
 fn tables(text: &str) -> Vec<Table<'_>> {
     let mut all: Vec<Table<'_>> = Vec::new();
     // What the header or an address told of the family of the table being read.
@@ -114,6 +123,11 @@ fn chain_of(line: &str) -> Option<&str> {
         None => line,
     };
     line.strip_prefix("-A ")?.split_whitespace().next()
+}
+
+/// Packets that a rule matched, as `iptables-save -c` prints them before it: `[12:720] -A ...`.
+fn packets(line: &str) -> Option<u64> {
+    line.strip_prefix('[')?.split_once(':')?.0.parse().ok()
 }
 
 /// True for IPv6, by the first address in a rule.

@@ -3,6 +3,7 @@
 //! Expressions stay text until the walk comes to them. Tables that `iptables-nft` wrote hide their targets from nft behind
 //! `xt` expressions: these are read by [`super::iptables`], and are marked here only where nobody else read them.
 
+mod deal;
 mod forward;
 mod kube;
 mod show;
@@ -17,6 +18,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::NodeRules;
+use super::deal::{Deal, Wanted};
 
 #[derive(Deserialize)]
 struct Document<'t> {
@@ -146,6 +148,20 @@ pub fn read_first(
     };
     let rules = walk(first?, others_read);
     Ok((rules, documents.byte_offset()))
+}
+
+/// How kube-proxy's rules of one Service deal new flows out, by the document that `json` begins with.
+///
+/// # Errors
+/// As [`read`].
+pub fn deals(json: &str, wanted: &Wanted) -> Result<Vec<Deal>, serde_json::Error> {
+    let mut documents = serde_json::Deserializer::from_str(json).into_iter::<Document<'_>>();
+    let Some(first) = documents.next() else {
+        return Ok(Vec::new());
+    };
+    let tables = gather(first?);
+    let own = tables.values().filter(|table| table.name == kube::TABLE);
+    Ok(own.flat_map(|table| deal::deals(table, wanted)).collect())
 }
 
 /// Names of tables, as `nft -j list tables` prints them: family and name.

@@ -6,11 +6,11 @@
 use std::fs;
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
-use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
+use crate::tool::{self, Fault};
+
+use super::deal::{self, Deal, Wanted};
 use super::text::{self, TextError};
 use super::{NodeRules, iptables, ipvs, nft};
 
@@ -18,8 +18,6 @@ use super::{NodeRules, iptables, ipvs, nft};
 const BUDGET: Duration = Duration::from_secs(5);
 /// What one tool may print: about a million rules.
 const LIMIT: u64 = 256 << 20;
-/// Beside `PATH`, where users without privilege often lack them.
-const FOLDERS: [&str; 3] = ["/usr/sbin", "/sbin", "/usr/local/sbin"];
 /// Tables of iptables.
 const BUILT_IN: [&str; 5] = ["nat", "filter", "mangle", "raw", "security"];
 
@@ -33,6 +31,8 @@ pub struct Read {
     pub path: Option<PathBuf>,
     /// One line each: what could not be read, and what is odd.
     pub notes: Vec<String>,
+    /// How the rules of the Service that was asked for deal new flows out.
+    pub deals: Vec<Deal>,
 }
 
 /// Why there are no rules at all.
@@ -52,11 +52,11 @@ pub enum ReadError {
     Text { path: PathBuf, error: TextError },
 }
 
-/// Reads a saved rule set.
+/// Reads a saved rule set; `wanted`: and how the rules of this Service deal new flows out.
 ///
 /// # Errors
 /// [`ReadError::File`], [`ReadError::Text`]
-pub fn file(path: &Path) -> Result<Read, ReadError> {
+pub fn file(path: &Path, wanted: Option<&Wanted>) -> Result<Read, ReadError> {
     let failed = |error| ReadError::File {
         path: path.to_owned(),
         error,
@@ -70,24 +70,28 @@ pub fn file(path: &Path) -> Result<Read, ReadError> {
     };
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes).map_err(failed)?;
-    let rules = text::read(&String::from_utf8_lossy(&bytes));
+    let read = text::read(&String::from_utf8_lossy(&bytes), wanted);
+    let (rules, deals) = read.map_err(|error| ReadError::Text {
+        path: path.to_owned(),
+        error,
+    })?;
     Ok(Read {
-        rules: rules.map_err(|error| ReadError::Text {
-            path: path.to_owned(),
-            error,
-        })?,
+        rules,
+        deals: deal::together(deals),
         time,
         path: Some(path.to_owned()),
         notes: Vec::new(),
     })
 }
 
-/// Reads the rules of the network namespace that the calling thread is in.
+/// Reads the rules of the network namespace that the calling thread is in; `wanted` as in [`file`].
 ///
 /// # Errors
 /// No tool, or none that worked.
-pub fn here() -> Result<Read, ReadError> {
+pub fn here(wanted: Option<&Wanted>) -> Result<Read, ReadError> {
     let mut reader = Reader {
+        wanted,
+        deals: Vec::new(),
         until: Instant::now() + BUDGET,
         rules: NodeRules::default(),
         notes: Vec::new(),
@@ -110,6 +114,7 @@ pub fn here() -> Result<Read, ReadError> {
             time,
             path: None,
             notes: reader.notes,
+            deals: deal::together(reader.deals),
         }),
     }
 }
@@ -152,20 +157,27 @@ impl Saved {
     }
 }
 
-struct Reader {
+struct Reader<'w> {
     until: Instant,
+    wanted: Option<&'w Wanted>,
     rules: NodeRules,
+    deals: Vec<Deal>,
     notes: Vec<String>,
     worked: usize,
     refused: Option<String>,
     failed: Option<String>,
 }
 
-impl Reader {
+impl Reader<'_> {
     /// Both flavours of one family: their rules are in force side by side.
     fn iptables(&mut self, tool: &str, family: &'static str, saved: &mut Vec<Saved>) {
-        let nft = match self.run(&format!("{tool}-nft-save"), &[]) {
-            Said::NoTool => self.run(&format!("{tool}-save"), &[]),
+        // Packets are of use only where somebody asked how they were dealt out.
+        let counted: &[&str] = match self.wanted {
+            Some(_) => &["-c"],
+            None => &[],
+        };
+        let nft = match self.run(&format!("{tool}-nft-save"), counted) {
+            Said::NoTool => self.run(&format!("{tool}-save"), counted),
             said => said,
         };
         let names = match tool {
@@ -175,7 +187,7 @@ impl Reader {
         let legacy = fs::read_to_string(proc_net(names)).unwrap_or_default();
         let legacy = match legacy.lines().any(|name| name == "nat") {
             false => Said::NoTool,
-            true => match self.run(&format!("{tool}-legacy-save"), &[]) {
+            true => match self.run(&format!("{tool}-legacy-save"), counted) {
                 Said::NoTool if matches!(nft, Said::NoTool) => {
                     self.fault(format!("{tool}-legacy-save is not installed"), false);
                     Said::Failed
@@ -191,12 +203,18 @@ impl Reader {
             ));
         }
         if let Said::Text(text) = legacy {
-            self.rules.merge(iptables::read(&text));
+            self.saved(&text);
         }
         if let Said::Text(text) = nft {
-            self.rules.merge(iptables::read(&text));
+            self.saved(&text);
             saved.push(Saved { family, text });
         }
+    }
+
+    fn saved(&mut self, text: &str) {
+        self.rules.merge(iptables::read(text));
+        let deals = self.wanted.map(|wanted| iptables::deals(text, wanted));
+        self.deals.extend(deals.into_iter().flatten());
     }
 
     /// Tables that iptables did not write.
@@ -225,6 +243,9 @@ impl Reader {
             let Said::Text(json) = self.run("nft", &["-j", "list", "table", &family, &name]) else {
                 continue;
             };
+            let deals = self.wanted.map(|wanted| nft::deals(&json, wanted));
+            self.deals
+                .extend(deals.into_iter().filter_map(Result::ok).flatten());
             match nft::read(&json, &families) {
                 Ok(rules) => self.rules.merge(rules),
                 Err(error) => {
@@ -259,11 +280,11 @@ impl Reader {
     }
 
     fn run(&mut self, tool: &str, arguments: &[&str]) -> Said {
-        let Some(path) = find(tool) else {
+        let Some(path) = tool::find(tool) else {
             return Said::NoTool;
         };
         let line = [&[tool], arguments].concat().join(" ");
-        match output(&path, arguments, self.until) {
+        match tool::output(&path, arguments, self.until, LIMIT) {
             Ok(text) => {
                 tracing::debug!(line, bytes = text.len(), "rules");
                 self.worked += 1;
@@ -277,91 +298,7 @@ impl Reader {
     }
 }
 
-struct Fault {
-    text: String,
-    /// For want of a capability.
-    refused: bool,
-}
-
-impl From<io::Error> for Fault {
-    fn from(error: io::Error) -> Self {
-        Fault {
-            refused: error.kind() == io::ErrorKind::PermissionDenied,
-            text: error.to_string(),
-        }
-    }
-}
-
 /// Of the calling thread's namespace; `/proc/net` is that of the process's first thread.
 fn proc_net(name: &str) -> String {
     format!("/proc/thread-self/net/{name}")
-}
-
-fn find(tool: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders = std::env::split_paths(&path).chain(FOLDERS.iter().map(PathBuf::from));
-    folders
-        .map(|folder| folder.join(tool))
-        .find(|file| file.is_file())
-}
-
-/// Standard output of a program that ends well and in time.
-fn output(path: &Path, arguments: &[&str], until: Instant) -> Result<String, Fault> {
-    let mut child = Command::new(path)
-        .args(arguments)
-        .env("LC_ALL", "C")
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()?;
-    let said = listen(&mut child, until);
-    let Some((printed, complaint)) = said else {
-        end(&mut child);
-        return Err(Fault {
-            text: "it took too long, or printed too much".to_owned(),
-            refused: false,
-        });
-    };
-    let status = child.wait()?;
-    if status.success() {
-        return Ok(String::from_utf8_lossy(&printed).into_owned());
-    }
-    let complaint = String::from_utf8_lossy(&complaint);
-    let refused = ["ermission denied", "not permitted", "must be root"]
-        .iter()
-        .any(|words| complaint.contains(words));
-    let first = complaint
-        .lines()
-        .map(str::trim)
-        .find(|line| !line.is_empty());
-    Err(Fault {
-        text: first.map_or_else(|| status.to_string(), str::to_owned),
-        refused,
-    })
-}
-
-/// Both streams to their ends; `None` when that takes too long or is too much.
-fn listen(child: &mut Child, until: Instant) -> Option<(Vec<u8>, Vec<u8>)> {
-    let (stdout, stderr) = (child.stdout.take()?, child.stderr.take()?);
-    let (to_printed, printed) = mpsc::channel();
-    let (to_complaint, complaint) = mpsc::channel();
-    // They end with the program: its ends of the pipes are closed then.
-    thread::spawn(move || to_printed.send(bounded(stdout)));
-    thread::spawn(move || to_complaint.send(bounded(stderr)));
-    let left = || until.saturating_duration_since(Instant::now());
-    let printed = printed.recv_timeout(left()).ok()??;
-    let complaint = complaint.recv_timeout(left()).ok()??;
-    Some((printed, complaint))
-}
-
-fn bounded(stream: impl io::Read) -> Option<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let read = stream.take(LIMIT).read_to_end(&mut bytes).ok()?;
-    ((read as u64) < LIMIT).then_some(bytes)
-}
-
-fn end(child: &mut Child) {
-    // One that has ended by itself meanwhile is no error.
-    let _ = child.kill();
-    let _ = child.wait();
 }

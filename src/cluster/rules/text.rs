@@ -1,6 +1,7 @@
 //! A saved rule set: what `iptables-save`, `ip6tables-save`, `nft -j list ruleset` and `/proc/net/ip_vs` print, one or
 //! several behind each other, told apart by content.
 
+use super::deal::{Deal, Wanted};
 use super::{NodeRules, iptables, ipvs, nft};
 
 /// Why a text is no saved rule set.
@@ -24,12 +25,13 @@ enum Kind {
     Lines,
 }
 
-/// Reads the whole text.
+/// Reads the whole text; `wanted`: and how the rules of this Service deal new flows out.
 ///
 /// # Errors
 /// [`TextError`]
-pub fn read(text: &str) -> Result<NodeRules, TextError> {
+pub fn read(text: &str, wanted: Option<&Wanted>) -> Result<(NodeRules, Vec<Deal>), TextError> {
     let mut rules = NodeRules::default();
+    let mut deals = Vec::new();
     let mut found = false;
     // Whether the targets of tables that iptables wrote were given, too.
     let saved: &[&str] = match text.lines().any(|line| line.starts_with('*')) {
@@ -47,6 +49,8 @@ pub fn read(text: &str) -> Result<NodeRules, TextError> {
                     TextError::Json { line, error }
                 })?;
                 rules.merge(part);
+                let dealt = wanted.and_then(|wanted| nft::deals(rest, wanted).ok());
+                deals.extend(dealt.into_iter().flatten());
                 found = true;
                 length
             }
@@ -58,6 +62,8 @@ pub fn read(text: &str) -> Result<NodeRules, TextError> {
                     found = true;
                 } else {
                     rules.merge(iptables::read(piece));
+                    let dealt = wanted.map(|wanted| iptables::deals(piece, wanted));
+                    deals.extend(dealt.into_iter().flatten());
                     found |= piece
                         .lines()
                         .any(|line| line.starts_with('*') || line.starts_with("-A "));
@@ -68,7 +74,7 @@ pub fn read(text: &str) -> Result<NodeRules, TextError> {
         rest = rest.get(length.max(1)..).unwrap_or_default();
     }
     match found {
-        true => Ok(rules),
+        true => Ok((rules, deals)),
         false => Err(TextError::NoRules),
     }
 }
@@ -117,18 +123,28 @@ mod tests {
             [IPVS, SAVED, JSON],
             [JSON, IPVS, SAVED],
         ] {
-            let rules = read(&parts.concat()).unwrap();
+            let rules = read(&parts.concat(), None).unwrap().0;
             let all = [Proxy::Iptables, Proxy::Nftables, Proxy::Ipvs];
             assert_eq!(rules.proxies, all.into(), "{parts:?}");
             assert_eq!(rules.frontends.len(), 3);
         }
-        assert_eq!(read(&format!("{JSON}{JSON}")).unwrap().frontends.len(), 1);
+        assert_eq!(
+            read(&format!("{JSON}{JSON}"), None)
+                .unwrap()
+                .0
+                .frontends
+                .len(),
+            1
+        );
     }
 
     #[test]
     fn what_is_no_rule_set_is_an_error() {
         for text in ["", "\n\n", "hello\n", "apiVersion: v1\n"] {
-            assert!(matches!(read(text), Err(TextError::NoRules)), "{text:?}");
+            assert!(
+                matches!(read(text, None), Err(TextError::NoRules)),
+                "{text:?}"
+            );
         }
         for text in [
             "{\"kind\": \"List\", \"items\": []}",
@@ -136,18 +152,21 @@ mod tests {
             "{",
         ] {
             assert!(
-                matches!(read(text), Err(TextError::Json { line: 1, .. })),
+                matches!(read(text, None), Err(TextError::Json { line: 1, .. })),
                 "{text:?}"
             );
         }
         let cut = format!("{SAVED}{}", JSON.get(..40).unwrap());
-        assert!(matches!(read(&cut), Err(TextError::Json { line: 8, .. })));
+        assert!(matches!(
+            read(&cut, None),
+            Err(TextError::Json { line: 8, .. })
+        ));
     }
 
     proptest! {
         #[test]
         fn any_text_is_read_to_an_end(text in "(\\PC|\n|\\{|IP Virtual Server version){0,60}") {
-            let _ = read(&text);
+            let _ = read(&text, None);
         }
     }
 }

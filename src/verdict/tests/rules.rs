@@ -1,7 +1,8 @@
 //! Verdicts by the node's own rules, alone and beside a cluster.
 
 use super::*;
-use crate::cluster::rules::{Condition, Forward, ForwardTarget, RuleFrontend, TargetPorts};
+use crate::cluster::datapath::Datapath;
+use crate::cluster::rules::{Condition, Forward, ForwardTarget, RuleFrontend, TargetPorts, ipvs};
 
 fn frontend(targets: &[&str]) -> RuleFrontend {
     RuleFrontend {
@@ -300,5 +301,176 @@ fn shifted_and_ranged_targets_are_honoured() {
         };
         let entry = format!("198.51.100.1:1 192.168.7.1:8002 {reply}");
         assert_eq!(setting.judge(&entry).unwrap().0, expected, "{entry}");
+    }
+}
+
+/// As `/proc/net/ip_vs` shows it: kube-dns with one server and one that is on its way out, a Service without any, node
+/// port 32053, and a frontend of C52.
+const IP_VS: &str = "IP Virtual Server version 1.2.1 (size=4096)
+Prot LocalAddress:Port Scheduler Flags
+  -> RemoteAddress:Port Forward Weight ActiveConn InActConn
+UDP  0A60000A:0035 rr
+  -> 0AF4000B:0035      Masq    1      0          2
+  -> 0AF4000C:0035      Masq    0      0          1
+UDP  0A600014:0035 rr
+UDP  C0A80701:7D35 rr
+  -> 0AF4000B:0035      Masq    1      0          0
+UDP  0A607F09:0202 rr
+  -> 0AF48003:0202      Masq    1      0          2
+";
+
+#[test]
+fn ipvs_servers_are_judged_as_rules_are() {
+    let rules = ipvs::read(IP_VS);
+    let node = this_node();
+    let setting = Setting {
+        index: None,
+        rules: Some(&rules),
+        node: &node,
+        zones: &[],
+        time: None,
+    };
+    for (entry, expected) in [
+        (C_VIP_E1, "ok/endpoint"),
+        (
+            "10.244.0.2:1 10.96.0.10:53 10.244.0.12:53",
+            "draining/endpoint-terminating",
+        ),
+        (
+            "10.244.0.2:1 10.96.0.10:53 10.244.0.13:53",
+            "suspect/not-in-node-rules",
+        ),
+        (C_VIP_VIP, "stale/no-dnat"),
+        (
+            "10.244.0.2:1 10.96.0.20:53 10.96.0.20:53 unreplied",
+            "pending/no-dnat-no-endpoint",
+        ),
+        (
+            "10.244.0.2:1 10.96.0.20:53 10.244.0.12:53",
+            "suspect/not-in-node-rules",
+        ),
+        (
+            "203.0.113.9:1 192.168.7.1:32053 10.244.0.11:53",
+            "ok/endpoint",
+        ),
+        (
+            "203.0.113.9:1 192.168.7.1:32053 192.168.7.1:32053 unreplied",
+            "stale/no-dnat",
+        ),
+        (
+            "10.244.0.2:1 10.96.0.10:9153 10.96.0.10:9153",
+            "unrelated/other-port",
+        ),
+        (
+            "192.0.2.19:45117 10.96.127.9:514 10.244.129.16:514 unreplied",
+            "suspect/not-in-node-rules",
+        ),
+    ] {
+        assert_eq!(setting.judge(entry).unwrap().0, expected, "{entry}");
+    }
+}
+
+#[test]
+fn ipvs_servers_beside_the_cluster_have_their_word_on_untranslated_entries() {
+    let index = cluster(&[
+        VIP,
+        "slice a/dns dns:53/UDP 10.244.0.11",
+        "svc log/syslog 10.96.127.9 514/UDP",
+        "slice log/syslog 514/UDP 10.244.128.3",
+    ]);
+    let (rules, nothing) = (ipvs::read(IP_VS), NodeRules::default());
+    let node = this_node();
+    let node_port = "203.0.113.9:1 192.168.7.1:32053 192.168.7.1:32053 unreplied";
+    for (rules, entry, expected) in [
+        (&rules, C_VIP_VIP, "stale/no-dnat"),
+        (&nothing, C_VIP_VIP, "pending/no-dnat-no-rule"),
+        (&rules, node_port, "stale/no-dnat"),
+        (&nothing, node_port, "pending/no-dnat-no-rule"),
+        (
+            &rules,
+            "192.0.2.19:45117 10.96.127.9:514 10.244.129.16:514 unreplied",
+            "stale/endpoint-gone",
+        ),
+    ] {
+        let setting = Setting {
+            index: Some(&index),
+            rules: Some(rules),
+            node: &node,
+            zones: &[],
+            time: None,
+        };
+        assert_eq!(setting.judge(entry).unwrap().0, expected, "{entry}");
+    }
+}
+
+#[test]
+fn nothing_is_stale_where_bpf_programs_translate_in_kube_proxys_place() {
+    let index = cluster(&[
+        VIP,
+        "slice a/dns dns:53/UDP 10.244.0.11 10.244.0.14(!ready,serving,terminating)",
+    ]);
+    let node = this_node();
+    let docker = docker(Vec::new());
+    for (entry, without, with) in [
+        (C_VIP_VIP, "stale/no-dnat", "unknown/not-kube-proxy"),
+        (
+            "10.244.0.2:1 10.96.0.10:53 10.244.0.12:53",
+            "stale/endpoint-gone",
+            "unknown/not-kube-proxy",
+        ),
+        (
+            "10.244.0.2:1 10.96.0.10:9153 10.244.0.12:9153",
+            "stale/port-gone",
+            "unknown/not-kube-proxy",
+        ),
+        (
+            "10.244.0.2:1 10.96.0.99:53 10.244.0.12:53",
+            "stale/service-gone",
+            "unknown/not-kube-proxy",
+        ),
+        (
+            "10.244.0.2:1 10.96.0.10:53 10.244.0.14:53",
+            "draining/endpoint-terminating",
+            "unknown/not-kube-proxy",
+        ),
+        (
+            "10.244.0.2:1 10.96.0.10:80 10.96.0.10:80",
+            "unrelated/other-port",
+            "unrelated/other-port",
+        ),
+        // Facts stay facts, and the rules of others hold as before.
+        (C_VIP_E1, "ok/endpoint", "ok/endpoint"),
+        (
+            "10.244.0.2:1 198.51.100.1:53 198.51.100.1:53",
+            "unrelated/no-frontend",
+            "unrelated/no-frontend",
+        ),
+        (
+            "198.51.100.9:1 192.168.7.1:52897 192.168.7.1:52897 unreplied",
+            "stale/no-dnat",
+            "stale/no-dnat",
+        ),
+    ] {
+        for datapath in [None, Some(Datapath::Cilium), Some(Datapath::CalicoEbpf)] {
+            let flow = flow(entry);
+            let matched = Matched::of(&flow, &index, &node);
+            let judge = Judge {
+                index: Some(&index),
+                // Without kube-proxy's rules an untranslated entry would be pending.
+                rules: (matched.is_nothing()).then_some(&docker),
+                node: &node,
+                instead: datapath,
+                zones: &[],
+                source_time: None,
+            };
+            let judgement = judge.judge(&flow, matched).unwrap();
+            let words = format!("{}/{}", judgement.verdict().name(), judgement.reason.name());
+            let expected = if datapath.is_none() { without } else { with };
+            assert_eq!(words, expected, "{entry} {datapath:?}");
+            if let Some(datapath) = datapath.filter(|_| with.ends_with("not-kube-proxy")) {
+                let evidence = judgement.evidence.to_string();
+                assert!(evidence.contains(datapath.name()), "{evidence}");
+            }
+        }
     }
 }

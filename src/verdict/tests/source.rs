@@ -172,3 +172,57 @@ fn policy_local_is_not_decided_on_a_node_that_is_not_known() {
         "policy Local on a node that is not known"
     );
 }
+
+#[test]
+fn a_reading_that_left_something_out_says_nothing_of_it() {
+    use crate::cluster::build::Builder;
+    use crate::cluster::wanted::{Concerned, Destinations};
+    let lines = [
+        crate::cluster::testing::API[0],
+        crate::cluster::testing::API[1],
+        "cidr 10.96.0.0/16",
+        "pod a/client 10.244.0.2 @n",
+        "node n 192.168.7.1",
+        VIP,
+        "slice a/dns dns:53/UDP 10.244.0.12",
+    ];
+    let node = this_node();
+    let judge = |narrow: fn(&mut Builder), entry: &str| {
+        let mut builder = Builder::new(&[]);
+        let text = crate::cluster::testing::list(&lines);
+        crate::cluster::list::read(text.as_bytes(), &mut builder).unwrap();
+        narrow(&mut builder);
+        let index = builder.finish().unwrap().index;
+        let setting = Setting {
+            index: Some(&index),
+            rules: None,
+            node: &node,
+            zones: &[],
+            time: None,
+        };
+        setting.judge(entry).unwrap().0
+    };
+    let all = |_: &mut Builder| {};
+    let no_slices = |builder: &mut Builder| {
+        builder.slices_of(&Concerned::Named(Vec::new()));
+    };
+    let no_services = |builder: &mut Builder| {
+        builder.knows_services_of(&Destinations::default());
+    };
+    let port_gone = "10.244.0.2:4000 10.96.0.10:99 10.244.0.11:53";
+    let service_gone = "10.244.0.2:4000 10.96.0.77:53 10.244.0.11:53";
+    let node_port = "10.244.0.2:4000 192.168.7.1:32053 10.244.0.11:53";
+    for (entry, verdict) in [
+        (C_VIP_E1, "stale/endpoint-gone"),
+        (node_port, "stale/endpoint-gone"),
+        (port_gone, "stale/port-gone"),
+        (service_gone, "stale/service-gone"),
+    ] {
+        assert_eq!(judge(all, entry), verdict, "{entry}");
+        let open = "unknown/source-incomplete";
+        assert_eq!(judge(no_services, entry), open, "{entry}");
+        if entry != service_gone {
+            assert_eq!(judge(no_slices, entry), open, "{entry}");
+        }
+    }
+}

@@ -12,7 +12,7 @@ use super::super::{
 use super::{Rule, Table};
 
 pub(super) const SERVICES: &str = "KUBE-SERVICES";
-const NODE_PORTS: &str = "KUBE-NODEPORTS";
+pub(super) const NODE_PORTS: &str = "KUBE-NODEPORTS";
 const EXTERNAL: &str = "KUBE-EXTERNAL-SERVICES";
 
 /// Chains and targets that only mark the packet.
@@ -95,7 +95,7 @@ impl Walk<'_, '_> {
 }
 
 /// `--to-destination IP:PORT`, one address and one port.
-fn endpoint(rule: &Rule<'_>) -> Option<SocketAddr> {
+pub(super) fn endpoint(rule: &Rule<'_>) -> Option<SocketAddr> {
     let mut words = rule.arguments.iter();
     words.find(|word| *word == "--to-destination")?;
     words.next()?.parse().ok()
@@ -241,7 +241,7 @@ fn port_key(rule: &Rule<'_>) -> Option<(u8, u16)> {
 }
 
 /// What the comment tells: `ns/name:port cluster IP`.
-fn named(rule: &Rule<'_>) -> (Option<RuleService>, RuleKind) {
+pub(super) fn named(rule: &Rule<'_>) -> (Option<RuleService>, RuleKind) {
     let comment = rule.comment.as_deref().unwrap_or_default();
     let (name, rest) = comment.split_once(' ').unwrap_or((comment, ""));
     let kind = match rest {

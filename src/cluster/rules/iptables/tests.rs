@@ -463,7 +463,11 @@ proptest! {
             let at = at.min(bytes.len());
             let end = (at + length).min(bytes.len());
             bytes.splice(at..end, put.bytes());
-            read(&String::from_utf8_lossy(&bytes));
+            let text = String::from_utf8_lossy(&bytes);
+            read(&text);
+            for name in ["kube-dns", "sflow", "s", "t"] {
+                deals(&text, &Wanted { namespace: None, name: name.into() });
+            }
         }
     }
 }

@@ -13,8 +13,8 @@ use super::super::{
 use super::{Table, element, jump, net, pairs, port, protocol};
 
 pub(super) const TABLE: &str = "kube-proxy";
-const SERVICE_IPS: &str = "service-ips";
-const NODE_PORTS: &str = "service-nodeports";
+pub(super) const SERVICE_IPS: &str = "service-ips";
+pub(super) const NODE_PORTS: &str = "service-nodeports";
 const NODE_PORT_IPS: &str = "nodeport-ips";
 /// kube-proxy cuts chain names that are longer.
 const NAME_LIMIT: usize = 240;
@@ -36,9 +36,7 @@ pub(super) fn table(table: &Table<'_>, rules: &mut NodeRules) {
         return;
     };
     rules.proxies.insert(Proxy::Nftables);
-    let cluster_ips = table.named("cluster-ips").unwrap_or_default();
-    let limited = table.named("firewall-ips").unwrap_or_default();
-    let limited: Vec<&Value> = limited.iter().filter_map(|pair| pair.get(0)).collect();
+    let kinds = Kinds::of_table(table);
     let mut walk = Walk {
         table,
         reached: HashMap::new(),
@@ -52,22 +50,41 @@ pub(super) fn table(table: &Table<'_>, rules: &mut NodeRules) {
             rules.not_understood += 1;
             continue;
         };
-        let cluster_ip = cluster_ips
-            .iter()
-            .any(|ip| net(element(ip).0) == Some(place.0.into()));
-        let chain = jump(verdict).map_or("", |(chain, _)| chain);
-        let kind = if cluster_ip || !chain.starts_with("external-") {
-            RuleKind::ClusterIp
-        } else if limited.iter().any(|other| element(other).0 == key) {
-            // Only load balancer addresses have source ranges.
-            RuleKind::LoadBalancerIp
-        } else {
-            RuleKind::ExternalIp
-        };
+        let kind = kinds.of(key, place.0, verdict);
         rules.add_frontend(place, walk.frontend(verdict, comment, kind));
     }
     node_ports(&mut walk, rules);
     refused(table, rules);
+}
+
+/// How frontends belong to their Services.
+pub(super) struct Kinds {
+    cluster_ips: Vec<Value>,
+    limited: Vec<Value>,
+}
+
+impl Kinds {
+    pub(super) fn of_table(table: &Table<'_>) -> Self {
+        Kinds {
+            cluster_ips: table.named("cluster-ips").unwrap_or_default(),
+            limited: table.named("firewall-ips").unwrap_or_default(),
+        }
+    }
+
+    pub(super) fn of(&self, key: &Value, address: IpAddr, verdict: &Value) -> RuleKind {
+        let mut cluster_ips = self.cluster_ips.iter();
+        let cluster_ip = cluster_ips.any(|ip| net(element(ip).0) == Some(address.into()));
+        let chain = jump(verdict).map_or("", |(chain, _)| chain);
+        let mut limited = self.limited.iter().filter_map(|pair| pair.get(0));
+        if cluster_ip || !chain.starts_with("external-") {
+            RuleKind::ClusterIp
+        } else if limited.any(|other| element(other).0 == key) {
+            // Only load balancer addresses have source ranges.
+            RuleKind::LoadBalancerIp
+        } else {
+            RuleKind::ExternalIp
+        }
+    }
 }
 
 fn node_ports(walk: &mut Walk<'_, '_>, rules: &mut NodeRules) {
@@ -246,19 +263,19 @@ enum Step {
 }
 
 /// One address and one port.
-fn endpoint(dnat: &Value) -> Option<SocketAddr> {
+pub(super) fn endpoint(dnat: &Value) -> Option<SocketAddr> {
     let address: IpAddr = dnat.get("addr")?.as_str()?.parse().ok()?;
     Some(SocketAddr::new(address, port(dnat.get("port")?)?))
 }
 
 /// Key, verdict and comment of a map's element.
-fn split(pair: &Value) -> Option<(&Value, &Value, Option<&str>)> {
+pub(super) fn split(pair: &Value) -> Option<(&Value, &Value, Option<&str>)> {
     let (key, comment) = element(pair.get(0)?);
     Some((key, pair.get(1)?, comment))
 }
 
 /// `address . protocol . port`.
-fn address_key(key: &Value) -> Option<(IpAddr, u8, u16)> {
+pub(super) fn address_key(key: &Value) -> Option<(IpAddr, u8, u16)> {
     let [address, proto, number] = key.get("concat")?.as_array()?.as_slice() else {
         return None;
     };
@@ -267,7 +284,7 @@ fn address_key(key: &Value) -> Option<(IpAddr, u8, u16)> {
 }
 
 /// `protocol . port`.
-fn port_key(key: &Value) -> Option<(u8, u16)> {
+pub(super) fn port_key(key: &Value) -> Option<(u8, u16)> {
     let [proto, number] = key.get("concat")?.as_array()?.as_slice() else {
         return None;
     };
@@ -275,7 +292,7 @@ fn port_key(key: &Value) -> Option<(u8, u16)> {
 }
 
 /// `service-HASH-namespace/name/protocol/port`, where it is whole.
-fn named_by_chain(chain: &str) -> Option<RuleService> {
+pub(super) fn named_by_chain(chain: &str) -> Option<RuleService> {
     if chain.len() >= NAME_LIMIT {
         return None;
     }

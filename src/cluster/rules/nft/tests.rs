@@ -316,7 +316,9 @@ proptest! {
         let at = at.min(bytes.len());
         let end = (at + length).min(bytes.len());
         bytes.splice(at..end, put.bytes());
-        let _ = read(&String::from_utf8_lossy(&bytes), &[]);
+        let text = String::from_utf8_lossy(&bytes);
+        let _ = read(&text, &[]);
+        let _ = deals(&text, &Wanted { namespace: None, name: "kube-dns".into() });
     }
 
     #[test]

@@ -108,6 +108,7 @@ impl<'c> Eyes<'c> for See<'c> {
                 index: Some(index),
                 rules: None,
                 node: self.node,
+                instead: None,
                 zones: &[],
                 source_time: None,
             };

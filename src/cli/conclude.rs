@@ -1,0 +1,113 @@
+//! What an answer leaves open: said on stderr, and whether it makes the answer partial.
+
+use crate::filter::list::List;
+
+use super::context::{self, Cluster, note};
+use super::pick::Counts;
+use super::select::SelectArgs;
+
+/// What is to be said of an answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Open {
+    pub notes: Vec<String>,
+    /// Something is missing from the answer.
+    pub partial: bool,
+}
+
+/// What of the table is missing.
+pub fn of_table(unreadable: u64, inconsistent: bool) -> Open {
+    let mut open = Open {
+        partial: unreadable > 0 || inconsistent,
+        ..Open::default()
+    };
+    if unreadable > 0 {
+        open.note(format!(
+            "{unreadable} entries could not be read and are missing"
+        ));
+    }
+    if inconsistent {
+        open.note(
+            "the table was resized or interrupted while it was read: entries may be missing or doubled; run it again",
+        );
+    }
+    open
+}
+
+impl Open {
+    pub fn note(&mut self, text: impl Into<String>) {
+        self.notes.push(text.into());
+    }
+
+    /// What the selectors left out, and what could not be judged. `asked`: names or verdicts were asked for.
+    pub fn add_selection(
+        &mut self,
+        select: &SelectArgs,
+        asked: bool,
+        cluster: Option<&Cluster>,
+        counts: &Counts,
+    ) {
+        if counts.undecided > 0 {
+            self.note(format!(
+                "{} entries lack a value that a selector needs (ports, counters, timestamps, labels, names) and are left out",
+                counts.undecided
+            ));
+        }
+        if counts.not_compared > 0 {
+            self.note(not_compared(counts.not_compared));
+        }
+        if counts.held_back > 0 {
+            self.note(format!(
+                "{} stale entries of other protocols than UDP are left out; name them with --tcp or --sctp",
+                counts.held_back
+            ));
+        }
+        if counts.foreign_netns > 0 {
+            self.note(format!(
+                "{} entries are not judged: this network namespace is not known to be the node's (see --node, --netns)",
+                counts.foreign_netns
+            ));
+        }
+        if counts.stale > 0 && cluster.is_some_and(Cluster::has_ipvs) {
+            self.note(context::IPVS);
+        }
+        if counts.passed == 0 {
+            self.notes.extend(untracked(select, cluster));
+        }
+        let missing =
+            cluster.and_then(|cluster| context::incompleteness(cluster, counts.source_incomplete));
+        self.partial |= missing.is_some() || (asked && cluster.is_none());
+        self.notes.extend(missing);
+        self.partial |= counts.foreign_netns > 0 && select.asks_for_a_verdict();
+    }
+
+    /// Says it; whether something is missing from the answer.
+    pub fn say(&self) -> bool {
+        self.notes.iter().for_each(note);
+        self.partial
+    }
+}
+
+/// Nothing there may mean that nothing is tracked there.
+fn untracked(select: &SelectArgs, cluster: Option<&Cluster>) -> Vec<String> {
+    let Some(rules) = cluster.and_then(Cluster::node_rules) else {
+        return Vec::new();
+    };
+    let asked = select.dst.iter().flat_map(List::items);
+    let found = asked.filter(|item| !item.negated).filter_map(|asked| {
+        let mut untracked = rules.untracked.iter();
+        let rule = untracked.find(|rule| asked.value.contains(rule.destination.addr()))?;
+        Some(format!(
+            "a NOTRACK rule of the raw table covers {}: such packets never appear here",
+            rule.destination.addr()
+        ))
+    });
+    found.collect()
+}
+
+/// Entries of which `--refreshing` cannot be told.
+pub fn not_compared(count: u64) -> String {
+    format!(
+        "{count} entries came up, were made anew or offloaded while looking, so that nothing tells whether they are \
+         refreshed; they are left out"
+    )
+}

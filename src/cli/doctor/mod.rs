@@ -1,0 +1,310 @@
+//! `ctk doctor`: what is wrong here, with evidence.
+//!
+//! One scan of the table feeds every check of [`crate::doctor`]; this module reads what they need to know, runs them and
+//! prints what they found.
+
+mod facts;
+mod say;
+
+use std::io::{self, IsTerminal};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use clap::{Args, ValueEnum};
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use crate::cluster::source::ClusterSource;
+use crate::cluster::wanted::Wanted;
+use crate::doctor::{Examination, Finding, Scan, Severity, Thresholds};
+use crate::error::{CommandError, Status};
+use crate::filter::Filter;
+use crate::netlink::{Table, TableKind};
+use crate::netns::Netns;
+use crate::output::{ColorChoice, Summary};
+
+use super::World;
+use super::args::{LEAST_SAMPLE, SourceArgs, duration};
+use super::conclude;
+use super::context::{self, Cluster, note};
+use super::node_rules;
+use super::pick::Picker;
+use super::pods;
+use super::remote::Purpose;
+use super::sample::Sample;
+use super::scan::{self, Looks};
+use super::select::SelectArgs;
+use say::Frame;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum DoctorFormat {
+    /// Sentences for people
+    #[default]
+    Table,
+    /// One document with items and a summary
+    Json,
+    /// One finding a line
+    Jsonl,
+}
+
+#[derive(Args)]
+#[command(after_help = "Examples:
+  ctk doctor                               what is wrong on this node; takes 6 s
+  ctk doctor --sample 0                    at once, without telling which entries are kept alive
+  ctk doctor -o json | jq '.items[] | select(.severity != \"info\")'
+  ctk doctor --half-closed 20 --lost-entries 5   with other thresholds
+  ctk doctor --watch 30s                   again and again, until Ctrl-C
+  ctk demo -- doctor                       in the demo's world
+
+Exit status: 0 nothing above info, 5 a warning or worse, 3 something is missing from the answer (stderr says what)")]
+pub struct DoctorArgs {
+    #[command(flatten)]
+    pub source: SourceArgs,
+    /// Output format
+    #[arg(
+        short,
+        long,
+        value_enum,
+        default_value_t,
+        value_name = "FORMAT",
+        help_heading = "Output"
+    )]
+    pub output: DoctorFormat,
+    /// Colour
+    #[arg(long, value_enum, default_value_t = ColorChoice::Auto, value_name = "WHEN", help_heading = "Output")]
+    pub color: ColorChoice,
+    /// Look three times during this time (at least 6s), to tell which entries are kept alive; 0 = look once
+    #[arg(long, value_name = "DURATION", value_parser = sample, default_value = "6s")]
+    pub sample: Duration,
+    /// Repeat, with this time between the rounds [10s when none is given]
+    #[arg(long, value_name = "DURATION", value_parser = duration, num_args = 0..=1, default_missing_value = "10s")]
+    pub watch: Option<Duration>,
+    #[command(flatten)]
+    pub thresholds: Thresholds,
+}
+
+/// A duration in which three looks tell something, or none.
+fn sample(text: &str) -> Result<Duration, String> {
+    let sample = duration(text)?;
+    if !sample.is_zero() && sample < LEAST_SAMPLE {
+        return Err("it takes at least 6s: timers count whole seconds; 0 looks once".to_owned());
+    }
+    Ok(sample)
+}
+
+pub fn run(world: World, args: &DoctorArgs) -> Result<Status, CommandError> {
+    if args.watch.is_some() && args.output == DoctorFormat::Json {
+        return Err(CommandError::usage("--watch prints no single document")
+            .hint("-o jsonl prints a finding a line, with the time"));
+    }
+    let netns = context::netns(&args.source)?;
+    match args.watch {
+        None => {
+            let round = Round::run(world, args, &netns, Telling::All)?;
+            match round.print(args) {
+                Ok(()) => Ok(round.status()),
+                Err(error) => ended(&error),
+            }
+        }
+        Some(pause) => follow(world, args, &netns, pause),
+    }
+}
+
+/// A closed pipe ends quietly.
+fn ended(error: &io::Error) -> Result<Status, CommandError> {
+    match crate::output::is_closed(error) {
+        true => Ok(Status::Done),
+        false => Err(CommandError::failed(format!("writing the output: {error}"))),
+    }
+}
+
+/// Round after round. A signal ends it at once, wherever it is: nothing has to be put back.
+fn follow(
+    world: World,
+    args: &DoctorArgs,
+    netns: &Netns,
+    pause: Duration,
+) -> Result<Status, CommandError> {
+    let partial = Arc::new(AtomicBool::new(false));
+    let always = Arc::new(AtomicBool::new(true));
+    for signal in [SIGINT, SIGTERM] {
+        for (status, when) in [(Status::Partial, &partial), (Status::Done, &always)] {
+            let code = status.code().into();
+            signal_hook::flag::register_conditional_shutdown(signal, code, Arc::clone(when))
+                .map_err(|error| CommandError::failed(format!("watching signals: {error}")))?;
+        }
+    }
+    let mut telling = Telling::All;
+    loop {
+        match Round::run(world, args, netns, telling) {
+            Ok(round) => {
+                partial.fetch_or(round.partial, Ordering::Relaxed);
+                if let Err(error) = round.print(args) {
+                    return ended(&error);
+                }
+            }
+            Err(error) if telling == Telling::All => return Err(error),
+            // What worked before may work again: an API server restarts, too.
+            Err(error) => {
+                partial.store(true, Ordering::Relaxed);
+                note(error.message);
+            }
+        }
+        telling = Telling::News;
+        std::thread::sleep(pause);
+    }
+}
+
+/// What is said of the cluster source.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Telling {
+    All,
+    /// It was said in an earlier round.
+    News,
+}
+
+/// One examination of the node.
+struct Round {
+    findings: Vec<Finding>,
+    summary: Summary,
+    /// Something is missing from the answer; stderr says what.
+    partial: bool,
+}
+
+impl Round {
+    fn run(
+        world: World,
+        args: &DoctorArgs,
+        netns: &Netns,
+        telling: Telling,
+    ) -> Result<Self, CommandError> {
+        let cluster = read_cluster(world, args, netns, telling)?;
+        if telling == Telling::All {
+            context::require_cluster(&args.source, cluster.as_ref(), false)?;
+        }
+        let nothing_selected = SelectArgs::default();
+        let mut picker = Picker::new(Filter::default(), &nothing_selected, &[], cluster.as_ref())?;
+        let mut table = Table::open(netns).map_err(context::netlink_error)?;
+        let began = Instant::now();
+        let mut facts = facts::gather(netns, cluster.as_ref());
+        let sample = match args.sample.is_zero() {
+            true => None,
+            false => Some(take_sample(&mut table, &mut picker, args.sample)?),
+        };
+        facts.sampled = sample.is_some().then_some(args.sample);
+        let looks = Looks {
+            kind: TableKind::Conntrack,
+            sample: sample.as_ref(),
+        };
+        let (examination, report) = scan::gather(
+            &mut table,
+            &mut picker,
+            looks,
+            Examination::default,
+            |picker, examination, flow, seen| {
+                picker.show(flow, seen, |entry| examination.see(entry, &facts));
+            },
+        )?;
+        facts.scan = Scan {
+            scanned: picker.counts.scanned,
+            unreadable: report.unreadable,
+            inconsistent: report.inconsistent,
+        };
+        facts::look_again(&mut facts, netns, began);
+        facts::compare_rules(&mut facts, netns, cluster.as_ref());
+        let findings = examination.conclude(&facts, &args.thresholds);
+        let mut open = conclude::of_table(report.unreadable, report.inconsistent);
+        let counts = &picker.counts;
+        open.add_selection(&nothing_selected, false, cluster.as_ref(), counts);
+        if telling == Telling::All {
+            open.say();
+        }
+        let summary = Summary {
+            shown: findings.len() as u64,
+            scanned: picker.counts.scanned,
+            consistent: !report.inconsistent,
+            unreadable: report.unreadable,
+            cluster: context::cluster_summary(cluster.as_ref()),
+            extra: say::counts(&findings),
+        };
+        Ok(Round {
+            findings,
+            summary,
+            partial: open.partial,
+        })
+    }
+
+    fn print(&self, args: &DoctorArgs) -> io::Result<()> {
+        let frame = Frame {
+            findings: &self.findings,
+            summary: &self.summary,
+            repeated: args.watch.is_some(),
+        };
+        frame.print(args.output, args.color)?;
+        if self.findings.is_empty() && io::stderr().is_terminal() {
+            note(format!("nothing found in {} entries", self.summary.scanned));
+        }
+        Ok(())
+    }
+
+    fn status(&self) -> Status {
+        let found = self.findings.iter().any(|f| f.severity > Severity::Info);
+        match (self.partial, found) {
+            (true, _) => Status::Partial,
+            (false, true) => Status::Found,
+            (false, false) => Status::Done,
+        }
+    }
+}
+
+/// The cluster source, and this node's rules beside it: they decide about node ports on addresses that no Node object has.
+fn read_cluster(
+    world: World,
+    args: &DoctorArgs,
+    netns: &Netns,
+    telling: Telling,
+) -> Result<Option<Cluster>, CommandError> {
+    let wanted = Wanted {
+        pods: pods::choice_with_unanswered(&args.source, netns),
+        ..Wanted::default()
+    };
+    let read = match telling {
+        Telling::All => Cluster::read,
+        Telling::News => Cluster::read_again,
+    };
+    // Before the API: an endpoint that comes meanwhile must not look like one that lingers in the rules.
+    let rules = match args.source.cluster {
+        ClusterSource::None | ClusterSource::Rules(_) => None,
+        _ => node_rules::of_kube_proxy(netns),
+    };
+    let mut cluster = read(world, &args.source, netns, Purpose::Show, wanted)?;
+    if let Some(cluster) = cluster.as_mut().filter(|cluster| cluster.rules.is_none()) {
+        cluster.rules = rules;
+    }
+    Ok(cluster)
+}
+
+/// UDP entries whose looks are kept, at 240 bytes each.
+const MOST_SAMPLED: usize = 100_000;
+
+/// Two looks at the UDP entries of which it matters whether they are kept alive or answered: those that may be stale, and
+/// those of a Service whose packets are counted. What is beyond [`MOST_SAMPLED`] counts as unknown.
+fn take_sample(
+    table: &mut Table,
+    picker: &mut Picker<'_>,
+    duration: Duration,
+) -> Result<Sample, CommandError> {
+    const UDP: u8 = 17;
+    Sample::take_of(table, picker, duration, &|picker, kept, flow| {
+        if flow.protocol() != UDP || kept >= MOST_SAMPLED {
+            return false;
+        }
+        let counted = flow.counters_reply.is_some();
+        let entry = picker.entry(flow.clone(), None);
+        let sound = entry.judgement.is_none_or(|judgement| {
+            use crate::verdict::Verdict::{Ok, Unknown, Unrelated};
+            matches!(judgement.verdict(), Ok | Unknown | Unrelated)
+        });
+        !sound || (counted && entry.names.service.is_some())
+    })
+}

@@ -1,0 +1,194 @@
+//! `ctk stat`: how full the table is, its limits and timeouts, and what the kernel counted.
+
+use std::io::{self, IsTerminal, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::{Args, ValueEnum};
+
+use crate::error::{CommandError, Status};
+use crate::netns::Netns;
+use crate::output::{
+    self, ColorChoice, Palette, StatOptions, delta_json, delta_line, stat_json, stat_table,
+};
+use crate::stat::{Stat, read};
+
+use super::args::duration;
+use super::context::{self, note};
+use super::watch::patient::{Patient, check_reader};
+
+/// Between two looks whether to go on.
+const TICK: Duration = Duration::from_millis(100);
+/// Each look runs ethtool.
+const LEAST: Duration = Duration::from_millis(200);
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum StatFormat {
+    /// For people
+    #[default]
+    Table,
+    /// One document
+    Json,
+    /// One record a look
+    Jsonl,
+}
+
+#[derive(Args)]
+#[command(after_help = "Examples:
+  ctk stat                        how full, limits, settings, counters, timeouts
+  ctk stat --per-cpu              with the counters of each CPU
+  ctk stat --interval 10s         then, every 10 s, what was counted since
+  ctk stat --netns blue -o json   of another namespace, for scripts
+
+Counters are those of the network namespace, since it was made; absent ones are - (null).")]
+pub struct StatArgs {
+    /// After the whole, what was counted since, this often (at least 200ms); Ctrl-C ends it
+    #[arg(long, value_name = "DURATION", value_parser = interval)]
+    pub interval: Option<Duration>,
+    /// The counters of each CPU, too
+    #[arg(long)]
+    pub per_cpu: bool,
+    /// Another network namespace: a NAME, a PATH or a PID (name:1234 for a name of digits)
+    #[arg(long, value_name = "NAME|PATH|PID")]
+    pub netns: Option<String>,
+    /// Output format
+    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
+    pub output: StatFormat,
+    /// Leave the header lines out
+    #[arg(long)]
+    pub no_header: bool,
+    /// Colour
+    #[arg(long, value_enum, default_value_t = ColorChoice::Auto, value_name = "WHEN")]
+    pub color: ColorChoice,
+}
+
+fn interval(text: &str) -> Result<Duration, String> {
+    let interval = duration(text)?;
+    if interval < LEAST {
+        return Err("it takes at least 200ms".to_owned());
+    }
+    Ok(interval)
+}
+
+pub fn run(args: &StatArgs) -> Result<Status, CommandError> {
+    if args.interval.is_some() && args.output == StatFormat::Json {
+        return Err(CommandError::usage(
+            "--interval makes more than one document: it goes with -o table and jsonl",
+        )
+        .hint("use -o jsonl"));
+    }
+    let netns = context::netns_named(args.netns.as_deref())?;
+    let (stat, notes) = look(&netns)?;
+    notes.iter().for_each(note);
+    if stat.initial_netns == Some(false) {
+        note(format!(
+            "count, counters and timeouts are those of {} alone, not the node's; max, buckets and expect_max are the machine's",
+            netns.label()
+        ));
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut out: Box<dyn Write> = match args.interval {
+        None => Box::new(io::stdout().lock()),
+        Some(_) => {
+            for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+                signal_hook::flag::register(signal, Arc::clone(&stop))
+                    .map_err(|error| CommandError::failed(format!("watching signals: {error}")))?;
+            }
+            Box::new(Patient::new(Arc::clone(&stop), None))
+        }
+    };
+    let ended = match (print(args, &stat, &mut *out), args.interval) {
+        (Ok(()), Some(interval)) => follow(args, &netns, stat, interval, &stop, &mut *out),
+        (printed, _) => printed.map_err(Ended::Output),
+    };
+    match ended {
+        Ok(()) => Ok(Status::Done),
+        Err(Ended::Output(error)) if output::is_closed(&error) => Ok(Status::Done),
+        Err(Ended::Output(error)) if error.kind() == io::ErrorKind::TimedOut => {
+            note("the output was not read to its end");
+            Ok(Status::Partial)
+        }
+        Err(Ended::Output(error)) => {
+            Err(CommandError::failed(format!("writing the output: {error}")))
+        }
+        Err(Ended::Failed(error)) => Err(error),
+    }
+}
+
+/// Why it ended before it was told to.
+enum Ended {
+    Output(io::Error),
+    Failed(CommandError),
+}
+
+impl From<io::Error> for Ended {
+    fn from(error: io::Error) -> Self {
+        Ended::Output(error)
+    }
+}
+
+fn look(netns: &Netns) -> Result<(Stat, Vec<String>), CommandError> {
+    read::stat(netns).map_err(context::netlink_error)
+}
+
+fn print(args: &StatArgs, stat: &Stat, out: &mut dyn Write) -> io::Result<()> {
+    let text = match args.output {
+        StatFormat::Table => {
+            let terminal = io::stdout().is_terminal();
+            let palette = Palette::decide(args.color, |name| std::env::var_os(name), terminal);
+            let options = StatOptions {
+                header: !args.no_header,
+                palette,
+                per_cpu: args.per_cpu,
+            };
+            stat_table(stat, options)
+        }
+        StatFormat::Json | StatFormat::Jsonl => stat_json(stat, args.per_cpu).to_string() + "\n",
+    };
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+/// Every interval, counted from the first look so that slow looks do not add up, until told to stop.
+fn follow(
+    args: &StatArgs,
+    netns: &Netns,
+    mut before: Stat,
+    interval: Duration,
+    stop: &AtomicBool,
+    out: &mut dyn Write,
+) -> Result<(), Ended> {
+    let mut looked = Instant::now();
+    let mut next = looked + interval;
+    let mut first = true;
+    loop {
+        while Instant::now() < next {
+            if stop.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            check_reader()?;
+            thread::sleep(next.saturating_duration_since(Instant::now()).min(TICK));
+        }
+        let (stat, notes) = look(netns).map_err(Ended::Failed)?;
+        let now = Instant::now();
+        tracing::info!(?notes, "look");
+        let seconds = (now - looked).as_secs_f64();
+        let delta = stat.since(&before);
+        let text = match args.output {
+            StatFormat::Table => {
+                let gap = if first { "\n" } else { "" };
+                gap.to_owned() + &delta_line(&stat, &delta, seconds)
+            }
+            _ => delta_json(&stat, &delta, seconds, args.per_cpu).to_string() + "\n",
+        };
+        out.write_all(text.as_bytes())?;
+        out.flush()?;
+        (before, looked, first) = (stat, now, false);
+        // Looks that took longer than the interval are not made up for.
+        while next <= now {
+            next += interval;
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! `ctk svc`: one Service, its endpoints, the flows on each, and where new ones go.
+
+use std::io::{self, IsTerminal, Write};
+
+use clap::{Args, ValueEnum};
+use serde_json::{Map, Value, json};
+
+use crate::cluster::rules::Proxy;
+use crate::cluster::rules::deal::Wanted;
+use crate::cluster::rules::read::Read;
+use crate::error::{CommandError, Status};
+use crate::filter::list::{BadValue, List};
+use crate::netlink::{Table, TableKind};
+use crate::netns::Netns;
+use crate::output::{
+    ColorChoice, Glyphs, Palette, ServiceStyle, Summary, is_closed, service_document, service_table,
+};
+use crate::select::ServicePick;
+use crate::select::name::ServiceRef;
+use crate::service::{Known, Load, Report, Tally};
+use crate::verdict::Namespace;
+
+use super::World;
+use super::args::SourceArgs;
+use super::conclude;
+use super::context::{self, Cluster};
+use super::node_rules;
+use super::pick::{self, Picker};
+use super::remote::Purpose;
+use super::scan::{self, Looks};
+use super::select::SelectArgs;
+use super::wanted;
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum SvcFormat {
+    /// Sections, with a bar for each share
+    #[default]
+    Table,
+    /// One document
+    Json,
+}
+
+#[derive(Args)]
+#[command(
+    override_usage = "ctk svc [NS/]NAME[:PORT] [OPTIONS]",
+    mut_arg("svc", |arg| arg.hide(true)),
+    mut_arg("refreshing", |arg| arg.hide(true)),
+    after_help = "An open flow can still carry traffic: UDP, and connections that are being made or established.
+Flows and skew are those of this node: other nodes have tables of their own.
+
+Examples:
+  ctk svc kube-dns                        endpoints, flows on each, stale ones, where new flows go
+  ctk svc shop/api:https                  one port of a Service in a namespace
+  ctk svc api --client shop/web-1         flows of one client only
+  ctk svc api -o json | jq .skew          why one pod is busy, for scripts
+  ctk svc api --cluster rules             without the API: as far as this node's rules tell"
+)]
+pub struct SvcArgs {
+    /// The Service; PORT by name or number
+    #[arg(value_name = "[NS/]NAME[:PORT]", value_parser = service)]
+    pub name: List<ServiceRef>,
+    #[command(flatten)]
+    pub select: SelectArgs,
+    #[command(flatten)]
+    pub source: SourceArgs,
+    /// Output format
+    #[arg(
+        short,
+        long,
+        value_enum,
+        default_value_t,
+        value_name = "FORMAT",
+        help_heading = "Output"
+    )]
+    pub output: SvcFormat,
+    /// Bars of # instead of block characters
+    #[arg(long, help_heading = "Output")]
+    pub ascii: bool,
+    /// Colour
+    #[arg(long, value_enum, default_value_t = ColorChoice::Auto, value_name = "WHEN", help_heading = "Output")]
+    pub color: ColorChoice,
+}
+
+/// One name, as a list of one: so it is selected by.
+fn service(text: &str) -> Result<List<ServiceRef>, BadValue> {
+    text.parse::<ServiceRef>()?;
+    text.parse()
+}
+
+pub fn run(world: World, args: &SvcArgs) -> Result<Status, CommandError> {
+    check(args)?;
+    let select = SelectArgs {
+        svc: vec![args.name.clone()],
+        ..args.select.clone()
+    };
+    let filter = select.to_filter()?;
+    let netns = context::netns(&args.source)?;
+    let wanted = wanted::first(&args.source, &netns, &filter, &select.to_selectors());
+    let cluster = Cluster::read(world, &args.source, &netns, Purpose::Show, wanted)?;
+    context::require_cluster(&args.source, cluster.as_ref(), true)?;
+    // Where there is none, the line above has said so.
+    let Some(cluster) = &cluster else {
+        return Ok(Status::Partial);
+    };
+    let mut known = find(&args.name, cluster)?;
+    let rules = rules(cluster, &known, &netns);
+    if let Ok(read) = &rules {
+        known.narrow(&read.rules);
+    }
+    let zones = select.named_zones();
+    let mut picker = Picker::new(filter, &select, &zones, Some(cluster)).map_err(named)?;
+    let mut table = Table::open(&netns).map_err(context::netlink_error)?;
+    let looks = Looks {
+        kind: TableKind::Conntrack,
+        sample: None,
+    };
+    let (tally, dumped) = scan::gather(
+        &mut table,
+        &mut picker,
+        looks,
+        || Tally::new(&known),
+        |picker, tally, flow, seen| {
+            picker.show(flow, seen, |entry| tally.see(entry));
+        },
+    )?;
+    let deals = rules.as_ref().map(|read| read.deals.as_slice());
+    let report = Report {
+        complete: cluster.is_complete(),
+        ..Report::new(known, tally, deals.map_err(String::clone), pick::now())
+    };
+    let summary = Summary {
+        shown: picker.counts.passed,
+        scanned: picker.counts.scanned,
+        consistent: !dumped.inconsistent,
+        unreadable: dumped.unreadable,
+        cluster: context::cluster_summary(Some(cluster)),
+        extra: extra(&report),
+    };
+    match print(args, &report, &summary) {
+        Err(error) if is_closed(&error) => return Ok(Status::Done),
+        Err(error) => {
+            return Err(CommandError::failed(format!("writing the output: {error}")));
+        }
+        Ok(()) => {}
+    }
+    if picker.counts.scanned == 0 && picker.filter().is_empty() {
+        context::note_empty(&netns);
+    }
+    let mut open = conclude::of_table(dumped.unreadable, dumped.inconsistent);
+    open.add_selection(&select, true, Some(cluster), &picker.counts);
+    add_blind(&report, &mut open);
+    Ok(match open.say() {
+        true => Status::Partial,
+        false => Status::Done,
+    })
+}
+
+/// Selectors that cannot be meant here.
+fn check(args: &SvcArgs) -> Result<(), CommandError> {
+    if !args.select.svc.is_empty() {
+        return Err(
+            CommandError::usage("--svc: the Service is the first argument of svc")
+                .hint("ctk svc [NS/]NAME[:PORT]; ctk ls --svc lists the entries of several"),
+        );
+    }
+    if args.select.refreshing {
+        return Err(
+            CommandError::usage("--refreshing does not go with svc: it looks once")
+                .hint("ctk ls --svc NAME --refreshing lists the flows that are kept alive"),
+        );
+    }
+    Ok(())
+}
+
+/// The Service of this name, with the ports that are meant.
+fn find(name: &List<ServiceRef>, cluster: &Cluster) -> Result<Known, CommandError> {
+    let none = || CommandError::failed("the cluster source tells no Services");
+    let typed = name.items().first().ok_or_else(none)?;
+    let directory = cluster.directory().ok_or_else(none)?;
+    let pick = ServicePick::resolve(&typed.value, directory);
+    let pick = pick.map_err(|error| unknown(pick::select_error(error, Some(cluster))))?;
+    let known = match (&pick, cluster.index(), cluster.node_rules()) {
+        (ServicePick::Ports(ports), Some(index), _) => {
+            Known::of_index(index, ports, cluster.node.name.as_deref())
+        }
+        (
+            ServicePick::Named {
+                namespace,
+                name,
+                ports,
+            },
+            _,
+            Some(rules),
+        ) => Some(Known::of_rules(rules, namespace, name, ports)),
+        _ => None,
+    };
+    known.ok_or_else(|| {
+        let text = "the Service has no ports, so no packet is translated for it";
+        CommandError::failed(text).hint("ctk ls --endpoint POD lists the flows to one of its pods")
+    })
+}
+
+/// There always is something that helps.
+fn unknown(error: CommandError) -> CommandError {
+    let error = named(error);
+    match error.hints.is_empty() {
+        true => error.hint("ctk top --by svc lists the Services that have flows here"),
+        false => error,
+    }
+}
+
+/// The flag that other commands have is an argument here.
+fn named(mut error: CommandError) -> CommandError {
+    if let Some(rest) = error.message.strip_prefix("--svc: ") {
+        error.message = rest.to_owned();
+    }
+    error
+}
+
+/// This node's rules, with what they do for the Service; or why they are not known.
+fn rules(cluster: &Cluster, known: &Known, netns: &Netns) -> Result<Read, String> {
+    let wanted = Wanted {
+        namespace: Some((*known.namespace).into()),
+        name: (*known.name).into(),
+    };
+    let path = match &cluster.rules {
+        Some(read) => read.path.as_deref(),
+        None if cluster.node.namespace == Namespace::Foreign => {
+            return Err("this network namespace is not known to be the node's".to_owned());
+        }
+        None => None,
+    };
+    if path.is_some_and(|path| !path.is_file()) {
+        return Err("the saved rules can be read only once".to_owned());
+    }
+    let read = node_rules::read_dealing(path, netns, Some(&wanted));
+    let read = read.map_err(|error| error.message)?;
+    let rules = &read.rules;
+    if rules.has_kube_proxy() {
+        Ok(read)
+    } else if rules.proxies.contains(&Proxy::Ipvs) {
+        Err(
+            "IPVS balances Services here; ipvsadm -Ln --stats shows its weights and counters"
+                .into(),
+        )
+    } else {
+        Err("no rules of kube-proxy's are here".to_owned())
+    }
+}
+
+fn print(args: &SvcArgs, report: &Report, summary: &Summary) -> io::Result<()> {
+    let stdout = io::stdout();
+    let style = ServiceStyle {
+        palette: Palette::decide(
+            args.color,
+            |name| std::env::var_os(name),
+            stdout.is_terminal(),
+        ),
+        glyphs: Glyphs::of(args.ascii),
+    };
+    let text = match args.output {
+        SvcFormat::Table => service_table(report, style).into_bytes(),
+        SvcFormat::Json => service_document(report, summary)?,
+    };
+    let mut out = stdout.lock();
+    out.write_all(&text)?;
+    out.flush()
+}
+
+fn extra(report: &Report) -> Map<String, Value> {
+    let tally = &report.tally;
+    let gone = tally.gone.values().map(|gone| &gone.load);
+    let gone: u64 = gone.chain([&tally.more_gone]).map(Load::flows).sum();
+    let fields = json!({
+        "scope": "this-node",
+        "open": tally.loads.iter().map(|load| load.open).sum::<u64>(),
+        "other": tally.loads.iter().map(|load| load.other).sum::<u64>(),
+        "gone": gone,
+        "gone_left_out": tally.more_gone.flows(),
+        "not_translated": tally.untranslated.flows(),
+        "stale": report.stale(),
+        "new_packets_unknown": report.no_rules,
+        "chains_not_understood": report.ahead.as_ref().map(|ahead| &ahead.not_understood),
+    });
+    match fields {
+        Value::Object(map) => map,
+        _ => Map::new(),
+    }
+}
+
+/// What counters and timestamps leave open of the flows on endpoints.
+fn add_blind(report: &Report, open: &mut conclude::Open) {
+    let loads = &report.tally.loads;
+    let flows: u64 = loads.iter().map(Load::flows).sum();
+    let uncounted: u64 = loads.iter().map(|load| load.uncounted).sum();
+    if uncounted > 0 && uncounted < flows {
+        open.note(format!(
+            "{uncounted} of {flows} flows began before packets were counted: PACKETS and BYTES are those of the others"
+        ));
+    }
+}

@@ -1,0 +1,136 @@
+//! Looks at the table: what no event tells shows by comparing dumps.
+
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+use crate::cli::context::Cluster;
+use crate::cli::pick::Picker;
+use crate::cluster::index::Index;
+use crate::flow::Direction;
+use crate::netlink::TableKind;
+use crate::watch::record::Record;
+
+use super::super::ended::Ended;
+use super::super::sight::Sight;
+use super::super::source::Source;
+use super::Watch;
+
+/// Dumps in a row that the kernel may spoil before the view is left as it is until the next one.
+const ATTEMPTS: usize = 3;
+/// Until the next look after a spoiled one, where there would be none; and between two looks for a changed cluster.
+const RETRY: Duration = Duration::from_secs(1);
+
+impl Watch<'_> {
+    /// A dump into the view; again when the table changed its shape meanwhile.
+    pub(super) fn look(
+        &mut self,
+        picker: &mut Picker<'_>,
+        cluster: Option<&Cluster>,
+    ) -> Result<(), Ended> {
+        picker.start_over();
+        self.source.in_question.clear();
+        let began = Instant::now();
+        let mut whole = false;
+        for attempt in 0..ATTEMPTS {
+            self.teller.is_now();
+            self.view.begin_dump(attempt > 0);
+            whole = self.dump(picker, cluster)?;
+            if whole {
+                self.look_for_missing(picker)?;
+            }
+            let tell: &mut dyn FnMut(Record<'_>) = &mut |record| self.teller.tell(record);
+            let mut eyes = Sight::new(picker, &mut self.young);
+            self.view.end_dump(whole, &mut eyes, tell);
+            if whole {
+                break;
+            }
+        }
+        if whole {
+            let calm = self.looked.map(|(_, calm)| calm);
+            let calm = calm.filter(|calm| self.teller.busy <= *calm);
+            self.looked = Some((began, calm.unwrap_or_else(Instant::now)));
+            if std::mem::take(&mut self.unsynced) {
+                self.teller.tell(Record::Synced);
+            }
+        }
+        let interval = match self.args.interval {
+            Duration::ZERO if self.unsynced => Some(RETRY),
+            Duration::ZERO => None,
+            interval => Some(interval),
+        };
+        self.next_poll = interval.map(|interval| Instant::now() + interval);
+        Ok(())
+    }
+
+    /// Shows the view every entry that the kernel gives for the selectors; whether these are all.
+    fn dump(&mut self, picker: &mut Picker<'_>, cluster: Option<&Cluster>) -> Result<bool, Ended> {
+        let mut whole = true;
+        let asking = asking(&self.source, cluster);
+        for filter in picker.filter().dumps() {
+            let kind = TableKind::Conntrack;
+            let dump = self.table.dump_timed(kind, &filter, &mut |flow, at| {
+                let at = at.saturating_duration_since(self.began);
+                let tell: &mut dyn FnMut(Record<'_>) = &mut |record| self.teller.tell(record);
+                let mut eyes = Sight::new(picker, &mut self.young);
+                if let Some((index, cluster)) = asking {
+                    self.source.consider(&flow, index, &cluster.node);
+                }
+                self.view.seen(flow, at, &mut eyes, tell);
+                match self.teller.has_failed() {
+                    true => ControlFlow::Break(()),
+                    false => ControlFlow::Continue(()),
+                }
+            })?;
+            tracing::debug!(?dump, "look");
+            self.teller.check()?;
+            whole &= dump.is_consistent() && dump.unreadable == 0;
+        }
+        Ok(whole)
+    }
+
+    /// Where the kernel leaves out entries by what can change in one, such as its status, those that were left out may live
+    /// on: they are asked for one by one.
+    fn look_for_missing(&mut self, picker: &mut Picker<'_>) -> Result<(), Ended> {
+        if picker.filter().dumps() == picker.filter().lasting().dumps() {
+            return Ok(());
+        }
+        for (original, zone) in self.view.missing() {
+            let found = self.table.get(&original, Direction::Original, zone)?;
+            if let Some(flow) = found {
+                let at = self.began.elapsed();
+                let tell: &mut dyn FnMut(Record<'_>) = &mut |record| self.teller.tell(record);
+                let mut eyes = Sight::new(picker, &mut self.young);
+                self.view.seen(flow, at, &mut eyes, tell);
+            }
+        }
+        self.teller.check()?;
+        Ok(())
+    }
+
+    /// A look for what matches now and did not before; a cluster that changes all the time is no reason to look all the
+    /// time.
+    pub(super) fn look_soon(
+        &mut self,
+        picker: &mut Picker<'_>,
+        cluster: Option<&Cluster>,
+    ) -> Result<(), Ended> {
+        let just_now = self.looked.map(|(began, _)| began + RETRY);
+        match just_now.filter(|soon| *soon > Instant::now()) {
+            None => self.look(picker, cluster),
+            Some(soon) => {
+                let next = self.next_poll.map_or(soon, |next| next.min(soon));
+                self.next_poll = Some(next);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// What an address in question is found with, where not all Pods are known.
+pub(super) fn asking<'c>(
+    source: &Source<'_>,
+    cluster: Option<&'c Cluster>,
+) -> Option<(&'c Index, &'c Cluster)> {
+    let cluster = cluster.filter(|_| source.asks())?;
+    Some((cluster.index()?, cluster))
+}

@@ -1,0 +1,463 @@
+//! Keeps a living cluster current: each kind is listed once, and followed by a stream of events from there.
+//!
+//! Every stream has a thread of its own ([`feed`]), which writes what it hears on one [`board`]. Whoever judges takes an
+//! index of all of it now and then; what happened to endpoints is noted event by event. While what is known of a kind may
+//! lack something (its stream is gone for longer than [`GRACE`], it is listed anew, it is forbidden), that kind counts as
+//! missing in the index: names stay, and nothing is judged by it.
+//!
+//! The streams are independent of each other, so one may be a moment ahead of another, and all are a moment behind the
+//! cluster: an entry younger than [`SETTLE`] may go to an endpoint that was not heard of yet.
+
+mod board;
+mod event;
+mod feed;
+mod store;
+#[cfg(test)]
+mod tests;
+mod transition;
+
+use std::collections::{BTreeMap, HashSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+use ipnet::IpNet;
+
+use super::build::Builder;
+use super::index::{Endpoint, Name};
+use super::listed::{Listed, State, gaps, refused};
+use super::lists::{MOST_ADDRESSES, ReadError, Server};
+use super::live::{self, LiveError, Options};
+use super::object::Kind;
+use super::source::{Loaded, Source, SourceKind};
+use super::wanted::ChoosePods;
+use board::Board;
+pub use board::GRACE;
+use store::Decoder;
+pub use transition::Change;
+
+/// An entry younger than this may go to an endpoint that nobody told of yet.
+pub const SETTLE: Duration = Duration::from_millis(2500);
+/// Changes of so long become one index.
+const WINDOW: Duration = Duration::from_millis(150);
+/// Of the time, building takes one part in so many at most.
+const SHARE: u32 = 10;
+
+/// A list, or the part of it that a selector chooses.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Feed {
+    Services,
+    Slices,
+    Nodes,
+    ServiceCidrs,
+    /// All Pods.
+    Pods,
+    /// Those of this node.
+    PodsOf(String),
+    /// Those with this address.
+    PodsAt(IpAddr),
+}
+
+impl Feed {
+    fn kind(&self) -> Kind {
+        match self {
+            Feed::Services => Kind::Service,
+            Feed::Slices => Kind::EndpointSlice,
+            Feed::Nodes => Kind::Node,
+            Feed::ServiceCidrs => Kind::ServiceCidr,
+            Feed::Pods | Feed::PodsOf(_) | Feed::PodsAt(_) => Kind::Pod,
+        }
+    }
+
+    fn selector(&self) -> Option<String> {
+        match self {
+            Feed::PodsOf(node) => Some(format!("spec.nodeName={node}")),
+            Feed::PodsAt(address) => Some(format!("status.podIP={address}")),
+            _ => None,
+        }
+    }
+}
+
+/// A server whose answers may go on for a long time.
+pub trait Stream: Server + Send {
+    /// Reading and asking take no longer than until then. What is not there by then may be read later.
+    fn until(&mut self, deadline: Instant);
+}
+
+/// What happened to one endpoint of a Service port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndpointChange {
+    pub namespace: Name,
+    pub service: Name,
+    /// Name of the Service port.
+    pub port: Option<Name>,
+    /// Number of the Service port.
+    pub number: u16,
+    pub protocol: u8,
+    /// As it is now; as it was, when it is gone.
+    pub endpoint: Endpoint,
+    pub change: Change,
+}
+
+/// What is new since somebody asked.
+#[derive(Debug, Default)]
+pub struct News {
+    /// With the time at which each was heard.
+    pub changes: Vec<(SystemTime, EndpointChange)>,
+    /// A newer index.
+    pub loaded: Option<Loaded>,
+    /// For people.
+    pub notes: Vec<String>,
+}
+
+/// Makes a client for one thread.
+type Connect = Box<dyn Fn() -> Box<dyn Stream> + Send>;
+
+/// Follows a cluster until it is dropped.
+pub struct Follower {
+    board: Arc<Board>,
+    connect: Connect,
+    limit: Duration,
+    ranges: Vec<IpNet>,
+    /// Every feed that is read, with the word that ends it.
+    feeds: BTreeMap<Feed, Arc<AtomicBool>>,
+    /// What the last index said of each list.
+    listed: Vec<Listed>,
+    /// Addresses of which the last index knows who has them.
+    asked: HashSet<IpAddr>,
+    /// No index is built before.
+    not_before: Instant,
+}
+
+const FIRST: [Feed; 4] = [
+    Feed::Services,
+    Feed::Slices,
+    Feed::Nodes,
+    Feed::ServiceCidrs,
+];
+
+impl Follower {
+    /// Connects, reads every list within `options.limit`, and goes on following them.
+    ///
+    /// # Errors
+    /// Nothing could be read at all. Whatever less is missing stands in [`Loaded::listed`], and is tried again.
+    pub fn start(
+        options: &Options,
+        choose_pods: Option<ChoosePods>,
+        service_ranges: &[IpNet],
+    ) -> Result<(Self, Loaded), LiveError> {
+        let deadline = Instant::now() + options.limit;
+        let (connect, whom) = connect(options, deadline)?;
+        Self::over(connect, &whom, options.limit, choose_pods, service_ranges)
+    }
+
+    fn over(
+        connect: Connect,
+        whom: &str,
+        limit: Duration,
+        choose_pods: Option<ChoosePods>,
+        service_ranges: &[IpNet],
+    ) -> Result<(Self, Loaded), LiveError> {
+        let deadline = Instant::now() + limit;
+        let mut follower = Follower {
+            board: Arc::default(),
+            connect,
+            limit,
+            ranges: service_ranges.to_vec(),
+            feeds: BTreeMap::new(),
+            listed: Vec::new(),
+            asked: HashSet::new(),
+            not_before: Instant::now(),
+        };
+        for feed in FIRST {
+            follower.read(feed)?;
+        }
+        let never = || false;
+        follower.board.wait(&[Feed::Services], deadline, &never);
+        let error = follower.board.known().first_error.clone();
+        if let Some(error) = error.filter(super::lists::GetError::ends_all) {
+            return Err(live::explained(ReadError::Get(error), whom, limit));
+        }
+        follower.board.wait(&FIRST, deadline, &never);
+        follower.read_pods(choose_pods, deadline)?;
+        let pods: Vec<Feed> = follower.feeds.keys().cloned().collect();
+        follower.board.wait(&pods, deadline, &never);
+        if Instant::now() >= deadline && follower.knows_nothing() {
+            return Err(LiveError::timed_out(limit));
+        }
+        let mut loaded = follower
+            .build()
+            .map_err(|error| live::explained(ReadError::ServiceRange(error), whom, limit))?;
+        let warnings = std::mem::take(&mut follower.board.known().warnings);
+        loaded.warnings.extend(warnings);
+        loaded.warnings.extend(gaps(&loaded.listed));
+        Ok((follower, loaded))
+    }
+
+    fn knows_nothing(&self) -> bool {
+        !FIRST.iter().any(|feed| self.board.is_whole(feed))
+    }
+
+    /// Reads the Pods that are chosen by what else is known of the cluster; all of them without a choice.
+    fn read_pods(
+        &mut self,
+        choose: Option<ChoosePods>,
+        deadline: Instant,
+    ) -> Result<(), LiveError> {
+        let chosen = choose.and_then(|choose| {
+            let mut builder = Builder::new(&self.ranges);
+            self.board.known().store.fill(&mut builder);
+            choose(&builder.without_pods())
+        });
+        let Some(chosen) = chosen else {
+            return self.read(Feed::Pods);
+        };
+        let of_node = Feed::PodsOf(chosen.node);
+        self.read(of_node.clone())?;
+        self.board.wait(&[of_node], deadline, &|| false);
+        self.ask(&chosen.addresses)
+    }
+
+    /// Begins to follow one feed.
+    fn read(&mut self, feed: Feed) -> Result<(), LiveError> {
+        if self.feeds.contains_key(&feed) {
+            return Ok(());
+        }
+        let over = Arc::new(AtomicBool::new(false));
+        self.board.add(&feed);
+        let reader = feed::Reader {
+            feed: feed.clone(),
+            server: (self.connect)(),
+            board: Arc::clone(&self.board),
+            over: Arc::clone(&over),
+            limit: self.limit,
+            ranges: self.ranges.clone(),
+            decoder: Decoder::new(&self.ranges),
+            partial: None,
+        };
+        self.feeds.insert(feed, over);
+        let spawned = std::thread::Builder::new()
+            .name("feed".to_owned())
+            .stack_size(512 * 1024)
+            .spawn(move || reader.run());
+        spawned.map(|_| ()).map_err(|error| {
+            let message = format!("no thread can be started: {error}");
+            let hint = "see ulimit -u and the limits of the cgroup";
+            LiveError::new(live::Obstacle::NotBuilt, message, hint)
+        })
+    }
+
+    fn end(&mut self, feed: &Feed) {
+        if let Some(over) = self.feeds.remove(feed) {
+            over.store(true, Ordering::Relaxed);
+            self.board.remove(feed);
+        }
+    }
+
+    /// Only Pods of one node are followed, and those of some addresses.
+    pub fn chooses_pods(&self) -> bool {
+        !self.feeds.contains_key(&Feed::Pods)
+    }
+
+    /// Who has these addresses must be known, and no others. The API server selects by a Pod's first address only: where
+    /// that is of another family, and where the addresses are many, all Pods are followed from now on.
+    ///
+    /// # Errors
+    /// There can be no other thread.
+    pub fn ask(&mut self, addresses: &HashSet<IpAddr>) -> Result<(), LiveError> {
+        let of_node = self.feeds.keys().find(|f| matches!(f, Feed::PodsOf(_)));
+        let Some(of_node) = of_node.cloned() else {
+            return Ok(());
+        };
+        let family = self.board.known().store.first_family(&of_node);
+        let one_by_one = addresses.len() <= MOST_ADDRESSES
+            && addresses
+                .iter()
+                .all(|address| Some(address.is_ipv4()) == family);
+        let of_pods = self.feeds.keys().filter(|feed| feed.kind() == Kind::Pod);
+        let of_pods: Vec<Feed> = of_pods.cloned().collect();
+        if !one_by_one {
+            tracing::info!(addresses = addresses.len(), "all Pods are followed now");
+            for feed in of_pods {
+                self.end(&feed);
+            }
+            return self.read(Feed::Pods);
+        }
+        for feed in of_pods {
+            if matches!(&feed, Feed::PodsAt(address) if !addresses.contains(address)) {
+                self.end(&feed);
+            }
+        }
+        for address in addresses {
+            self.read(Feed::PodsAt(*address))?;
+        }
+        Ok(())
+    }
+
+    /// What is new. An index at most every now and then: building takes a small part of the time.
+    pub fn news(&mut self) -> News {
+        let mut news = News::default();
+        let due = {
+            let mut known = self.board.known();
+            news.changes = std::mem::take(&mut known.changes);
+            let dropped = std::mem::take(&mut known.dropped);
+            if dropped > 0 {
+                let text = format!("{dropped} changes of endpoints were too many to be told");
+                news.notes.push(text);
+            }
+            let warnings = std::mem::take(&mut known.warnings);
+            warnings
+                .iter()
+                .for_each(|text| tracing::info!(text, "cluster"));
+            if !same(&known.listed(), &self.listed) || known.asked() != self.asked {
+                known.unbuilt.get_or_insert_with(Instant::now);
+            }
+            // What happened is told before anything is judged by it: there is time to ask for what the judging will need.
+            let window = match news.changes.is_empty() {
+                true => WINDOW,
+                false => 3 * WINDOW,
+            };
+            known.unbuilt.is_some_and(|since| since.elapsed() >= window)
+        };
+        if due && Instant::now() >= self.not_before {
+            self.renew(&mut news);
+        }
+        news
+    }
+
+    fn renew(&mut self, news: &mut News) {
+        let before = std::mem::take(&mut self.listed);
+        let loaded = match self.build() {
+            Ok(loaded) => loaded,
+            Err(error) => {
+                news.notes.push(format!("{error}; it is not used any more"));
+                self.ranges.clear();
+                self.listed = before;
+                return;
+            }
+        };
+        news.notes.extend(notes(&before, &loaded.listed));
+        news.loaded = Some(loaded);
+    }
+
+    /// An index of what is known now.
+    fn build(&mut self) -> Result<Loaded, super::build::NotAServiceRange> {
+        let began = Instant::now();
+        let mut builder = Builder::new(&self.ranges);
+        let time = SystemTime::now();
+        let (listed, asked) = {
+            let mut known = self.board.known();
+            known.unbuilt = None;
+            if let Some(conflict) = known.conflict.take() {
+                return Err(conflict);
+            }
+            known.store.fill(&mut builder);
+            (known.listed(), known.asked())
+        };
+        for one in &listed {
+            match one.state {
+                State::Complete => drop(builder.listed(one.kind)),
+                _ => builder.not_listed(one.kind),
+            }
+        }
+        self.asked = asked;
+        if self.chooses_pods() {
+            builder.chose_pods(self.asked.clone());
+        }
+        let source = Source {
+            kind: SourceKind::Api,
+            time,
+            path: None,
+        };
+        let mut loaded = Loaded::build(builder, source)?;
+        self.listed.clone_from(&listed);
+        loaded.listed = listed;
+        let took = began.elapsed();
+        self.not_before = Instant::now() + took * SHARE;
+        tracing::debug!(?took, "index");
+        Ok(loaded)
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        for over in self.feeds.values() {
+            over.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The same lists are whole.
+fn same(now: &[Listed], before: &[Listed]) -> bool {
+    let states = |all: &[Listed]| -> Vec<(Kind, State)> {
+        all.iter().map(|one| (one.kind, one.state)).collect()
+    };
+    states(now) == states(before)
+}
+
+/// What is to be said of lists that are not whole any more, and of those that are whole again.
+fn notes(before: &[Listed], now: &[Listed]) -> Vec<String> {
+    let was = |kind: Kind| before.iter().find(|one| one.kind == kind).map(|o| o.state);
+    let whole = |state: Option<State>| state.is_none_or(|state| state == State::Complete);
+    let (mut lost, mut found) = (Vec::new(), Vec::new());
+    let mut why = None;
+    for one in now {
+        match (whole(was(one.kind)), whole(Some(one.state))) {
+            (true, false) => {
+                lost.push(one.kind.resource());
+                why = why.or(one.why.as_deref());
+            }
+            (false, true) => found.push(one.kind.resource()),
+            _ => {}
+        }
+    }
+    let mut notes = Vec::new();
+    if !lost.is_empty() {
+        let rule = refused(now).map_or_else(String::new, |rule| format!("; grant {rule}"));
+        notes.push(format!(
+            "the API: {} may be out of date ({}{rule}); what they decide is unknown until they are read again",
+            lost.join(", "),
+            why.unwrap_or("unknown")
+        ));
+    }
+    if !found.is_empty() {
+        notes.push(format!(
+            "the API: {} are up to date again",
+            found.join(", ")
+        ));
+    }
+    notes
+}
+
+#[cfg(feature = "kube")]
+fn connect(options: &Options, deadline: Instant) -> Result<(Connect, String), LiveError> {
+    let shared = super::api::Shared::connect(options, deadline)
+        .map_err(|error| without_kubectl(error, options, deadline))?;
+    let url = shared.url().to_owned();
+    Ok((Box::new(move || Box::new(shared.api())), url))
+}
+
+#[cfg(not(feature = "kube"))]
+fn connect(options: &Options, deadline: Instant) -> Result<(Connect, String), LiveError> {
+    let error = LiveError::new(
+        live::Obstacle::NotBuilt,
+        "this build of ctk has no API client, so it cannot follow the API",
+        "use a build with the feature kube",
+    );
+    Err(without_kubectl(error, options, deadline))
+}
+
+/// What other commands ask kubectl for cannot be had here: it prints a list and ends.
+fn without_kubectl(mut error: LiveError, options: &Options, deadline: Instant) -> LiveError {
+    let built = error.obstacle != live::Obstacle::NotBuilt;
+    if !built && super::kubectl::Kubectl::find(options, deadline).is_some() {
+        error.hint = Some(
+            "kubectl, which other commands ask instead, cannot follow a cluster: \
+             kubectl get nodes,svc,endpointslices,pods -A -o json > cluster.json, now and then, and \
+             ctk watch --cluster cluster.json, which reads it again whenever it changes"
+                .to_owned(),
+        );
+    }
+    error
+}

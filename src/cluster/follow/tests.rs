@@ -1,0 +1,206 @@
+//! The store against whole lists: following must end in the index that a new list would give.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::board::{Board, Standing};
+use super::store::{Decoder, Items, Store};
+use super::{Change, EndpointChange, Feed, notes};
+use crate::cluster::build::Builder;
+use crate::cluster::index::Index;
+use crate::cluster::listed::{Listed, State};
+use crate::cluster::object::{Item, Kind};
+
+fn service(name: &str) -> Value {
+    json!({"metadata": {"namespace": "shop", "name": name}, "spec": {
+        "clusterIP": "10.96.0.10", "ports": [{"name": "dns", "protocol": "UDP", "port": 53}],
+    }})
+}
+
+fn slice(name: &str, service: &str, addresses: &[&str]) -> Value {
+    let endpoints: Vec<Value> = addresses
+        .iter()
+        .map(|address| json!({"addresses": [address]}))
+        .collect();
+    json!({"addressType": "IPv4", "endpoints": endpoints,
+        "ports": [{"name": "dns", "protocol": "UDP", "port": 53}],
+        "metadata": {"namespace": "shop", "name": name, "labels": {"kubernetes.io/service-name": service}},
+    })
+}
+
+fn decoded(kind: Kind, objects: &[Value]) -> Items {
+    let mut decoder = Decoder::default();
+    let mut items = Items::new();
+    for object in objects {
+        let text = object.to_string();
+        let item: Item<'_> = serde_json::from_str(&text).unwrap();
+        items.extend(decoder.item(kind, &item).items);
+    }
+    items
+}
+
+fn put(store: &mut Store, feed: &Feed, object: &Value) -> Vec<String> {
+    let items = decoded(feed.kind(), std::slice::from_ref(object));
+    let told = items.into_iter().flat_map(|(key, slim)| {
+        let (_, told) = store.apply(feed, key, Some(slim));
+        told
+    });
+    words(told.collect())
+}
+
+fn words(told: Vec<EndpointChange>) -> Vec<String> {
+    let word = |told: EndpointChange| {
+        let change = match told.change {
+            Change::Added => "added",
+            Change::Ready => "ready",
+            Change::Serving => "serving",
+            Change::Terminating => "terminating",
+            Change::Gone => "gone",
+        };
+        format!("{change} {}", told.endpoint.address)
+    };
+    told.into_iter().map(word).collect()
+}
+
+fn index(store: &Store) -> Index {
+    let mut builder = Builder::new(&[]);
+    store.fill(&mut builder);
+    builder.finish().unwrap().index
+}
+
+fn endpoints(store: &Store) -> Vec<String> {
+    let index = index(store);
+    let ports = index.services().flat_map(|(id, _)| index.ports_of(id));
+    let endpoints = ports.flat_map(|(_, port)| &port.endpoints);
+    endpoints.map(|e| e.address.to_string()).collect()
+}
+
+#[test]
+fn an_endpoint_that_two_slices_list_is_gone_when_both_have_dropped_it() {
+    let mut store = Store::default();
+    let (a, b) = ("10.244.0.1", "10.244.0.2");
+    assert_eq!(put(&mut store, &Feed::Services, &service("s")), [""; 0]);
+    let told = put(&mut store, &Feed::Slices, &slice("x", "s", &[a, b]));
+    assert_eq!(told.len(), 4, "{told:?}");
+    assert_eq!(
+        put(&mut store, &Feed::Slices, &slice("y", "s", &[a])),
+        [""; 0]
+    );
+    assert_eq!(
+        put(&mut store, &Feed::Slices, &slice("x", "s", &[b])),
+        [""; 0]
+    );
+    assert_eq!(endpoints(&store), [a, b]);
+    let told = put(&mut store, &Feed::Slices, &slice("y", "s", &[]));
+    assert_eq!(told, ["gone 10.244.0.1"]);
+    assert_eq!(endpoints(&store), [b]);
+}
+
+#[test]
+fn a_slice_that_changes_its_service_leaves_the_old_one() {
+    let mut store = Store::default();
+    put(&mut store, &Feed::Services, &service("s"));
+    put(&mut store, &Feed::Services, &service("t"));
+    put(&mut store, &Feed::Slices, &slice("x", "s", &["10.244.0.1"]));
+    let told = put(&mut store, &Feed::Slices, &slice("x", "t", &["10.244.0.1"]));
+    let expected = ["gone 10.244.0.1", "added 10.244.0.1", "ready 10.244.0.1"];
+    assert_eq!(told, expected);
+    assert_eq!(endpoints(&store), ["10.244.0.1"]);
+}
+
+#[test]
+fn a_new_list_replaces_the_old_one_and_an_endpoint_that_moved_between_slices_stays() {
+    let mut store = Store::default();
+    put(&mut store, &Feed::Services, &service("s"));
+    let (a, b) = ("10.244.0.1", "10.244.0.2");
+    let first = decoded(
+        Kind::EndpointSlice,
+        &[slice("x", "s", &[a]), slice("z", "s", &[b])],
+    );
+    store.replace(&Feed::Slices, first.clone());
+    let (changed, told) = store.replace(&Feed::Slices, first);
+    assert!(!changed && told.is_empty(), "the same list: {told:?}");
+    let second = decoded(Kind::EndpointSlice, &[slice("y", "s", &[a])]);
+    let (changed, told) = store.replace(&Feed::Slices, second);
+    assert!(changed);
+    assert_eq!(words(told), ["gone 10.244.0.2"]);
+    assert_eq!(endpoints(&store), [a]);
+    // The Service goes, and with it every endpoint that it had.
+    let (_, told) = store.replace(&Feed::Services, Items::new());
+    assert_eq!(words(told), ["gone 10.244.0.1"]);
+}
+
+#[test]
+fn a_pod_that_two_feeds_have_stands_once() {
+    let mut store = Store::default();
+    let pod = json!({"metadata": {"namespace": "shop", "name": "web"}, "spec": {"nodeName": "node1"},
+        "status": {"podIP": "10.244.0.1"}});
+    let at = Feed::PodsAt("10.244.0.1".parse().unwrap());
+    for feed in [Feed::PodsOf("node1".to_owned()), at] {
+        put(&mut store, &feed, &pod);
+    }
+    let index = index(&store);
+    assert_eq!(index.pods().count(), 1);
+    assert_eq!(index.pods_at("10.244.0.1".parse().unwrap()).count(), 1);
+}
+
+#[test]
+fn a_broken_stream_is_believed_for_a_moment_and_a_lost_list_not_at_all() {
+    let board = Board::default();
+    let feed = Feed::Slices;
+    board.add(&feed);
+    assert!(!board.is_whole(&feed), "not listed yet");
+    board.broken(&feed, "no stream");
+    assert!(
+        !board.is_whole(&feed),
+        "not listed yet, whatever becomes of the stream"
+    );
+    board.set(&feed, Standing::Current);
+    board.broken(&feed, "the stream ended");
+    assert!(board.is_whole(&feed));
+    let since = std::time::Instant::now().checked_sub(Duration::from_secs(3));
+    let since = since.unwrap();
+    let why = String::new();
+    board.set(&feed, Standing::Broken { since, why });
+    board.broken(&feed, "it cannot be opened");
+    assert!(
+        !board.is_whole(&feed),
+        "the time counts from the first break"
+    );
+    let lost = Standing::Lost {
+        state: State::Failed,
+        verb: "watch",
+        why: String::new(),
+    };
+    board.set(&feed, lost);
+    board.broken(&feed, "the stream ended");
+    assert!(!board.is_whole(&feed), "only a list makes it whole");
+}
+
+#[test]
+fn what_is_lost_and_found_is_said_once() {
+    let one = |kind, state| Listed {
+        kind,
+        state,
+        verb: "watch",
+        why: (state != State::Complete).then(|| "why".to_owned()),
+    };
+    let whole = [
+        one(Kind::Service, State::Complete),
+        one(Kind::Pod, State::Complete),
+    ];
+    let lost = [
+        one(Kind::Service, State::Failed),
+        one(Kind::Pod, State::Failed),
+    ];
+    let said = notes(&whole, &lost);
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(
+        said[0].contains("services, pods may be out of date (why)"),
+        "{said:?}"
+    );
+    assert_eq!(notes(&lost, &lost), [""; 0]);
+    let said = notes(&lost, &whole);
+    assert_eq!(said, ["the API: services, pods are up to date again"]);
+}

@@ -1,0 +1,178 @@
+//! How the rules of a Service deal new flows out to its endpoints: rule after rule, with the chance of each and the packets
+//! that took it. Only the first packet of a flow comes to these rules, so packets are new flows.
+//!
+//! Read on its own, for the one Service that somebody asks about: counters and chances of every Service would double what
+//! [`super::NodeRules`] holds, and make no two readings equal.
+
+use std::net::SocketAddr;
+
+use super::{RuleKind, RuleService};
+
+/// The Service whose rules are wanted.
+#[derive(Clone, Debug)]
+pub struct Wanted {
+    /// `None`: in any namespace.
+    pub namespace: Option<Box<str>>,
+    pub name: Box<str>,
+}
+
+impl Wanted {
+    pub(super) fn is(&self, service: &RuleService) -> bool {
+        let mut namespace = self.namespace.iter();
+        *service.name == *self.name && namespace.all(|wanted| **wanted == *service.namespace)
+    }
+}
+
+/// A chain in which the endpoint of a new flow is chosen.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Deal {
+    pub chain: String,
+    pub ipv6: bool,
+    /// IANA number.
+    pub protocol: u8,
+    pub service: RuleService,
+    /// How the frontends that lead there belong to the Service; each once.
+    pub frontends: Vec<RuleKind>,
+    /// Some client addresses are sent where they were sent before.
+    pub affinity: bool,
+    /// In the order of the rules; `None` where a rule has a shape that is not understood.
+    pub hands: Option<Vec<Hand>>,
+}
+
+/// What one endpoint gets.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Hand {
+    pub endpoint: SocketAddr,
+    /// Chance that a packet which comes to this rule takes it; 1 for the last rule, that takes the rest.
+    pub probability: f64,
+    /// Part of the new flows of the chain that this endpoint gets, 0 to 1; those that affinity sends aside.
+    pub share: f64,
+    /// Packets that took the rule since it was loaded; `None` where nothing counts them.
+    pub packets: Option<u64>,
+    /// Packets that affinity sent there.
+    pub pinned: Option<u64>,
+}
+
+/// Adds up the rules of one chain.
+#[derive(Debug)]
+pub(super) struct Dealing {
+    /// Part of the packets that no rule has taken yet.
+    left: f64,
+    odd: bool,
+    pub affinity: bool,
+    hands: Vec<Hand>,
+    pinned: Vec<(SocketAddr, Option<u64>)>,
+}
+
+impl Dealing {
+    pub fn new() -> Self {
+        Dealing {
+            left: 1.0,
+            odd: false,
+            affinity: false,
+            hands: Vec::new(),
+            pinned: Vec::new(),
+        }
+    }
+
+    /// The next rule takes a packet with this chance.
+    pub fn deal(&mut self, endpoint: SocketAddr, probability: f64, packets: Option<u64>) {
+        self.hands.push(Hand {
+            endpoint,
+            probability,
+            share: self.left * probability,
+            packets,
+            pinned: None,
+        });
+        self.left *= 1.0 - probability;
+    }
+
+    /// One rule takes every packet that is left, `parts` of `whole` for this endpoint.
+    pub fn deal_part(&mut self, endpoint: SocketAddr, part: f64, packets: Option<u64>) {
+        self.hands.push(Hand {
+            endpoint,
+            probability: part,
+            share: self.left * part,
+            packets,
+            pinned: None,
+        });
+    }
+
+    /// What [`Dealing::deal_part`] took, together.
+    pub fn dealt(&mut self, parts: f64) {
+        self.left *= (1.0 - parts).max(0.0);
+    }
+
+    /// The next rule takes packets of clients that this endpoint had before.
+    pub fn pin(&mut self, endpoint: SocketAddr, packets: Option<u64>) {
+        self.affinity = true;
+        self.pinned.push((endpoint, packets));
+    }
+
+    pub fn not_understood(&mut self) {
+        self.odd = true;
+    }
+
+    /// No rule so far leads to an endpoint.
+    pub fn is_empty(&self) -> bool {
+        self.hands.is_empty() && self.pinned.is_empty()
+    }
+
+    /// `None` where the shape is not understood.
+    pub fn hands(mut self) -> Option<Vec<Hand>> {
+        for (endpoint, packets) in self.pinned {
+            let mut hands = self.hands.iter_mut();
+            hands.find(|hand| hand.endpoint == endpoint)?.pinned = packets;
+        }
+        (!self.odd).then_some(self.hands)
+    }
+}
+
+/// One deal for each chain: several frontends lead to one.
+pub(super) fn together(deals: Vec<Deal>) -> Vec<Deal> {
+    let mut all: Vec<Deal> = Vec::new();
+    for deal in deals {
+        let same = |other: &&mut Deal| {
+            (&other.chain, other.ipv6, other.protocol) == (&deal.chain, deal.ipv6, deal.protocol)
+                && other.hands == deal.hands
+        };
+        match all.iter_mut().find(same) {
+            None => all.push(deal),
+            Some(known) => {
+                for kind in deal.frontends {
+                    if !known.frontends.contains(&kind) {
+                        known.frontends.push(kind);
+                    }
+                }
+            }
+        }
+    }
+    all
+}
+
+/// Chances that are written as decimals stand for fractions: `0.33333333349` for one of three. `None` where none is meant.
+pub fn one_of(probability: f64) -> Option<u32> {
+    let whole = (1.0 / probability).round();
+    let near = (probability * whole - 1.0).abs() < 1e-6;
+    (near && (1.0..=1e6).contains(&whole)).then_some(whole as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn decimals_are_told_as_fractions_only_where_they_are_some() {
+        for (probability, whole) in [
+            (0.333_333_333_49, Some(3)),
+            (0.5, Some(2)),
+            (1.0, Some(1)),
+            (0.000_999_999_9, Some(1000)),
+            (0.4, None),
+            (0.0, None),
+            (f64::NAN, None),
+        ] {
+            assert_eq!(one_of(probability), whole, "{probability}");
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! An endpoint that does not answer: entries without a reply pile up at it while its neighbours answer.
+//!
+//! UDP that is never answered may be healthy (syslog, statsd, sFlow). So it is held against an endpoint only when others of
+//! the Service do answer, when it did so before (counters tell), or when the port is one whose protocol always answers.
+
+use std::cmp::Reverse;
+use std::net::IpAddr;
+
+use serde_json::{Value, json};
+
+use crate::cluster::index::PortId;
+use crate::doctor::example::{self, Examples};
+use crate::doctor::finding::{count, percent};
+use crate::doctor::groups::Groups;
+use crate::doctor::{Check, Facts, Finding, Severity, Thresholds};
+use crate::entry::Entry;
+use crate::verdict::{Refreshing, Replies, Verdict};
+
+const NAME: &str = "endpoint-silent";
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+/// Every datagram to these is a question.
+const ANSWERED_BY_DESIGN: [u16; 2] = [53, 123];
+
+/// What a client sees.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Whole {
+    Service(PortId),
+    /// Where no Service is known.
+    Destination(u8, IpAddr, Option<u16>),
+}
+
+type Place = (IpAddr, Option<u16>);
+
+#[derive(Default)]
+pub struct EndpointSilent(Groups<(Whole, Place), Endpoint>);
+
+#[derive(Default)]
+struct Endpoint {
+    /// What clients ask: Service or destination, with the protocol.
+    asked: String,
+    protocol: u8,
+    pod: Option<String>,
+    /// Port that clients ask.
+    port: Option<u16>,
+    entries: u64,
+    unreplied: u64,
+    /// Answered before, and not any more.
+    stopped: u64,
+    refreshing: u64,
+    examples: Examples,
+}
+
+impl Endpoint {
+    fn silent(&self) -> u64 {
+        self.unreplied + self.stopped
+    }
+
+    fn answered(&self) -> u64 {
+        self.entries.saturating_sub(self.silent())
+    }
+}
+
+impl Check for EndpointSilent {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn see(&mut self, entry: &Entry<'_>, _: &Facts<'_>) {
+        let flow = &entry.flow;
+        let verdict = entry
+            .judgement
+            .as_ref()
+            .map(|judgement| judgement.verdict());
+        // An endpoint that is gone is another check's.
+        let gone = verdict.is_some_and(|v| {
+            matches!(
+                v,
+                Verdict::Stale | Verdict::Suspect | Verdict::Pending | Verdict::Detached
+            )
+        });
+        if !matches!(flow.protocol(), TCP | UDP) || !flow.is_dnat() || gone {
+            return;
+        }
+        let (protocol, port) = (flow.protocol(), flow.original.dport());
+        let whole = match entry.names.matched.ports().next() {
+            Some((port, _)) => Whole::Service(port),
+            None => Whole::Destination(protocol, flow.original.dst, port),
+        };
+        let place = (flow.reply.src, flow.reply.sport());
+        let group = self.0.at((whole, place));
+        if group.entries == 0 {
+            let service = entry.names.service.as_ref().and_then(example::service);
+            let destination = || example::place(flow.original.dst, port);
+            group.asked = service.unwrap_or_else(destination);
+            group.protocol = protocol;
+        }
+        let (unreplied, stopped) = (
+            flow.status.is_unreplied(),
+            entry.replies == Replies::Stopped,
+        );
+        group.entries += 1;
+        group.unreplied += u64::from(unreplied);
+        group.stopped += u64::from(stopped && !unreplied);
+        group.port = port;
+        if unreplied || stopped {
+            let refreshing = entry.refreshing == Refreshing::Yes;
+            group.refreshing += u64::from(refreshing);
+            group.examples.push(entry, refreshing);
+            if group.pod.is_none() {
+                let party = entry.names.endpoint.map(|endpoint| endpoint.party);
+                group.pod = party.and_then(example::party);
+            }
+        }
+    }
+
+    fn conclude(&self, _: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
+        let mut found: Vec<_> = self
+            .0
+            .iter()
+            .filter(|(_, endpoint)| {
+                let share = percent(endpoint.silent(), endpoint.entries);
+                endpoint.silent() >= thresholds.silent_entries
+                    && share.is_some_and(|share| share >= thresholds.silent_share)
+            })
+            .collect();
+        found.sort_by(|(a, one), (b, other)| {
+            (Reverse(one.silent()), a).cmp(&(Reverse(other.silent()), b))
+        });
+        let finding = |((whole, place), endpoint): (&(Whole, Place), &Endpoint)| {
+            self.finding(whole, place, endpoint)
+        };
+        found.into_iter().map(finding).collect()
+    }
+}
+
+impl EndpointSilent {
+    fn finding(&self, whole: &Whole, place: &Place, endpoint: &Endpoint) -> Finding {
+        let others = || {
+            self.0
+                .iter()
+                .filter(|((of, at), _)| of == whole && at != place)
+                .map(|((_, at), other)| (at, other))
+        };
+        let answered: u64 = others().map(|(_, other)| other.answered()).sum();
+        let silent: u64 = others().map(|(_, other)| other.silent()).sum();
+        let neighbours_answer = answered > silent;
+        let by_design = endpoint
+            .port
+            .is_some_and(|port| ANSWERED_BY_DESIGN.contains(&port));
+        let is_wrong =
+            endpoint.protocol == TCP || endpoint.stopped > 0 || neighbours_answer || by_design;
+        let severity = if is_wrong {
+            Severity::Warning
+        } else {
+            Severity::Info
+        };
+        let at = example::place(place.0, place.1);
+        let who = match &endpoint.pod {
+            Some(pod) => format!("{pod} ({at})"),
+            None => at.clone(),
+        };
+        let protocol = example::protocol(endpoint.protocol);
+        let but = match (is_wrong, answered) {
+            (false, _) => "; healthy where the protocol has no answers, as syslog and statsd",
+            (true, 0) => "",
+            (true, _) => "; other endpoints answer",
+        };
+        let message = format!(
+            "{who} does not answer for {}/{protocol}: {} of {} without a reply{but}",
+            endpoint.asked,
+            endpoint.silent(),
+            count(endpoint.entries, "entry", "entries"),
+        );
+        let neighbours: Vec<Value> = others()
+            .take(8)
+            .map(|(at, other)| {
+                let silent = other.silent();
+                json!({"endpoint": example::place(at.0, at.1), "entries": other.entries, "unanswered": silent})
+            })
+            .collect();
+        Finding::new(NAME, severity, message)
+            .with("service", endpoint.asked.as_str())
+            .with("protocol", protocol)
+            .with("endpoint", at)
+            .with("pod", endpoint.pod.clone())
+            .with("entries", endpoint.entries)
+            .with("unreplied", endpoint.unreplied)
+            .with("stopped", endpoint.stopped)
+            .with("others", neighbours)
+            .with("examples", endpoint.examples.to_json())
+            .help(format!(
+                "see whether it listens and answers: ctk ls --reply-src {}",
+                place.0
+            ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::testing::{flow, unreplied};
+
+    fn seen(protocol: u8, port: u16, endpoints: &[(&str, usize, usize)]) -> Vec<Finding> {
+        let mut check = EndpointSilent::default();
+        let facts = Facts::default();
+        let mut client = 10_000;
+        for (endpoint, answered, silent) in endpoints {
+            for n in 0..answered + silent {
+                client += 1;
+                let (from, to) = (format!("10.0.0.1:{client}"), format!("10.96.0.10:{port}"));
+                let mut flow = flow(protocol, &from, &to, &format!("{endpoint}:{port}"));
+                if n >= *answered {
+                    unreplied(&mut flow);
+                }
+                check.see(&Entry::bare(flow), &facts);
+            }
+        }
+        check.conclude(&facts, &Thresholds::default())
+    }
+
+    #[test]
+    fn silence_is_held_against_an_endpoint_only_where_an_answer_is_due() {
+        use Severity::{Info, Warning};
+        type Case<'a> = (u8, u16, &'a [(&'a str, usize, usize)], Option<Severity>);
+        let cases: [Case; 8] = [
+            (
+                UDP,
+                8125,
+                &[("10.1.0.1", 0, 9), ("10.1.0.2", 7, 0)],
+                Some(Warning),
+            ),
+            (UDP, 53, &[("10.1.0.1", 0, 9)], Some(Warning)),
+            // statsd: nobody ever answers.
+            (
+                UDP,
+                8125,
+                &[("10.1.0.1", 0, 9), ("10.1.0.2", 0, 3)],
+                Some(Info),
+            ),
+            (UDP, 8125, &[("10.1.0.1", 0, 9)], Some(Info)),
+            (TCP, 80, &[("10.1.0.1", 0, 9)], Some(Warning)),
+            // Too few, and too small a share.
+            (UDP, 53, &[("10.1.0.1", 0, 4), ("10.1.0.2", 9, 0)], None),
+            (UDP, 53, &[("10.1.0.1", 5, 5)], None),
+            (TCP, 80, &[("10.1.0.1", 90, 1)], None),
+        ];
+        for (protocol, port, endpoints, severity) in cases {
+            let found = seen(protocol, port, endpoints);
+            let severities: Vec<_> = found.iter().map(|f| f.severity).collect();
+            assert_eq!(
+                severities,
+                Vec::from_iter(severity),
+                "{protocol} {port} {endpoints:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_silent_endpoint_is_named_with_its_numbers() {
+        let found = seen(UDP, 53, &[("10.1.0.1", 1, 9), ("10.1.0.2", 7, 0)]);
+        assert_eq!(
+            found[0].message,
+            "10.1.0.1:53 does not answer for 10.96.0.10:53/udp: 9 of 10 entries without a reply; other endpoints answer"
+        );
+        assert_eq!(found[0].evidence["unreplied"], 9);
+        assert_eq!(found[0].evidence["others"][0]["entries"], 7);
+    }
+}

@@ -1,0 +1,60 @@
+//! Expectations near their limit: the data connections of helpers (FTP, SIP) are then not let through.
+
+use crate::doctor::finding::percent;
+use crate::doctor::{Check, Facts, Finding, Thresholds};
+
+const NAME: &str = "expectations";
+
+#[derive(Default)]
+pub struct Expectations;
+
+impl Check for Expectations {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn conclude(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
+        let (count, max) = (facts.stat.expect_count, facts.stat.settings.expect_max);
+        let Some((count, max)) = count.zip(max) else {
+            return Vec::new();
+        };
+        let Some(used) = percent(count, max).filter(|used| *used >= thresholds.expectations_used)
+        else {
+            return Vec::new();
+        };
+        let message = format!(
+            "{used} % of the expectations are in use ({count} of {max}); beyond that, data connections of FTP, SIP and the like fail"
+        );
+        vec![
+            Finding::warning(NAME, message)
+                .with("expect_count", count)
+                .with("expect_max", max)
+                .with("used_percent", used)
+                .help(
+                    "ctk ls --table expect shows them; raise net.netfilter.nf_conntrack_expect_max",
+                ),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_table_near_its_limit_is_told() {
+        for (count, max, found) in [
+            (Some(80), Some(100), true),
+            (Some(79), Some(100), false),
+            (None, Some(100), false),
+            (Some(80), None, false),
+            (Some(0), Some(0), false),
+        ] {
+            let mut facts = Facts::default();
+            facts.stat.expect_count = count;
+            facts.stat.settings.expect_max = max;
+            let all = Expectations.conclude(&facts, &Thresholds::default());
+            assert_eq!(!all.is_empty(), found, "{count:?} {max:?}: {all:?}");
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Packets that are lost although the table has room: two packets of one socket raced, each made an entry, and only one was
+//! put into the table. The usual case are the A and AAAA queries that a resolver sends at once; the lookup then takes 5 s.
+
+use serde_json::Value;
+
+use crate::doctor::finding::{count, percent};
+use crate::doctor::{Check, Facts, Finding, Thresholds};
+use crate::stat::explain::NEARLY_FULL;
+
+const NAME: &str = "insert-failed";
+const COUNTER: &str = "insert_failed";
+
+#[derive(Default)]
+pub struct InsertFailed;
+
+impl Check for InsertFailed {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn conclude(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
+        let Some(total) = facts.total(COUNTER).filter(|total| *total > 0) else {
+            return Vec::new();
+        };
+        let moved = |name| facts.moved.as_ref().and_then(|moved| moved.counter(name));
+        let used = facts.stat.used_percent();
+        let full = used.is_some_and(|used| used >= NEARLY_FULL)
+            || moved("early_drop").is_some_and(|evicted| evicted > 0);
+        let seconds = facts.moved.as_ref().map(|moved| moved.seconds);
+        let more = moved(COUNTER);
+        let finding = match more.filter(|more| *more >= thresholds.failed_insertions && !full) {
+            Some(more) => {
+                let entries = count(more, "entry was", "entries were");
+                let message = format!(
+                    "{entries} not put into the table in {:.1} s, and their packets were dropped, while {} is in use: packets \
+                     of one socket race (typical: parallel DNS queries over UDP through DNAT or SNAT, which then take 5 s)",
+                    seconds.unwrap_or(0.0),
+                    used.map_or_else(
+                        || "an unknown part of it".to_owned(),
+                        |used| format!("{used:.1} % of it")
+                    ),
+                );
+                Finding::warning(NAME, message)
+                    .help("a DNS cache on the node, options single-request-reopen in resolv.conf, or DNS over TCP (use-vc)")
+            }
+            None => {
+                let entries = count(total, "entry was", "entries were");
+                let lately = match (more, seconds) {
+                    (Some(more), Some(seconds)) => format!("; {more} in the last {seconds:.1} s"),
+                    _ => String::new(),
+                };
+                Finding::info(
+                    NAME,
+                    format!(
+                        "{entries} not put into the table since the namespace was made{lately}"
+                    ),
+                )
+            }
+        };
+        let share = facts
+            .stat
+            .count
+            .zip(facts.stat.settings.max)
+            .and_then(|(count, max)| percent(count, max));
+        vec![
+            finding
+                .with("insert_failed", more)
+                .with("insert_failed_total", total)
+                .with("drop", moved("drop"))
+                .with("clash_resolve", moved("clash_resolve"))
+                .with("seconds", seconds.map_or(Value::Null, Value::from))
+                .with("used_percent", share),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::Severity;
+    use crate::doctor::testing::counted;
+
+    #[test]
+    fn a_rising_count_is_a_race_only_while_the_table_has_room() {
+        for (used, total, more, evicted, expected) in [
+            (1, 1068, 27, 0, Some(Severity::Warning)),
+            (1, 1068, 4, 0, Some(Severity::Info)),
+            (1, 1068, 0, 0, Some(Severity::Info)),
+            (97, 1068, 27, 0, Some(Severity::Info)),
+            (1, 1068, 27, 3, Some(Severity::Info)),
+            (1, 0, 0, 0, None),
+        ] {
+            let mut facts = counted(
+                &[(COUNTER, total)],
+                &[(COUNTER, more), ("early_drop", evicted)],
+            );
+            facts.stat.count = Some(used);
+            facts.stat.settings.max = Some(100);
+            let found = InsertFailed.conclude(&facts, &Thresholds::default());
+            let severity = found.first().map(|finding| finding.severity);
+            assert_eq!(severity, expected, "{used} {total} {more} {evicted}");
+        }
+    }
+
+    #[test]
+    fn the_numbers_are_those_of_the_time_looked() {
+        let mut facts = counted(&[(COUNTER, 1068)], &[(COUNTER, 27), ("drop", 27)]);
+        facts.stat.count = Some(412);
+        facts.stat.settings.max = Some(262_144);
+        let found = InsertFailed.conclude(&facts, &Thresholds::default());
+        let text = &found[0].message;
+        assert!(
+            text.starts_with("27 entries were not put into the table in 2.0 s"),
+            "{text}"
+        );
+        assert!(text.contains("while 0.2 % of it is in use"), "{text}");
+        assert!(!text.contains("full"), "{text}");
+        assert_eq!(found[0].evidence["insert_failed_total"], 1068 + 27);
+        assert_eq!(found[0].evidence["clash_resolve"], Value::Null);
+    }
+
+    #[test]
+    fn counters_that_are_not_known_are_no_finding() {
+        let found = InsertFailed.conclude(&Facts::default(), &Thresholds::default());
+        assert!(found.is_empty(), "{found:?}");
+    }
+}

@@ -1,0 +1,125 @@
+//! What kube-proxy says of itself: whether a change waits for it to write rules, and how long changes take to get there.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::doctor::{Check, Facts, Finding, Thresholds};
+
+const NAME: &str = "kube-proxy-sync";
+
+#[derive(Default)]
+pub struct KubeProxySync;
+
+impl Check for KubeProxySync {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn conclude(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
+        let Some(metrics) = &facts.kube_proxy else {
+            return Vec::new();
+        };
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        let mut found = Vec::new();
+        // A quiet cluster has nothing to sync: only a change that was queued after the last sync waits.
+        let waiting = metrics
+            .last_queued
+            .zip(metrics.last_sync)
+            .filter(|(queued, synced)| queued > synced);
+        if let Some((queued, synced)) = waiting {
+            let behind = now.saturating_sub(queued);
+            if behind >= thresholds.sync_age {
+                let message = format!(
+                    "kube-proxy has not written its rules for {}, though a change waits for {}",
+                    spoken(now.saturating_sub(synced)),
+                    spoken(behind)
+                );
+                found.push(
+                    Finding::critical(NAME, message)
+                        .with("waiting_seconds", behind.as_secs())
+                        .with("last_sync_seconds_ago", now.saturating_sub(synced).as_secs())
+                        .help("see its log (kubectl -n kube-system logs -l k8s-app=kube-proxy); rules, and so new flows, follow old endpoints until it syncs"),
+                );
+            }
+        }
+        let slow = metrics
+            .programming_p99
+            .filter(|p99| p99.at_least >= thresholds.programming_time);
+        if let Some(p99) = slow {
+            let message = format!(
+                "1 in 100 endpoint changes took longer than {} to get into this node's rules, of {} since kube-proxy began",
+                spoken(p99.at_least),
+                p99.count
+            );
+            found.push(
+                Finding::warning(NAME, message)
+                    .with("p99_seconds_at_least", p99.at_least.as_secs_f64())
+                    .with("changes", p99.count)
+                    .help("look at kube-proxy's CPU limit and at the number of Services; nftables mode syncs faster"),
+            );
+        }
+        found
+    }
+}
+
+fn spoken(duration: Duration) -> String {
+    humantime::format_duration(Duration::from_secs(duration.as_secs())).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::metrics::{KubeProxy, Quantile};
+
+    fn found(metrics: KubeProxy) -> Vec<Finding> {
+        let facts = Facts {
+            kube_proxy: Some(metrics),
+            ..Facts::default()
+        };
+        KubeProxySync.conclude(&facts, &Thresholds::default())
+    }
+
+    #[test]
+    fn an_old_sync_is_a_finding_only_while_a_change_waits() {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+        let ago = |seconds| Some(now - Duration::from_secs(seconds));
+        for (queued, synced, wrong) in [
+            (900, 901, true),
+            (900, 899, false),
+            (60, 901, false),
+            (901, 900, false),
+        ] {
+            let metrics = KubeProxy {
+                last_queued: ago(queued),
+                last_sync: ago(synced),
+                programming_p99: None,
+            };
+            assert_eq!(
+                found(metrics).len(),
+                usize::from(wrong),
+                "{queued} {synced}"
+            );
+        }
+        assert!(found(KubeProxy::default()).is_empty());
+    }
+
+    #[test]
+    fn slow_programming_is_told_with_its_number() {
+        let quantile = |seconds| KubeProxy {
+            programming_p99: Some(Quantile {
+                at_least: Duration::from_secs(seconds),
+                count: 200,
+            }),
+            ..KubeProxy::default()
+        };
+        assert!(found(quantile(59)).is_empty());
+        let found = found(quantile(60));
+        assert_eq!(found[0].evidence["changes"], 200);
+        assert!(
+            found[0].message.contains("longer than 1m"),
+            "{}",
+            found[0].message
+        );
+    }
+}

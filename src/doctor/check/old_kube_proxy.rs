@@ -1,0 +1,75 @@
+//! kube-proxy before 1.32 deletes entries only for the endpoint changes that it sees happen. What it misses, it never finds.
+
+use crate::doctor::{Check, Facts, Finding, Thresholds};
+
+const NAME: &str = "kube-proxy-version";
+/// The first with a reconciler (`pkg/proxy/conntrack/cleanup.go`).
+const RECONCILES: (u32, u32) = (1, 32);
+
+#[derive(Default)]
+pub struct OldKubeProxy;
+
+impl Check for OldKubeProxy {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn conclude(&self, facts: &Facts<'_>, _: &Thresholds) -> Vec<Finding> {
+        let node = facts
+            .index
+            .zip(facts.node)
+            .and_then(|(index, node)| node.object(index));
+        let Some((node, version)) = node.and_then(|node| Some((node, node.version.as_deref()?)))
+        else {
+            return Vec::new();
+        };
+        if parse(version).is_none_or(|version| version >= RECONCILES) {
+            return Vec::new();
+        }
+        let message = format!(
+            "{} runs kube-proxy {version}: before 1.32 it has no reconciler, so a stale entry that it missed once stays",
+            node.name
+        );
+        vec![
+            Finding::info(NAME, message)
+                .with("node", &*node.name)
+                .with("version", version)
+                .help("upgrade the node to 1.32 or newer; until then run ctk purge --stale where doctor finds stale entries"),
+        ]
+    }
+}
+
+/// Major and minor of `v1.31.2-gke.1`.
+fn parse(version: &str) -> Option<(u32, u32)> {
+    let version = version.strip_prefix('v').unwrap_or(version);
+    let (major, rest) = version.split_once('.')?;
+    let digits = rest
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(rest.len());
+    Some((major.parse().ok()?, rest.get(..digits)?.parse().ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_of_distributions_are_compared_as_numbers() {
+        for (text, old) in [
+            ("v1.31.2", Some(true)),
+            ("v1.9.11", Some(true)),
+            ("v1.32.0-eks-1234", Some(false)),
+            ("1.100+", Some(false)),
+            ("v2.0.0", Some(false)),
+            ("", None),
+            ("latest", None),
+            ("v1.x", None),
+        ] {
+            assert_eq!(
+                parse(text).map(|version| version < RECONCILES),
+                old,
+                "{text}"
+            );
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! One source address and one destination can have as many connections as there are source ports. When they are used up, new
+//! ones fail though the table has room.
+
+use std::cmp::Reverse;
+use std::net::IpAddr;
+
+use crate::doctor::example::{self, Examples};
+use crate::doctor::finding::{count, percent};
+use crate::doctor::groups::Groups;
+use crate::doctor::threshold::PORTS_CRITICAL;
+use crate::doctor::{Check, Facts, Finding, Severity, Thresholds};
+use crate::entry::Entry;
+
+const NAME: &str = "port-exhaustion";
+/// Masquerading chooses among 1024-65535 (`nf_nat_l4proto_unique_tuple`) for a client's port of 1024 or above.
+const MASQUERADE: u64 = 64_512;
+
+/// Protocol, source address as the destination sees it, destination. This and the source port make a reply tuple, of which
+/// there can be only one.
+type Pair = (u8, IpAddr, IpAddr, u16);
+
+#[derive(Default)]
+pub struct PortExhaustion(Groups<Pair, Ports>);
+
+#[derive(Default)]
+struct Ports {
+    masqueraded: u64,
+    /// Of this node's own processes.
+    own: u64,
+    examples: Examples,
+}
+
+impl Check for PortExhaustion {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn see(&mut self, entry: &Entry<'_>, facts: &Facts<'_>) {
+        let flow = &entry.flow;
+        let (Some(port), snat) = (flow.reply.sport(), flow.is_snat()) else {
+            return;
+        };
+        if !snat && !facts.is_own(flow.original.src) {
+            return;
+        }
+        let group = self
+            .0
+            .at((flow.protocol(), flow.reply.dst, flow.reply.src, port));
+        match snat {
+            true => group.masqueraded += 1,
+            false => group.own += 1,
+        }
+        group.examples.push(entry, false);
+    }
+
+    fn conclude(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
+        let own_ports = facts
+            .local_ports
+            .map(|(first, last)| u64::from(last - first) + 1);
+        let mut found: Vec<Finding> = Vec::new();
+        let mut pairs: Vec<_> = self.0.iter().collect();
+        pairs.sort_by_key(|(pair, ports)| (Reverse(ports.masqueraded + ports.own), **pair));
+        for (pair, ports) in pairs {
+            let all = ports.masqueraded + ports.own;
+            let masquerade = (ports.masqueraded > 0).then_some((all, MASQUERADE, "1024-65535"));
+            let own = own_ports.map(|range| (ports.own, range, "net.ipv4.ip_local_port_range"));
+            let worst = masquerade
+                .into_iter()
+                .chain(own)
+                .filter_map(|(used, of, range)| Some((percent(used, of)?, used, of, range)))
+                .max_by_key(|(share, ..)| *share);
+            if let Some((share, used, of, range)) =
+                worst.filter(|worst| worst.0 >= thresholds.ports_used)
+            {
+                let missed = self.0.missed();
+                found.push(finding(pair, ports, (share, used, of, range), missed));
+            }
+        }
+        found
+    }
+}
+
+fn finding(
+    (protocol, source, address, port): &Pair,
+    ports: &Ports,
+    (share, used, of, range): (u64, u64, u64, &str),
+    missed: u64,
+) -> Finding {
+    let severity = match share >= PORTS_CRITICAL {
+        true => Severity::Critical,
+        false => Severity::Warning,
+    };
+    let protocol = example::protocol(*protocol);
+    let destination = example::place(*address, Some(*port));
+    let message = format!(
+        "{source} to {destination}/{protocol}: {} use {share} % of the {of} source ports ({range})",
+        count(used, "entry", "entries"),
+    );
+    Finding::new(NAME, severity, message)
+        .with("source", source.to_string())
+        .with("destination", destination)
+        .with("protocol", protocol)
+        .with("masqueraded", ports.masqueraded)
+        .with("own", ports.own)
+        .with("used", used)
+        .with("available", of)
+        .with("percent", share)
+        .with("missed_at_most", missed)
+        .with("examples", ports.examples.to_json())
+        .help(format!(
+            "reuse connections (keep-alive, pools), add a masquerade or destination address, or shorten net.netfilter.nf_conntrack_tcp_timeout_time_wait; who: ctk top --by client --reply-dst {source} --reply-src {address}"
+        ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::testing::flow;
+
+    /// Masqueraded connections to 203.0.113.10:443, spread over these source addresses.
+    fn seen(connections: u32, sources: &[&str]) -> Vec<Finding> {
+        let mut check = PortExhaustion::default();
+        let facts = Facts::default();
+        for n in 0..connections {
+            let place = n as usize % sources.len();
+            let port = 1024 + n / sources.len() as u32;
+            let mut flow = flow(
+                6,
+                &format!("10.244.{}.{}:40000", n % 200, n / 200 % 200),
+                "203.0.113.10:443",
+                "203.0.113.10:443",
+            );
+            let masqueraded = format!("{}:{port}", sources[place]);
+            flow.reply = crate::doctor::testing::tuple(6, "203.0.113.10:443", &masqueraded);
+            check.see(&Entry::bare(flow), &facts);
+        }
+        check.conclude(&facts, &Thresholds::default())
+    }
+
+    #[test]
+    fn a_pair_that_uses_its_ports_up_is_found_and_a_second_address_helps() {
+        let found = seen(63_900, &["192.0.2.11"]);
+        assert_eq!(found.len(), 1);
+        assert_eq!(found[0].severity, Severity::Critical);
+        assert_eq!(
+            found[0].message,
+            "192.0.2.11 to 203.0.113.10:443/tcp: 63900 entries use 99 % of the 64512 source ports (1024-65535)"
+        );
+        assert_eq!(found[0].evidence["used"], 63_900);
+        assert!(seen(63_900, &["192.0.2.11", "192.0.2.12"]).is_empty());
+    }
+}

@@ -1,0 +1,163 @@
+//! Packets that the reverse-path filter drops: they are seen on the interface, and no entry of them is ever in the table.
+
+use serde_json::{Value, json};
+
+use crate::doctor::finding::count;
+use crate::doctor::{Check, Facts, Finding, Thresholds};
+use crate::reverse_path::Interface;
+
+const NAME: &str = "reverse-path";
+/// Interfaces that are named; a node has one for each pod.
+const MOST: usize = 5;
+
+#[derive(Default)]
+pub struct ReversePath;
+
+impl Check for ReversePath {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn conclude(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
+        let paths = &facts.reverse_path;
+        let strict: Vec<&Interface> = paths.interfaces.iter().filter(|i| i.is_strict()).collect();
+        let more = facts.moved.as_ref().and_then(|moved| moved.filtered);
+        let packets = |n| count(n, "packet was", "packets were");
+        let finding = match (more, paths.filtered) {
+            (Some(more), _) if more >= thresholds.filtered_packets => {
+                let seconds = facts.moved.as_ref().map_or(0.0, |moved| moved.seconds);
+                Finding::warning(
+                    NAME,
+                    format!(
+                        "{} dropped by the reverse-path filter in {seconds:.1} s, before an entry was made of them; {}",
+                        packets(more),
+                        names(&strict)
+                    ),
+                )
+            }
+            (_, Some(total)) if total > 0 => Finding::info(
+                NAME,
+                format!(
+                    "{} dropped by the reverse-path filter since the namespace was made; {}",
+                    packets(total),
+                    names(&strict)
+                ),
+            ),
+            (_, None) if !strict.is_empty() => Finding::info(
+                NAME,
+                format!(
+                    "whether the reverse-path filter drops packets cannot be read; {}",
+                    names(&strict)
+                ),
+            ),
+            _ => return Vec::new(),
+        };
+        let shown = strict.iter().take(MOST);
+        let shown: Vec<Value> = shown
+            .map(|i| json!({"interface": i.name, "rp_filter": i.rp_filter, "has_ipv4": i.has_ipv4}))
+            .collect();
+        vec![
+            finding
+                .with("filtered", more)
+                .with("filtered_total", paths.filtered)
+                .with("martian_src_total", paths.martian_src)
+                .with("strict_interfaces", strict.len())
+                .with("interfaces", shown)
+                .help(
+                    "answers must be routed out of the interface that packets come in on; else sysctl -w \
+                     net.ipv4.conf.INTERFACE.rp_filter=2 (0 where it has no IPv4 address), and the same for all: the larger one \
+                     holds; net.ipv4.conf.all.log_martians=1 logs what is dropped",
+                ),
+        ]
+    }
+}
+
+/// `strict on eth0, cali123 (loose, without an IPv4 address), and 3 others`
+fn names(strict: &[&Interface]) -> String {
+    if strict.is_empty() {
+        return "no interface is strict now".to_owned();
+    }
+    let one = |i: &&Interface| match i.rp_filter {
+        2 => format!("{} (loose, without an IPv4 address)", i.name),
+        _ => i.name.clone(),
+    };
+    let mut text = strict
+        .iter()
+        .take(MOST)
+        .map(one)
+        .collect::<Vec<_>>()
+        .join(", ");
+    if let Some(others) = strict.len().checked_sub(MOST).filter(|n| *n > 0) {
+        text += &format!(" and {}", count(others as u64, "other", "others"));
+    }
+    format!("strict on {text}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::Severity;
+    use crate::doctor::testing::counted;
+
+    fn interface(name: &str, rp_filter: u64, has_ipv4: bool) -> Interface {
+        Interface {
+            name: name.to_owned(),
+            rp_filter,
+            has_ipv4: Some(has_ipv4),
+        }
+    }
+
+    #[test]
+    fn dropped_packets_are_told_with_the_interfaces_that_drop_them() {
+        for (total, more, expected) in [
+            (Some(12), Some(3), Some(Severity::Warning)),
+            (Some(12), Some(0), Some(Severity::Info)),
+            (Some(12), None, Some(Severity::Info)),
+            (Some(0), Some(0), None),
+            (None, None, Some(Severity::Info)),
+        ] {
+            let mut facts = counted(&[], &[]);
+            facts.reverse_path.filtered = total;
+            facts.moved.as_mut().unwrap().filtered = more;
+            facts.reverse_path.interfaces = vec![
+                interface("eth0", 1, true),
+                interface("eth1", 2, true),
+                interface("cali1", 2, false),
+                interface("eth2", 0, true),
+            ];
+            let found = ReversePath.conclude(&facts, &Thresholds::default());
+            assert_eq!(found.first().map(|f| f.severity), expected, "{found:?}");
+            if let Some(finding) = found.first() {
+                let end = "strict on eth0, cali1 (loose, without an IPv4 address)";
+                assert!(finding.message.ends_with(end), "{finding:?}");
+                assert_eq!(finding.evidence["strict_interfaces"], 2);
+            }
+        }
+    }
+
+    #[test]
+    fn a_node_with_many_pods_is_told_in_one_sentence() {
+        let all: Vec<_> = (0..500)
+            .map(|n| interface(&format!("cali{n}"), 1, false))
+            .collect();
+        let all: Vec<_> = all.iter().collect();
+        assert_eq!(
+            names(&all),
+            "strict on cali0, cali1, cali2, cali3, cali4 and 495 others"
+        );
+        assert_eq!(
+            names(&all[..5]),
+            "strict on cali0, cali1, cali2, cali3, cali4"
+        );
+        assert_eq!(names(&[]), "no interface is strict now");
+    }
+
+    #[test]
+    fn nothing_known_is_nothing_found() {
+        assert!(
+            ReversePath
+                .conclude(&Facts::default(), &Thresholds::default())
+                .is_empty()
+        );
+    }
+}

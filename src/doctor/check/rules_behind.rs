@@ -1,0 +1,98 @@
+//! kube-proxy's rules on this node differ from the API: new flows go by the rules.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Value, json};
+
+use crate::cluster::compare::Disagreement;
+use crate::doctor::finding::count;
+use crate::doctor::{Check, Facts, Finding, Thresholds};
+
+const NAME: &str = "rules-behind";
+/// Differences that are listed.
+const LISTED: usize = 10;
+
+#[derive(Default)]
+pub struct RulesBehind;
+
+impl Check for RulesBehind {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn conclude(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
+        let differences = facts.disagreements.len() as u64;
+        if differences < thresholds.rules_behind {
+            return Vec::new();
+        }
+        let lines: BTreeSet<String> = facts
+            .disagreements
+            .iter()
+            .map(Disagreement::to_string)
+            .collect();
+        let first = lines.first().map(String::as_str).unwrap_or_default();
+        let apart = facts.rules_apart.as_secs_f64();
+        let finding = if facts.source == "api" {
+            let message = format!(
+                "kube-proxy on this node is behind the API in {}, seen twice {apart:.1} s apart: {first}",
+                count(differences, "place", "places")
+            );
+            Finding::warning(NAME, message).help(
+                "new flows follow the rules: see whether kube-proxy runs here, and its log (kubectl -n kube-system logs -l k8s-app=kube-proxy)",
+            )
+        } else {
+            let message = format!(
+                "this node's rules and the cluster source differ in {}: {first}",
+                count(differences, "place", "places")
+            );
+            Finding::info(NAME, message).help(
+                "one of the two is older: fetch the file again, or use --cluster api, which tells whether kube-proxy is behind",
+            )
+        };
+        let listed: Vec<Value> = lines.iter().take(LISTED).map(|line| json!(line)).collect();
+        vec![
+            finding
+                .with("differences", differences)
+                .with("seconds_apart", (apart * 10.0).round() / 10.0)
+                .with("differing", listed),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::compare::{Difference, Place};
+    use crate::doctor::Severity;
+
+    #[test]
+    fn only_against_the_api_it_is_kube_proxy_that_is_behind() {
+        let lingers = Disagreement {
+            service: None,
+            frontend: Place::Address("10.96.0.10:53".parse().unwrap()),
+            protocol: 17,
+            difference: Difference::LingeringEndpoint("10.1.0.7:53".parse().unwrap()),
+        };
+        for (source, severity) in [("api", Severity::Warning), ("file", Severity::Info)] {
+            let facts = Facts {
+                source,
+                disagreements: vec![lingers.clone(), lingers.clone()],
+                ..Facts::default()
+            };
+            let found = RulesBehind.conclude(&facts, &Thresholds::default());
+            assert_eq!(found[0].severity, severity);
+            assert_eq!(found[0].evidence["differences"], 2);
+            assert_eq!(found[0].evidence["differing"].as_array().unwrap().len(), 1);
+            assert!(
+                found[0].message.contains("rules still list 10.1.0.7"),
+                "{}",
+                found[0].message
+            );
+        }
+        assert!(
+            RulesBehind
+                .conclude(&Facts::default(), &Thresholds::default())
+                .is_empty()
+        );
+    }
+}

@@ -1,0 +1,221 @@
+//! A table at its limit: new connections push out entries that are not ASSURED (`early_drop`), and where there are none,
+//! their packets are dropped.
+
+use crate::doctor::finding::{count, percent};
+use crate::doctor::threshold::TABLE_CRITICAL;
+use crate::doctor::{Check, Facts, Finding, Severity, Thresholds};
+use crate::entry::Entry;
+use crate::flow::Status;
+
+const NAME: &str = "table-full";
+
+#[derive(Default)]
+pub struct TableFull {
+    entries: u64,
+    /// They may make room for new ones.
+    evictable: u64,
+}
+
+impl Check for TableFull {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn see(&mut self, entry: &Entry<'_>, _: &Facts<'_>) {
+        self.entries += 1;
+        // `early_drop` spares what is ASSURED and what is not confirmed yet; the latter is never listed.
+        self.evictable += u64::from(!entry.flow.status.contains(Status::ASSURED));
+    }
+
+    fn conclude(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
+        let moved = |name| facts.moved.as_ref().and_then(|moved| moved.counter(name));
+        let (evicted, failed) = (moved("early_drop"), moved("insert_failed"));
+        // A failed insertion drops its packet, and is counted as a drop, too.
+        let refused = moved("drop").map(|drop| drop.saturating_sub(failed.unwrap_or(0)));
+        let used = facts
+            .stat
+            .count
+            .zip(facts.stat.settings.max)
+            .and_then(|(count, max)| percent(count, max));
+        let full = used.is_some_and(|used| used >= thresholds.table_used);
+        let evicting = evicted.is_some_and(|evicted| evicted > 0);
+        let refusing = used.is_some_and(|used| used >= TABLE_CRITICAL)
+            && refused.is_some_and(|refused| refused > 0);
+        if !full && !evicting {
+            return self.evicted_before(facts).into_iter().collect();
+        }
+        let severity = match evicting || refusing || used >= Some(TABLE_CRITICAL) {
+            true => Severity::Critical,
+            false => Severity::Warning,
+        };
+        vec![
+            self.finding(severity, self.message(facts, used, evicted, refused), facts)
+                .with("used_percent", used)
+                .with("early_drop", evicted)
+                .with("dropped", refused)
+                .help(
+                    "ctk top --by state,client shows who fills it; raise net.netfilter.nf_conntrack_max (and \
+                     nf_conntrack_buckets with it), or shorten the timeouts that ctk stat lists",
+                ),
+        ]
+    }
+}
+
+impl TableFull {
+    fn message(
+        &self,
+        facts: &Facts<'_>,
+        used: Option<u64>,
+        evicted: Option<u64>,
+        refused: Option<u64>,
+    ) -> String {
+        let stat = &facts.stat;
+        let number = |value: Option<u64>| value.map_or_else(|| "?".to_owned(), |n| n.to_string());
+        let mut message = format!(
+            "the table is {} % full ({} of {})",
+            number(used),
+            number(stat.count),
+            number(stat.settings.max)
+        );
+        match percent(self.evictable, self.entries) {
+            None => {}
+            Some(share) if self.evictable == 0 => {
+                message +=
+                    &format!(", and {share} % of its entries can make room: all are ASSURED");
+            }
+            Some(share) => {
+                message += &format!(
+                    "; {share} % of its entries ({}) are not ASSURED and make room for new ones",
+                    self.evictable
+                );
+            }
+        }
+        let seconds = facts.moved.as_ref().map_or(0.0, |moved| moved.seconds);
+        if let Some(evicted) = evicted.filter(|n| *n > 0) {
+            let entries = count(evicted, "entry was", "entries were");
+            message += &format!("; {entries} pushed out in {seconds:.1} s");
+        }
+        if let Some(refused) = refused.filter(|n| *n > 0) {
+            let packets = count(refused, "packet was", "packets were");
+            message += &format!("; {packets} dropped in {seconds:.1} s");
+        }
+        message
+    }
+
+    /// It was full once, and is not now.
+    fn evicted_before(&self, facts: &Facts<'_>) -> Option<Finding> {
+        let before = facts.total("early_drop").filter(|n| *n > 0)?;
+        let entries = count(before, "entry was", "entries were");
+        let message = format!(
+            "{entries} pushed out by new ones (early_drop) at some time since the namespace was made; none while it was looked"
+        );
+        Some(
+            self.finding(Severity::Info, message, facts)
+                .with("early_drop_total", before),
+        )
+    }
+
+    fn finding(&self, severity: Severity, message: String, facts: &Facts<'_>) -> Finding {
+        Finding::new(NAME, severity, message)
+            .with("count", facts.stat.count)
+            .with("max", facts.stat.settings.max)
+            .with("entries", self.entries)
+            .with("evictable", self.evictable)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::testing::{counted, udp, unreplied};
+
+    fn conclude(count: u64, evictable: u64, moved: &[(&str, u64)]) -> Vec<Finding> {
+        let mut facts = counted(&[("early_drop", 7)], moved);
+        facts.stat.count = Some(count);
+        facts.stat.settings.max = Some(200);
+        let mut check = TableFull::default();
+        for n in 0..count {
+            let mut flow = udp(
+                &format!("10.0.0.1:{}", n + 1),
+                "10.96.0.10:53",
+                "10.1.0.7:53",
+            );
+            if n < evictable {
+                unreplied(&mut flow);
+            }
+            check.see(&Entry::bare(flow), &facts);
+        }
+        check.conclude(&facts, &Thresholds::default())
+    }
+
+    #[test]
+    fn how_full_and_who_can_make_room_decides_how_bad_it_is() {
+        for (count, evictable, moved, severity, says) in [
+            (
+                100,
+                50,
+                &[][..],
+                Severity::Info,
+                "7 entries were pushed out",
+            ),
+            (159, 50, &[], Severity::Info, "none while it was looked"),
+            (
+                160,
+                40,
+                &[],
+                Severity::Warning,
+                "80 % full (160 of 200); 25 % of its entries (40)",
+            ),
+            (
+                190,
+                0,
+                &[],
+                Severity::Critical,
+                "0 % of its entries can make room: all are ASSURED",
+            ),
+            (
+                170,
+                9,
+                &[("early_drop", 3)],
+                Severity::Critical,
+                "; 3 entries were pushed out in 2.0 s",
+            ),
+            (
+                199,
+                0,
+                &[("drop", 9), ("insert_failed", 1)],
+                Severity::Critical,
+                "; 8 packets were dropped in 2.0 s",
+            ),
+            (
+                20,
+                9,
+                &[("early_drop", 1)],
+                Severity::Critical,
+                "; 1 entry was pushed out",
+            ),
+            // Lost races drop packets, too, and do not fill a table.
+            (
+                100,
+                9,
+                &[("drop", 9), ("insert_failed", 9)],
+                Severity::Info,
+                "pushed out",
+            ),
+        ] {
+            let found = conclude(count, evictable, moved);
+            assert_eq!(found.len(), 1, "{count} {moved:?}: {found:?}");
+            assert_eq!(found[0].severity, severity, "{found:?}");
+            assert!(found[0].message.contains(says), "{says}: {found:?}");
+            assert_eq!(found[0].evidence["evictable"], evictable);
+        }
+    }
+
+    #[test]
+    fn an_unknown_limit_is_no_finding() {
+        let mut facts = counted(&[], &[]);
+        facts.stat.count = Some(1 << 30);
+        let found = TableFull::default().conclude(&facts, &Thresholds::default());
+        assert!(found.is_empty(), "{found:?}");
+    }
+}

@@ -1,0 +1,63 @@
+//! Run in a pod: its own table says little of the node, and every healthy flow to a clusterIP looks untranslated there.
+
+use crate::doctor::{Check, Facts, Finding, Thresholds};
+use crate::entry::Entry;
+use crate::verdict::{Namespace, Reason};
+
+const NAME: &str = "wrong-namespace";
+
+#[derive(Default)]
+pub struct WrongNamespace {
+    /// Entries without a verdict for this reason.
+    foreign: u64,
+}
+
+impl Check for WrongNamespace {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn see(&mut self, entry: &Entry<'_>, _: &Facts<'_>) {
+        let reason = entry.judgement.as_ref().map(|judgement| judgement.reason);
+        self.foreign += u64::from(reason == Some(Reason::ForeignNetns));
+    }
+
+    fn conclude(&self, facts: &Facts<'_>, _: &Thresholds) -> Vec<Finding> {
+        let foreign = facts
+            .node
+            .is_some_and(|node| node.namespace == Namespace::Foreign);
+        if !foreign && self.foreign == 0 {
+            return self.not_initial(facts).into_iter().collect();
+        }
+        let message = format!(
+            "{} is not known to be the node's: {} of {} entries cannot be judged, and counters are this namespace's own",
+            facts.netns, self.foreign, facts.scan.scanned
+        );
+        vec![
+            Finding::warning(NAME, message)
+                .with("foreign", self.foreign)
+                .with("entries", facts.scan.scanned)
+                .with("initial_namespace", facts.initial)
+                .help("run it in the node's network namespace: hostNetwork: true, or --netns 1 with hostPID: true; --node names the Node where it cannot be found"),
+        ]
+    }
+}
+
+impl WrongNamespace {
+    /// Without a cluster source nothing tells whose namespace it is; one that a container has is worth a word.
+    fn not_initial(&self, facts: &Facts<'_>) -> Option<Finding> {
+        if facts.node.is_some() || facts.initial != Some(false) {
+            return None;
+        }
+        let message = format!(
+            "{} is not the one that the machine started with: its {} entries and its counters are its own",
+            facts.netns, facts.scan.scanned
+        );
+        Some(
+            Finding::info(NAME, message)
+                .with("entries", facts.scan.scanned)
+                .with("initial_namespace", false)
+                .help("the machine's own table: --netns 1, where its processes can be seen"),
+        )
+    }
+}

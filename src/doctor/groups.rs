@@ -1,0 +1,98 @@
+//! Groups of entries in bounded memory.
+//!
+//! A table may hold a million entries to a million destinations, and every check looks for few, large groups. When there is
+//! no room for another group, each one's weight falls by one and those without weight are forgotten (Misra and Gries, 1982):
+//! a group is forgotten only if it is smaller than [`Groups::missed`], and what a group that is left may lack is no more.
+
+use std::collections::HashMap;
+use std::hash::Hash;
+
+/// Groups that one check may hold.
+pub const ROOM: usize = 8192;
+
+/// What was added under each key.
+#[derive(Debug)]
+pub struct Groups<K, V> {
+    groups: HashMap<K, Group<V>>,
+    room: usize,
+    missed: u64,
+}
+
+#[derive(Debug)]
+struct Group<V> {
+    weight: u64,
+    value: V,
+}
+
+impl<K, V> Default for Groups<K, V> {
+    fn default() -> Self {
+        Self::with_room(ROOM)
+    }
+}
+
+impl<K, V> Groups<K, V> {
+    fn with_room(room: usize) -> Self {
+        Groups {
+            groups: HashMap::new(),
+            room,
+            missed: 0,
+        }
+    }
+
+    /// How many entries any group may lack, because there were more groups than room: 0 nearly always.
+    pub fn missed(&self) -> u64 {
+        self.missed
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
+        self.groups.iter().map(|(key, group)| (key, &group.value))
+    }
+}
+
+impl<K: Eq + Hash, V: Default> Groups<K, V> {
+    /// The group of `key`, for one more entry.
+    pub fn at(&mut self, key: K) -> &mut V {
+        if self.groups.len() >= self.room && !self.groups.contains_key(&key) {
+            self.missed += 1;
+            self.groups.retain(|_, group| {
+                group.weight -= 1;
+                group.weight > 0
+            });
+        }
+        let group = self.groups.entry(key).or_insert_with(|| Group {
+            weight: 0,
+            value: V::default(),
+        });
+        group.weight += 1;
+        &mut group.value
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_large_group_survives_any_number_of_small_ones() {
+        let mut groups = Groups::<u32, u64>::with_room(16);
+        for n in 0..10_000u32 {
+            *groups.at(1_000_000 + n) += 1;
+            if n % 4 == 0 {
+                *groups.at(7) += 1;
+            }
+        }
+        assert!(groups.groups.len() <= 16);
+        let found = groups.groups.get(&7).expect("the large group").value;
+        assert!(found <= 2500 && found + groups.missed() >= 2500, "{found}");
+    }
+
+    #[test]
+    fn nothing_is_missed_while_there_is_room() {
+        let mut groups = Groups::<u32, u64>::with_room(16);
+        for n in 0..160 {
+            *groups.at(n % 16) += 1;
+        }
+        assert_eq!(groups.missed(), 0);
+        assert!(groups.iter().all(|(_, count)| *count == 10));
+    }
+}

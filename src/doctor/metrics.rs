@@ -1,0 +1,232 @@
+//! kube-proxy's own metrics, as it serves them on the node's loopback: a small reader of HTTP and of Prometheus' text.
+
+use std::collections::BTreeMap;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::{Duration, Instant};
+
+/// Where kube-proxy serves them unless told otherwise (`--metrics-bind-address`).
+pub const ADDRESS: SocketAddr =
+    SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 10249);
+/// For connecting, and for all of the answer.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// kube-proxy's answer has some 100 KiB.
+const MOST: u64 = 4 << 20;
+
+/// What is known of the rules' age. Times are since the Unix epoch.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct KubeProxy {
+    /// `kubeproxy_sync_proxy_rules_last_timestamp_seconds`
+    pub last_sync: Option<Duration>,
+    /// `kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds`
+    pub last_queued: Option<Duration>,
+    /// `kubeproxy_network_programming_duration_seconds`, over the life of the process.
+    pub programming_p99: Option<Quantile>,
+}
+
+/// A quantile of a histogram, as exactly as its buckets tell.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Quantile {
+    /// Lower bound of the bucket that it lies in.
+    pub at_least: Duration,
+    /// Observations.
+    pub count: u64,
+}
+
+/// Asks for the metrics in the namespace of the calling thread.
+///
+/// # Errors
+/// Nobody listens there, or what came is no answer to `GET`.
+pub fn read(address: SocketAddr) -> io::Result<KubeProxy> {
+    let ends = Instant::now() + PATIENCE;
+    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    // HTTP/1.0: the answer ends with the connection, and comes in one piece.
+    let request = format!("GET /metrics HTTP/1.0\r\nHost: {address}\r\nAccept: text/plain\r\n\r\n");
+    stream.write_all(request.as_bytes())?;
+    let mut answer = Vec::new();
+    let mut piece = [0; 16 * 1024];
+    loop {
+        let left = ends.saturating_duration_since(Instant::now());
+        if left.is_zero() || answer.len() as u64 > MOST {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(&mut piece)? {
+            0 => break,
+            n => answer.extend_from_slice(piece.get(..n).unwrap_or_default()),
+        }
+    }
+    let answer = String::from_utf8_lossy(&answer);
+    let (head, body) = answer
+        .split_once("\r\n\r\n")
+        .ok_or(io::ErrorKind::InvalidData)?;
+    let ok = head.starts_with("HTTP/1.") && head.split(' ').nth(1) == Some("200");
+    let chunked = head.lines().any(|line| {
+        let line = line.to_ascii_lowercase();
+        line.starts_with("transfer-encoding:") && line.contains("chunked")
+    });
+    if !ok || chunked {
+        return Err(io::Error::other(
+            head.lines().next().unwrap_or_default().to_owned(),
+        ));
+    }
+    Ok(parse(body))
+}
+
+/// Reads the samples it knows out of a text; every line that it does not understand is left out.
+pub fn parse(text: &str) -> KubeProxy {
+    let mut metrics = KubeProxy::default();
+    let mut buckets: Vec<(f64, f64)> = Vec::new();
+    // With both families in one process each has its own, told apart by labels.
+    let mut syncs: BTreeMap<&str, Sync> = BTreeMap::new();
+    for (name, labels, value) in text.lines().filter_map(sample) {
+        let time = Duration::try_from_secs_f64(value)
+            .ok()
+            .filter(|time| !time.is_zero());
+        match name {
+            "kubeproxy_sync_proxy_rules_last_timestamp_seconds" => {
+                syncs.entry(labels).or_default().last = time;
+            }
+            "kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds" => {
+                syncs.entry(labels).or_default().queued = time;
+            }
+            "kubeproxy_network_programming_duration_seconds_bucket" => {
+                if let Some(bound) = upper_bound(labels) {
+                    add(&mut buckets, bound, value);
+                }
+            }
+            _ => {}
+        }
+    }
+    // The family that waits longest, if one does.
+    let waiting = syncs.values().filter(|sync| sync.queued > sync.last);
+    let sync = waiting
+        .min_by_key(|sync| sync.queued)
+        .or(syncs.values().next());
+    if let Some(sync) = sync {
+        (metrics.last_sync, metrics.last_queued) = (sync.last, sync.queued);
+    }
+    metrics.programming_p99 = quantile(&mut buckets, 0.99);
+    metrics
+}
+
+#[derive(Clone, Copy, Default)]
+struct Sync {
+    last: Option<Duration>,
+    queued: Option<Duration>,
+}
+
+/// Buckets of the families together.
+fn add(buckets: &mut Vec<(f64, f64)>, bound: f64, count: f64) {
+    match buckets.iter_mut().find(|(known, _)| *known == bound) {
+        Some((_, sum)) => *sum += count,
+        None => buckets.push((bound, count)),
+    }
+}
+
+/// `name{labels} value`, with an optional time behind it.
+fn sample(line: &str) -> Option<(&str, &str, f64)> {
+    let line = line.trim();
+    if line.starts_with('#') {
+        return None;
+    }
+    let (name, rest) = line.split_once(['{', ' '])?;
+    let (labels, rest) = match line.as_bytes().get(name.len()) {
+        Some(b'{') => rest.rsplit_once('}')?,
+        _ => ("", rest),
+    };
+    let value = rest.split_whitespace().next()?;
+    Some((name, labels, value.parse().ok()?))
+}
+
+/// The value of `le`.
+fn upper_bound(labels: &str) -> Option<f64> {
+    let (_, rest) = labels.split_once("le=\"")?;
+    let (bound, _) = rest.split_once('"')?;
+    // Rust reads "+Inf" as Prometheus writes it.
+    bound.parse().ok()
+}
+
+fn quantile(buckets: &mut [(f64, f64)], share: f64) -> Option<Quantile> {
+    buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let (_, all) = buckets.last().copied().filter(|(_, all)| *all >= 1.0)?;
+    let at = buckets
+        .iter()
+        .position(|(_, count)| *count >= all * share)?;
+    let lower = at.checked_sub(1).and_then(|below| buckets.get(below));
+    let lower = lower.map_or(0.0, |(bound, _)| *bound);
+    Some(Quantile {
+        at_least: Duration::try_from_secs_f64(lower).ok()?,
+        count: all as u64,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    const TEXT: &str = "# HELP kubeproxy_sync_proxy_rules_last_timestamp_seconds [ALPHA] The last time\n\
+        # TYPE kubeproxy_sync_proxy_rules_last_timestamp_seconds gauge\n\
+        kubeproxy_sync_proxy_rules_last_timestamp_seconds{ip_family=\"IPv4\"} 1.7e+09\n\
+        kubeproxy_sync_proxy_rules_last_timestamp_seconds{ip_family=\"IPv6\"} 1.70000001e+09 123\n\
+        kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds{ip_family=\"IPv4\"} 1.6e+09\n\
+        kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds{ip_family=\"IPv6\"} 1.700000123e+09\n\
+        garbage\n{} {\nother{a=\"}\"} 7\nnan NaN\n\
+        kubeproxy_network_programming_duration_seconds_bucket{le=\"0.25\"} 50\n\
+        kubeproxy_network_programming_duration_seconds_bucket{le=\"60\"} 98\n\
+        kubeproxy_network_programming_duration_seconds_bucket{le=\"120\"} 100\n\
+        kubeproxy_network_programming_duration_seconds_bucket{le=\"+Inf\"} 100\n\
+        kubeproxy_network_programming_duration_seconds_count 100\n";
+
+    #[test]
+    fn what_is_known_is_read_and_the_rest_left_out() {
+        let metrics = parse(TEXT);
+        assert_eq!(metrics.last_sync, Some(Duration::from_secs(1_700_000_010)));
+        assert_eq!(
+            metrics.last_queued,
+            Some(Duration::from_secs(1_700_000_123))
+        );
+        let p99 = metrics.programming_p99.unwrap();
+        assert_eq!((p99.at_least, p99.count), (Duration::from_secs(60), 100));
+        assert_eq!(parse(""), KubeProxy::default());
+        // Never synced, nothing observed.
+        let fresh = "kubeproxy_sync_proxy_rules_last_timestamp_seconds 0\n\
+            kubeproxy_network_programming_duration_seconds_bucket{le=\"+Inf\"} 0\n";
+        assert_eq!(parse(fresh), KubeProxy::default());
+    }
+
+    /// Reads from a server that answers with `answer`.
+    fn read_from(answer: &'static str) -> io::Result<KubeProxy> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = [0; 1024];
+            let n = stream.read(&mut request).unwrap();
+            assert!(request[..n].starts_with(b"GET /metrics HTTP/1.0\r\n"));
+            stream.write_all(answer.as_bytes()).unwrap();
+        });
+        let metrics = read(address);
+        server.join().unwrap();
+        metrics
+    }
+
+    #[test]
+    fn only_an_answer_that_says_ok_counts() {
+        let ok = "HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n\r\nkubeproxy_sync_proxy_rules_last_timestamp_seconds 5\n";
+        assert_eq!(
+            read_from(ok).unwrap().last_sync,
+            Some(Duration::from_secs(5))
+        );
+        for bad in [
+            "HTTP/1.0 404 Not Found\r\n\r\nkubeproxy_sync_proxy_rules_last_timestamp_seconds 5\n",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+            "SSH-2.0-OpenSSH\r\n",
+            "",
+        ] {
+            assert!(read_from(bad).is_err(), "{bad:?}");
+        }
+    }
+}

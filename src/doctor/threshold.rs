@@ -1,0 +1,119 @@
+//! From which number on something is a finding. Every one is a flag.
+
+use std::time::Duration;
+
+use clap::Args;
+
+/// The defaults are meant for one node of a cluster in ordinary use: a healthy one stays below all of them.
+#[derive(Args, Clone, Debug, PartialEq)]
+#[command(next_help_heading = "Thresholds")]
+pub struct Thresholds {
+    /// stale-udp, never-translated: stale entries of one destination
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one())]
+    pub stale_entries: u64,
+    /// endpoint-silent: entries without an answer at one endpoint
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = at_least_one())]
+    pub silent_entries: u64,
+    /// endpoint-silent: their share of the endpoint's entries, in percent
+    #[arg(long, value_name = "PERCENT", default_value_t = 80, value_parser = percent())]
+    pub silent_share: u64,
+    /// lost-pod: entries without an answer to one address that no pod has
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = at_least_one())]
+    pub lost_entries: u64,
+    /// rules-behind: places in which the rules differ from the API
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one())]
+    pub rules_behind: u64,
+    /// port-exhaustion: used ports of one source address and destination, in percent; critical from 95 on
+    #[arg(long, value_name = "PERCENT", default_value_t = 80, value_parser = percent())]
+    pub ports_used: u64,
+    /// keep-alive-skew: open flows of the busiest endpoint, compared with the mean
+    #[arg(long, value_name = "RATIO", default_value_t = 1.8, value_parser = ratio)]
+    pub skew_ratio: f64,
+    /// keep-alive-skew: open flows of one Service
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = at_least_one())]
+    pub skew_flows: u64,
+    /// keep-alive-skew: packets of one Service that go to one endpoint, where they are counted
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = at_least_one())]
+    pub skew_packets: u64,
+    /// half-closed: half-closed TCP connections of one workload
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = at_least_one())]
+    pub half_closed: u64,
+    /// hairpin: hairpin flows without an answer
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = at_least_one())]
+    pub hairpin_unreplied: u64,
+    /// table-full: entries in percent of the limit; critical from 95 on
+    #[arg(long, value_name = "PERCENT", default_value_t = 80, value_parser = percent())]
+    pub table_used: u64,
+    /// insert-failed: lost insertions while it was looked, in a table that is not full
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = at_least_one())]
+    pub failed_insertions: u64,
+    /// unlisted: entries that are counted and not listed
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = at_least_one())]
+    pub unlisted_entries: u64,
+    /// unlisted: their share of the count, in percent
+    #[arg(long, value_name = "PERCENT", default_value_t = 10, value_parser = percent())]
+    pub unlisted_share: u64,
+    /// allowance: connections that the cloud tracks beside those that are open
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = at_least_one())]
+    pub allowance_left: u64,
+    /// expectations: those in use, in percent of the limit
+    #[arg(long, value_name = "PERCENT", default_value_t = 80, value_parser = percent())]
+    pub expectations_used: u64,
+    /// reverse-path: packets that the filter dropped while it was looked
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one())]
+    pub filtered_packets: u64,
+    /// kube-proxy-sync: how far its rules may be behind
+    #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = humantime::parse_duration)]
+    pub sync_age: Duration,
+    /// kube-proxy-sync: time from a change in the cluster to the rules, for 99 % of the changes
+    #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = humantime::parse_duration)]
+    pub programming_time: Duration,
+}
+
+/// From here on a port space is as good as used up.
+pub const PORTS_CRITICAL: u64 = 95;
+
+/// From here on, in percent, a table is as good as full.
+pub const TABLE_CRITICAL: u64 = 95;
+
+fn at_least_one() -> clap::builder::RangedU64ValueParser {
+    clap::value_parser!(u64).range(1..)
+}
+
+/// The busiest endpoint has the mean at least.
+fn ratio(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(ratio) if ratio.is_finite() && ratio >= 1.0 => Ok(ratio),
+        _ => Err("it takes a number from 1 on".to_owned()),
+    }
+}
+
+fn percent() -> clap::builder::RangedU64ValueParser {
+    clap::value_parser!(u64).range(1..=100)
+}
+
+impl Default for Thresholds {
+    /// What the flags are when none is given.
+    fn default() -> Self {
+        #[derive(clap::Parser)]
+        struct Flags {
+            #[command(flatten)]
+            thresholds: Thresholds,
+        }
+        <Flags as clap::Parser>::parse_from(["ctk"]).thresholds
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn defaults_are_those_of_the_help() {
+        let thresholds = Thresholds::default();
+        assert_eq!(thresholds.ports_used, 80);
+        assert_eq!(thresholds.sync_age, Duration::from_secs(300));
+        assert!(thresholds.ports_used < PORTS_CRITICAL);
+        assert!(thresholds.table_used < TABLE_CRITICAL);
+    }
+}

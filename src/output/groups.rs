@@ -1,0 +1,363 @@
+//! Groups of entries: who fills the table.
+
+use std::io::{self, Write};
+use std::net::IpAddr;
+
+use crate::entry::Party;
+use crate::flow::Status;
+use crate::top::{Group, Key, Name, Names, Part, Ranked};
+use crate::verdict::Verdict;
+
+use super::bar::{Glyphs, bar};
+use super::bounded::{Lean, TextCell, bounded_table};
+use super::color::{Palette, Style};
+use super::sink::Sink;
+use super::summary::{Document, Summary};
+use super::{cell, csv, json, safe, write};
+
+/// The longest bar, in characters: a sliver of it is 0.6 %.
+const BAR: usize = 20;
+/// Rows that are laid out together: a table of all takes 2.6 KB a row while it is made.
+const TOGETHER: usize = 1000;
+
+/// How groups are printed.
+pub struct GroupStyle<'a> {
+    pub palette: Palette,
+    pub header: bool,
+    pub glyphs: Glyphs,
+    /// Who has an address, shown beside it.
+    pub who: &'a dyn Fn(IpAddr) -> Option<Party<'a>>,
+}
+
+impl<'a> GroupStyle<'a> {
+    /// The name beside the value of `src` and `dst`; no other key has one.
+    fn name(&self, part: &Part) -> Option<String> {
+        let Part::Address(address) = part else {
+            return None;
+        };
+        let party = (self.who)(*address)?;
+        let mut out = Vec::new();
+        raw_name(party.namespace, party.name?, &mut out);
+        Some(into_text(out))
+    }
+}
+
+/// A key whose value is an address, of which it can be told who has it.
+fn has_name(key: Key) -> bool {
+    matches!(key, Key::Src | Key::Dst)
+}
+
+/// A table with a bar for each share.
+///
+/// # Errors
+/// What writing says.
+pub fn group_table(
+    ranked: &Ranked<'_>,
+    style: &GroupStyle<'_>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let names: Vec<String> = ranked
+        .by
+        .iter()
+        .map(|key| key.name().to_uppercase())
+        .collect();
+    let keys = names.iter().zip(&ranked.by).map(|(name, key)| {
+        let lean = match key {
+            Key::Dport | Key::Zone | Key::Mark => Lean::Right,
+            _ => Lean::Left,
+        };
+        (name.as_str(), lean)
+    });
+    let numbers = ["COUNT", "SHARE", "PACKETS", "BYTES"].map(|name| (name, Lean::Right));
+    let mut columns: Vec<_> = keys.chain(numbers).collect();
+    columns.push(("", Lean::Left));
+    let mut header = style.header;
+    // At least once, for the header.
+    let mut rest = ranked.groups.as_slice();
+    loop {
+        let (some, others) = rest.split_at(rest.len().min(TOGETHER));
+        let rows = some.iter().map(|group| cells(group, ranked, style));
+        let text = bounded_table(&columns, rows, header, style.palette);
+        out.write_all(text.as_bytes())?;
+        header = false;
+        rest = others;
+        if rest.is_empty() {
+            return Ok(());
+        }
+    }
+}
+
+fn cells(group: &Group, ranked: &Ranked<'_>, style: &GroupStyle<'_>) -> Vec<TextCell> {
+    let mut cells = Vec::with_capacity(ranked.by.len() + 5);
+    for (key, part) in ranked.by.iter().zip(&group.values) {
+        let shown = text(part, &ranked.names);
+        let name = has_name(*key).then(|| style.name(part)).flatten();
+        cells.push(match (shown, name) {
+            (Some(shown), Some(name)) => TextCell::plain(format!("{shown} ({name})")),
+            (Some(shown), None) => TextCell::styled(shown, part_style(part)),
+            (None, _) => TextCell::plain("-"),
+        });
+    }
+    let tally = &group.tally;
+    // What may be more is told: it is never less.
+    let number = |n: u64, missed: u64| match missed {
+        0 => n.to_string(),
+        _ => format!("{n}+"),
+    };
+    let share = ranked.share(group);
+    cells.push(TextCell::plain(number(tally.count, tally.missed.count)));
+    cells.push(TextCell::plain(percent(share)));
+    cells.push(TextCell::or_dash(
+        tally.packets.map(|n| number(n, tally.missed.packets)),
+    ));
+    cells.push(TextCell::or_dash(
+        tally.bytes.map(|n| number(n, tally.missed.bytes)),
+    ));
+    cells.push(TextCell::plain(bar(share, BAR, style.glyphs)));
+    cells
+}
+
+/// With one decimal; what would be nothing or all without being so is told apart.
+pub(super) fn percent(share: f64) -> String {
+    match share * 100.0 {
+        percent if percent > 0.0 && percent < 0.1 => "<0.1%".to_owned(),
+        percent if percent > 99.9 && percent < 100.0 => ">99.9%".to_owned(),
+        percent => format!("{percent:.1}%"),
+    }
+}
+
+fn part_style(part: &Part) -> Style {
+    match part {
+        Part::Verdict(Verdict::Stale) => Style::Bad,
+        Part::Verdict(Verdict::Ok) => Style::Good,
+        Part::Verdict(Verdict::Unknown | Verdict::Unrelated) => Style::Faint,
+        Part::Verdict(_) => Style::Warning,
+        _ => Style::Plain,
+    }
+}
+
+/// The value as text, as it came: whoever prints it makes it harmless. `None` where there is none.
+fn text(part: &Part, names: &Names<'_>) -> Option<String> {
+    let mut out = Vec::new();
+    match *part {
+        Part::Absent => return None,
+        Part::Number(n) => write::number(&mut out, n),
+        Part::Protocol(protocol) => write::protocol(&mut out, protocol),
+        Part::Address(address) => write::address(&mut out, address),
+        Part::Place(place) => write::place(&mut out, place),
+        Part::Name { id, port } => named(names.get(id)?, port, &mut out),
+        Part::State { tracked, status } => cell::state_word(tracked, status, &mut out),
+        Part::Status(status) => status_list(status, &mut out),
+        Part::Verdict(verdict) => out.extend_from_slice(verdict.name().as_bytes()),
+        Part::Masquerade {
+            source,
+            destination,
+            protocol,
+        } => {
+            write::address(&mut out, source);
+            out.extend_from_slice(b" -> ");
+            write::place(&mut out, destination);
+            out.push(b'/');
+            write::protocol(&mut out, protocol);
+        }
+    }
+    Some(into_text(out))
+}
+
+fn named(name: Name<'_>, port: Option<u16>, out: &mut Vec<u8>) {
+    raw_name(name.namespace, name.name, out);
+    if let Some(port) = name.port {
+        out.push(b':');
+        out.extend_from_slice(port.as_bytes());
+    }
+    if let Some(port) = port {
+        out.push(b':');
+        write::number(out, port);
+    }
+}
+
+/// `namespace/name`, not yet made harmless.
+fn raw_name(namespace: Option<&str>, name: &str, out: &mut Vec<u8>) {
+    if let Some(namespace) = namespace {
+        out.extend_from_slice(namespace.as_bytes());
+        out.push(b'/');
+    }
+    out.extend_from_slice(name.as_bytes());
+}
+
+fn status_list(status: Status, out: &mut Vec<u8>) {
+    let names: Vec<_> = status.names().collect();
+    out.extend_from_slice(names.join(",").as_bytes());
+}
+
+fn into_text(out: Vec<u8>) -> String {
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// One document; `summary` ends it.
+///
+/// An item is `{"key":{..},"names":{..},"count":N,"share":S,"packets":N|null,"bytes":N|null,"error_at_most":N}`. `key` has
+/// the words of `--by`: ports, zones and marks as numbers, everything else as text in the words of the items of `ctk ls`
+/// (`status` joined by commas), null where entries have no such value. `names` tells who has the addresses of `src` and
+/// `dst`. `share` is of all entries that matched. `error_at_most` is how many entries `count` may lack, 0 where it is exact.
+///
+/// # Errors
+/// What writing says.
+pub fn group_document(
+    ranked: &Ranked<'_>,
+    style: &GroupStyle<'_>,
+    summary: &Summary,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let mut sink = Sink::new(Box::new(out));
+    let mut document = Document::default();
+    for group in &ranked.groups {
+        let out = sink.buffer();
+        document.before_item(out);
+        out.push(b'{');
+        item(group, ranked, style, out);
+        sink.checkpoint()?;
+    }
+    document.end(summary, sink.buffer())?;
+    sink.flush()
+}
+
+/// One item a line. With `time`, that of the look at the table, each begins with `"schema":"ctk/v1","time":"..."`.
+///
+/// # Errors
+/// What writing says.
+pub fn group_lines(
+    ranked: &Ranked<'_>,
+    style: &GroupStyle<'_>,
+    time: Option<u64>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let mut sink = Sink::new(Box::new(out));
+    for group in &ranked.groups {
+        let out = sink.buffer();
+        out.push(b'{');
+        if let Some(time) = time {
+            out.extend_from_slice(b"\"schema\":\"ctk/v1\",\"time\":\"");
+            write::time(out, time);
+            out.extend_from_slice(b"\",");
+        }
+        item(group, ranked, style, out);
+        out.push(b'\n');
+        sink.checkpoint()?;
+    }
+    sink.flush()
+}
+
+/// Without the opening brace.
+fn item(group: &Group, ranked: &Ranked<'_>, style: &GroupStyle<'_>, out: &mut Vec<u8>) {
+    out.extend_from_slice(b"\"key\":{");
+    let pairs = || ranked.by.iter().zip(&group.values);
+    for (i, (key, part)) in pairs().enumerate() {
+        begin(i, *key, out);
+        match part {
+            Part::Number(n) => write::number(out, *n),
+            part => json::text(out, text(part, &ranked.names).as_deref()),
+        }
+    }
+    out.extend_from_slice(b"},\"names\":{");
+    for (i, (key, part)) in pairs().filter(|(key, _)| has_name(**key)).enumerate() {
+        begin(i, *key, out);
+        json::text(out, style.name(part).as_deref());
+    }
+    let tally = &group.tally;
+    out.extend_from_slice(b"},\"count\":");
+    write::number(out, tally.count);
+    out.extend_from_slice(format!(",\"share\":{}", rounded(ranked.share(group))).as_bytes());
+    out.extend_from_slice(b",\"packets\":");
+    json::optional(out, tally.packets);
+    out.extend_from_slice(b",\"bytes\":");
+    json::optional(out, tally.bytes);
+    out.extend_from_slice(b",\"error_at_most\":");
+    write::number(out, tally.missed.count);
+    out.push(b'}');
+}
+
+fn begin(i: usize, key: Key, out: &mut Vec<u8>) {
+    out.extend_from_slice(if i > 0 { b",\"" } else { b"\"" });
+    out.extend_from_slice(key.name().as_bytes());
+    out.extend_from_slice(b"\":");
+}
+
+/// Six decimals: one entry in a million.
+fn rounded(share: f64) -> f64 {
+    (share * 1e6).round() / 1e6
+}
+
+/// RFC 4180, absent values as empty fields; `src` and `dst` are followed by who has the address. With `time`, that of the
+/// look, each record begins with it.
+///
+/// # Errors
+/// What writing says.
+pub fn group_csv(
+    ranked: &Ranked<'_>,
+    style: &GroupStyle<'_>,
+    time: Option<u64>,
+    out: &mut dyn Write,
+) -> io::Result<()> {
+    let mut sink = Sink::new(Box::new(out));
+    if style.header {
+        csv_header(ranked, time.is_some(), sink.buffer());
+    }
+    for group in &ranked.groups {
+        record(group, ranked, style, time, sink.buffer());
+        sink.checkpoint()?;
+    }
+    sink.flush()
+}
+
+fn csv_header(ranked: &Ranked<'_>, time: bool, out: &mut Vec<u8>) {
+    let time = time.then(|| "time".to_owned());
+    let keys = ranked.by.iter().flat_map(|key| {
+        let name = has_name(*key).then(|| format!("{}_name", key.name()));
+        std::iter::once(key.name().to_owned()).chain(name)
+    });
+    let numbers = ["count", "share", "packets", "bytes", "error_at_most"].map(str::to_owned);
+    let fields: Vec<_> = time.into_iter().chain(keys).chain(numbers).collect();
+    out.extend_from_slice(fields.join(",").as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+fn record(
+    group: &Group,
+    ranked: &Ranked<'_>,
+    style: &GroupStyle<'_>,
+    time: Option<u64>,
+    out: &mut Vec<u8>,
+) {
+    if let Some(time) = time {
+        write::time(out, time);
+        out.push(b',');
+    }
+    for (key, part) in ranked.by.iter().zip(&group.values) {
+        field(text(part, &ranked.names), out);
+        if has_name(*key) {
+            field(style.name(part), out);
+        }
+    }
+    let tally = &group.tally;
+    field(Some(tally.count.to_string()), out);
+    field(Some(rounded(ranked.share(group)).to_string()), out);
+    field(tally.packets.map(|n| n.to_string()), out);
+    field(tally.bytes.map(|n| n.to_string()), out);
+    write::number(out, tally.missed.count);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// One field, with the comma behind it.
+fn field(value: Option<String>, out: &mut Vec<u8>) {
+    if let Some(value) = value {
+        let mut harmless = Vec::new();
+        safe::text(&mut harmless, &value);
+        csv::field(&harmless, out);
+    }
+    out.push(b',');
+}
+
+#[cfg(test)]
+#[path = "groups/tests.rs"]
+mod tests;

@@ -1,0 +1,380 @@
+//! One Service, its endpoints and its flows: sections for people, one document for scripts.
+
+mod document;
+
+use crate::entry::FrontendKind;
+use crate::service::{Affinity, Ahead, Frontend, Listed, Load, Report};
+use crate::spread::Spread;
+
+use super::bar::{Glyphs, bar};
+use super::bounded::{Lean, TextCell, bounded_table};
+use super::color::{Palette, Style};
+use super::groups::percent;
+use super::write;
+
+pub use document::service_document;
+
+/// The longest bar, in characters.
+const BAR: usize = 12;
+/// Where sentences are broken.
+const WIDTH: usize = 110;
+
+/// How a Service is printed.
+#[derive(Clone, Copy)]
+pub struct ServiceStyle {
+    pub palette: Palette,
+    pub glyphs: Glyphs,
+}
+
+/// All sections, a blank line between them.
+pub fn service_table(report: &Report, style: ServiceStyle) -> String {
+    let sections = [
+        head(report, style),
+        endpoints(report, style),
+        gone(report, style),
+        skew(report, style),
+        ahead(report, style),
+    ];
+    let some = sections.into_iter().filter(|text| !text.is_empty());
+    some.collect::<Vec<_>>().join("\n")
+}
+
+/// Name, frontends, policies.
+fn head(report: &Report, style: ServiceStyle) -> String {
+    let known = &report.known;
+    let name = format!("{}/{}", known.namespace, known.name);
+    let mut text = line(style, Style::Heading, &name);
+    let columns = [
+        ("FRONTEND", Lean::Left),
+        ("ADDRESS", Lean::Left),
+        ("PORT", Lean::Left),
+        ("NAME", Lean::Left),
+    ];
+    let rows = known.frontends.iter().map(|frontend| {
+        let address = match (frontend.address, frontend.kind) {
+            (Some(address), _) => address.to_string(),
+            (None, FrontendKind::NodePort) => "every node".to_owned(),
+            (None, _) => "-".to_owned(),
+        };
+        vec![
+            TextCell::plain(frontend.kind.name()),
+            TextCell::plain(address),
+            TextCell::plain(port_of(frontend)),
+            TextCell::or_dash(frontend.name.as_deref()),
+        ]
+    });
+    text += &match known.frontends.is_empty() {
+        true => line(
+            style,
+            Style::Warning,
+            "no frontend: clients connect to its pods themselves, and no entry tells which Service they meant",
+        ),
+        false => bounded_table(&columns, rows, true, style.palette),
+    };
+    let mut facts = Vec::new();
+    if let Some(policy) = known.internal_policy {
+        facts.push(format!("internal traffic policy {}", policy.name()));
+    }
+    if let Some(policy) = known.external_policy {
+        facts.push(format!("external traffic policy {}", policy.name()));
+    }
+    facts.extend(known.affinity.map(|affinity| match affinity {
+        Affinity::None => "no session affinity".to_owned(),
+        Affinity::ClientIp(None) => "session affinity by client address".to_owned(),
+        Affinity::ClientIp(Some(seconds)) => {
+            format!(
+                "session affinity by client address for {}",
+                duration(u64::from(seconds))
+            )
+        }
+    }));
+    if known.kube_proxy == Some(false) {
+        facts.push("kube-proxy leaves it alone".to_owned());
+    }
+    if !facts.is_empty() {
+        text += &line(style, Style::Faint, &facts.join(", "));
+    }
+    text
+}
+
+fn endpoints(report: &Report, style: ServiceStyle) -> String {
+    let known = &report.known;
+    if known.endpoints.is_empty() {
+        return line(style, Style::Warning, "no endpoints");
+    }
+    let columns = [
+        ("ENDPOINT", Lean::Left),
+        ("POD", Lean::Left),
+        ("NODE", Lean::Left),
+        ("CONDITIONS", Lean::Left),
+        ("OPEN", Lean::Right),
+        ("", Lean::Left),
+        ("OTHER", Lean::Right),
+        ("PACKETS", Lean::Right),
+        ("BYTES", Lean::Right),
+        ("OLDEST", Lean::Right),
+        ("STALE", Lean::Right),
+    ];
+    let loads = &report.tally.loads;
+    let all: u64 = loads.iter().map(|load| load.open).sum();
+    let rows =
+        known.endpoints.iter().zip(loads).map(|(endpoint, load)| {
+            let (conditions, conditions_style) = conditions(endpoint);
+            let pod = endpoint.pod.as_ref().map(|(namespace, name)| {
+                match *namespace == known.namespace {
+                    true => name.to_string(),
+                    false => format!("{namespace}/{name}"),
+                }
+            });
+            let share = load.open as f64 / all.max(1) as f64;
+            vec![
+                TextCell::plain(place(endpoint.place, endpoint.protocol)),
+                TextCell::or_dash(pod),
+                TextCell::or_dash(endpoint.node.as_deref()),
+                TextCell::styled(conditions, conditions_style),
+                TextCell::plain(load.open.to_string()),
+                TextCell::plain(bar(share, BAR, style.glyphs)),
+                TextCell::plain(load.other.to_string()),
+                TextCell::or_dash(load.packets.map(|n| n.to_string())),
+                TextCell::or_dash(load.bytes.map(|n| n.to_string())),
+                TextCell::or_dash(oldest(load, report.now)),
+                stale(load),
+            ]
+        });
+    bounded_table(&columns, rows, true, style.palette)
+}
+
+fn conditions(endpoint: &Listed) -> (String, Style) {
+    let (word, style) = match (endpoint.ready, endpoint.serving) {
+        (None, _) => return ("-".to_owned(), Style::Plain),
+        (Some(true), _) => ("ready", Style::Good),
+        (_, Some(true)) => ("serving", Style::Warning),
+        _ => ("not serving", Style::Bad),
+    };
+    match endpoint.terminating {
+        Some(true) => (format!("{word}, terminating"), Style::Warning),
+        _ => (word.to_owned(), style),
+    }
+}
+
+/// Age of the oldest open flow; `>` where some are older than timestamps tell.
+fn oldest(load: &Load, now: u64) -> Option<String> {
+    let age = duration(age(load.oldest?, now));
+    Some(match load.undated {
+        0 => age,
+        _ => format!(">{age}"),
+    })
+}
+
+/// Seconds since then.
+fn age(start: u64, now: u64) -> u64 {
+    now.saturating_sub(start) / 1_000_000_000
+}
+
+fn stale(load: &Load) -> TextCell {
+    match load.stale() {
+        None => TextCell::plain("-"),
+        Some(0) => TextCell::plain("0"),
+        Some(some) => TextCell::styled(some.to_string(), Style::Bad),
+    }
+}
+
+/// Places that are no endpoints, and flows that were not translated.
+fn gone(report: &Report, style: ServiceStyle) -> String {
+    let tally = &report.tally;
+    let mut text = String::new();
+    if !tally.gone.is_empty() {
+        let columns = [
+            // Of endpoints that were not read whole nothing tells which of them these are.
+            (
+                if report.complete {
+                    "GONE"
+                } else {
+                    "NOT LISTED"
+                },
+                Lean::Left,
+            ),
+            ("POD THERE NOW", Lean::Left),
+            ("NODE", Lean::Left),
+            ("OPEN", Lean::Right),
+            ("OTHER", Lean::Right),
+            ("STALE", Lean::Right),
+            ("REASON", Lean::Left),
+        ];
+        let rows = tally.gone.iter().map(|((protocol, at), gone)| {
+            let reasons = gone
+                .reasons
+                .iter()
+                .map(|(reason, count)| match gone.reasons.len() {
+                    1 => (*reason).to_owned(),
+                    _ => format!("{reason} ({count})"),
+                });
+            let pod = gone.pod.as_ref();
+            vec![
+                TextCell::plain(place(*at, *protocol)),
+                TextCell::or_dash(pod.map(|(namespace, name)| format!("{namespace}/{name}"))),
+                TextCell::or_dash(gone.node.as_deref()),
+                TextCell::plain(gone.load.open.to_string()),
+                TextCell::plain(gone.load.other.to_string()),
+                stale(&gone.load),
+                TextCell::plain(reasons.collect::<Vec<_>>().join(", ")),
+            ]
+        });
+        text += &bounded_table(&columns, rows, true, style.palette);
+    }
+    let more = tally.more_gone.flows();
+    if more > 0 {
+        let said = format!("{more} flows to further places that are no endpoints");
+        text += &line(style, Style::Warning, &said);
+    }
+    let own = &tally.untranslated;
+    if own.flows() > 0 {
+        let stale = own.stale();
+        let stale = stale.map_or_else(
+            || "whether they are stale is not known".to_owned(),
+            |n| format!("{n} of them are stale"),
+        );
+        let said = format!(
+            "{} flows were never translated: they end at the frontend's own address; {stale}",
+            own.flows()
+        );
+        text += &line(style, Style::Warning, &said);
+    }
+    text
+}
+
+/// `busiest has 40 of 43 open flows (93.0%), max/mean 40/14.3 = 2.8, ...`, then the reason.
+fn skew(report: &Report, style: ServiceStyle) -> String {
+    let Spread {
+        flows,
+        max,
+        share,
+        ratio,
+        mean,
+        clients,
+        source_ports,
+        ..
+    } = &report.spread;
+    let mut facts = Vec::new();
+    if let (Some(share), Some(ratio), Some(mean)) = (share, ratio, mean) {
+        facts.push(format!(
+            "busiest has {max} of {flows} open flows ({}), max/mean {max}/{mean:.1} = {ratio:.1}",
+            percent(*share)
+        ));
+        facts.push(format!("clients: {}", clients));
+        facts.push(format!("source ports: {}", source_ports));
+    }
+    let mut text = line(style, Style::Heading, "SKEW (flows on this node)");
+    if !facts.is_empty() {
+        text += &line(style, Style::Plain, &facts.join(", "));
+    }
+    let reason_style = match report.spread.is_beyond_chance() {
+        true => Style::Warning,
+        false => Style::Plain,
+    };
+    for part in wrapped(&report.spread.sentence()) {
+        text += &line(style, reason_style, &part);
+    }
+    text
+}
+
+/// Words in lines of at most [`WIDTH`] bytes, longer words aside.
+fn wrapped(text: &str) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if line.len() + 1 + word.len() <= WIDTH => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+fn ahead(report: &Report, style: ServiceStyle) -> String {
+    let mut text = line(style, Style::Heading, "NEW FLOWS (this node only)");
+    let Some(Ahead {
+        ways,
+        not_understood,
+    }) = &report.ahead
+    else {
+        let why = report
+            .no_rules
+            .as_deref()
+            .unwrap_or("this node's rules are not known");
+        return text + &line(style, Style::Faint, &format!("not known: {why}"));
+    };
+    if !ways.is_empty() {
+        let columns = [
+            ("TO", Lean::Left),
+            ("RULE", Lean::Right),
+            ("SHARE", Lean::Right),
+            ("", Lean::Left),
+            ("SINCE LOADED", Lean::Right),
+            ("BY AFFINITY", Lean::Right),
+            ("FRONTENDS", Lean::Left),
+            ("CHAIN", Lean::Left),
+        ];
+        let rows = ways.iter().map(|way| {
+            let rule = match way.one_of() {
+                Some(1) => "rest".to_owned(),
+                Some(whole) => format!("1/{whole}"),
+                None => percent(way.probability),
+            };
+            let kinds = way.frontends.iter().map(|kind| kind.name());
+            vec![
+                TextCell::plain(place(way.place, way.protocol)),
+                TextCell::plain(rule),
+                TextCell::plain(percent(way.share)),
+                TextCell::plain(bar(way.share, BAR, style.glyphs)),
+                TextCell::or_dash(way.packets.map(|n| n.to_string())),
+                TextCell::or_dash(way.pinned.map(|n| n.to_string())),
+                TextCell::plain(kinds.collect::<Vec<_>>().join(",")),
+                TextCell::plain(&way.chain),
+            ]
+        });
+        text += &bounded_table(&columns, rows, true, style.palette);
+    }
+    for chain in not_understood {
+        let said = format!("not known in chain {chain}: a rule of it is not understood");
+        text += &line(style, Style::Warning, &said);
+    }
+    text
+}
+
+/// `10.244.1.7:53/udp`
+fn place(place: std::net::SocketAddr, protocol: u8) -> String {
+    format!("{place}/{}", protocol_name(protocol))
+}
+
+/// `53/udp`
+fn port_of(frontend: &Frontend) -> String {
+    format!("{}/{}", frontend.port, protocol_name(frontend.protocol))
+}
+
+fn protocol_name(protocol: u8) -> String {
+    let mut out = Vec::new();
+    write::protocol(&mut out, protocol);
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+fn duration(seconds: u64) -> String {
+    let mut out = Vec::new();
+    write::duration(&mut out, seconds);
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// One line of a section. Names of others may be in it.
+fn line(style: ServiceStyle, text_style: Style, text: &str) -> String {
+    let mut out = Vec::new();
+    style.palette.begin(&mut out, text_style);
+    super::safe::text(&mut out, text);
+    style.palette.end(&mut out, text_style);
+    out.push(b'\n');
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+#[cfg(test)]
+mod tests;

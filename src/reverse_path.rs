@@ -1,0 +1,137 @@
+//! The reverse-path filter: it drops packets that come in on another interface than answers would go out on, after
+//! conntrack looked at them and before an entry is confirmed, so that nothing of them is in the table.
+
+use std::collections::HashSet;
+use std::fs;
+use std::net::IpAddr;
+
+use crate::netns::{Netns, NetnsError};
+use crate::stat::counters::Counters;
+use crate::stat::proc_file;
+
+const CONF: &str = "/proc/sys/net/ipv4/conf";
+
+/// What one namespace filters. What could not be read is `None`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReversePath {
+    /// Every interface but loopback.
+    pub interfaces: Vec<Interface>,
+    /// Packets dropped since the namespace was made (`IPReversePathFilter` of /proc/net/netstat).
+    pub filtered: Option<u64>,
+    /// Packets with an impossible source since the machine started, in all namespaces (`in_martian_src` of rt_cache).
+    pub martian_src: Option<u64>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Interface {
+    pub name: String,
+    /// What holds for it: the larger one of its own value and that of `all`. 0 off, 1 strict, 2 loose.
+    pub rp_filter: u64,
+    /// Loose acts strict on an interface without one (`__fib_validate_source`). `None` when addresses are not known.
+    pub has_ipv4: Option<bool>,
+}
+
+impl Interface {
+    /// A packet whose answer would go out elsewhere is dropped.
+    pub fn is_strict(&self) -> bool {
+        match self.rp_filter {
+            1 => true,
+            2 => self.has_ipv4 == Some(false),
+            _ => false,
+        }
+    }
+}
+
+/// # Errors
+/// [`NetnsError`] when the namespace cannot be entered.
+pub fn read(netns: &Netns) -> Result<ReversePath, NetnsError> {
+    let addresses = netns.local_addresses().ok();
+    let with_ipv4: Option<HashSet<String>> = addresses.map(|all| {
+        let ipv4 = all
+            .into_iter()
+            .filter(|address| matches!(address.address(), IpAddr::V4(_)));
+        ipv4.map(|address| address.interface).collect()
+    });
+    netns.run(|| {
+        let all = setting("all").unwrap_or(0);
+        let folders = fs::read_dir(CONF).into_iter().flatten().flatten();
+        let names = folders.filter_map(|folder| folder.file_name().into_string().ok());
+        let names = names.filter(|name| !matches!(name.as_str(), "all" | "default" | "lo"));
+        let interfaces = names.filter_map(|name| {
+            Some(Interface {
+                rp_filter: setting(&name)?.max(all),
+                has_ipv4: with_ipv4.as_ref().map(|with| with.contains(&name)),
+                name,
+            })
+        });
+        let mut interfaces: Vec<_> = interfaces.collect();
+        interfaces.sort_by(|a, b| a.name.cmp(&b.name));
+        ReversePath {
+            interfaces,
+            filtered: proc_net("netstat").and_then(|text| filtered(&text)),
+            martian_src: proc_net("stat/rt_cache").and_then(|text| martian_src(&text)),
+        }
+    })
+}
+
+fn setting(interface: &str) -> Option<u64> {
+    let text = fs::read_to_string(format!("{CONF}/{interface}/rp_filter")).ok()?;
+    text.trim().parse().ok()
+}
+
+/// Of the calling thread's namespace.
+fn proc_net(name: &str) -> Option<String> {
+    fs::read_to_string(format!("/proc/thread-self/net/{name}")).ok()
+}
+
+/// The file has a line of names and one of values for each group.
+fn filtered(netstat: &str) -> Option<u64> {
+    let mut lines = netstat.lines().filter(|line| line.starts_with("TcpExt:"));
+    let (names, values) = (lines.next()?, lines.next()?);
+    let mut columns = names.split_whitespace().zip(values.split_whitespace());
+    columns
+        .find(|(name, _)| *name == "IPReversePathFilter")
+        .and_then(|(_, value)| value.parse().ok())
+}
+
+/// The file has the form of conntrack's.
+fn martian_src(rt_cache: &str) -> Option<u64> {
+    Counters::from_iter(&proc_file::parse(rt_cache)?).get("in_martian_src")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loose_is_strict_where_there_is_no_address() {
+        for (rp_filter, has_ipv4, strict) in [
+            (0, Some(false), false),
+            (1, Some(true), true),
+            (1, None, true),
+            (2, Some(true), false),
+            (2, Some(false), true),
+            (2, None, false),
+        ] {
+            let interface = Interface {
+                name: "eth0".to_owned(),
+                rp_filter,
+                has_ipv4,
+            };
+            assert_eq!(interface.is_strict(), strict, "{interface:?}");
+        }
+    }
+
+    #[test]
+    fn counters_are_found_by_their_names() {
+        let netstat = "TcpExt: SyncookiesSent IPReversePathFilter TCPTimeWaitOverflow\nTcpExt: 1 12 3\n\
+                       IpExt: InNoRoutes InTruncatedPkts\nIpExt: 0 0\n";
+        assert_eq!(filtered(netstat), Some(12));
+        assert_eq!(filtered("TcpExt: SyncookiesSent\nTcpExt: 1\n"), None);
+        assert_eq!(filtered(""), None);
+        let rt_cache = "entries  in_hit in_slow_tot in_martian_dst in_martian_src\n\
+                        00000000  00000000 0000000a 00000001 00000010\n00000000  00000000 00000003 00000000 00000001\n";
+        assert_eq!(martian_src(rt_cache), Some(17));
+        assert_eq!(martian_src("odd\n"), None);
+    }
+}

@@ -1,0 +1,274 @@
+//! A Service before anybody looked at the table.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::net::{IpAddr, SocketAddr};
+
+use crate::cluster::index::{AddressKind, Affinity, Endpoint, Index, Name, PortId};
+use crate::cluster::rules::{NodeRules, RuleFrontend, RuleKind, RuleService};
+use crate::entry::FrontendKind;
+
+/// Where packets to the Service go, before they are translated.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Frontend {
+    pub kind: FrontendKind,
+    /// `None` for a node port: every address on which the node answers.
+    pub address: Option<IpAddr>,
+    /// IANA number.
+    pub protocol: u8,
+    pub port: u16,
+    /// Name of the Service port; `None` for an unnamed one.
+    pub name: Option<Name>,
+}
+
+/// Which endpoints a traffic policy lets packets go to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    Cluster,
+    /// Those on the node only.
+    Local,
+}
+
+impl Policy {
+    fn of(local: bool) -> Self {
+        if local {
+            Policy::Local
+        } else {
+            Policy::Cluster
+        }
+    }
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            Policy::Cluster => "cluster",
+            Policy::Local => "local",
+        }
+    }
+}
+
+/// An endpoint as the source lists it. Conditions are `None` where only rules are known.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// IANA number.
+    pub protocol: u8,
+    pub place: SocketAddr,
+    /// Names of the Service ports that lead there.
+    pub ports: BTreeSet<Option<Name>>,
+    pub ready: Option<bool>,
+    pub serving: Option<bool>,
+    pub terminating: Option<bool>,
+    /// Namespace and name.
+    pub pod: Option<(Name, Name)>,
+    pub node: Option<Name>,
+    /// New flows of this node may go there: the mean counts it even without a flow.
+    pub candidate: bool,
+}
+
+/// One Service.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Known {
+    pub namespace: Name,
+    pub name: Name,
+    /// False for a Service that kube-proxy leaves alone; `None` where only rules are known.
+    pub kube_proxy: Option<bool>,
+    /// In the order of ports and addresses.
+    pub frontends: Vec<Frontend>,
+    /// `None` where only rules are known.
+    pub internal_policy: Option<Policy>,
+    /// `None` also where there is no frontend for the outside.
+    pub external_policy: Option<Policy>,
+    pub affinity: Option<Affinity>,
+    /// In the order of ports and addresses.
+    pub endpoints: Vec<Listed>,
+}
+
+/// Endpoints, each with the position of its first Service port.
+type Places = BTreeMap<(u8, SocketAddr), (usize, Listed)>;
+
+impl Known {
+    /// These ports of a Service; `None` for no ports. `node`: name of the node whose table is looked at.
+    pub fn of_index(index: &Index, ports: &[PortId], node: Option<&str>) -> Option<Self> {
+        let service = index.service(index.port(*ports.first()?).service);
+        let mut frontends = Vec::new();
+        let mut places = Places::new();
+        for (order, id) in ports.iter().enumerate() {
+            let port = index.port(*id);
+            let frontend = |kind, address, number| Frontend {
+                kind,
+                address,
+                protocol: port.protocol,
+                port: number,
+                name: port.name.clone(),
+            };
+            for (address, kind) in &service.addresses {
+                frontends.push(frontend(kind_of(*kind), Some(*address), port.port));
+            }
+            frontends.extend(
+                port.node_port
+                    .map(|number| frontend(FrontendKind::NodePort, None, number)),
+            );
+            for endpoint in &port.endpoints {
+                // From elsewhere nobody comes to another node's endpoint, from here nobody leaves.
+                let elsewhere = service.internal_local
+                    && node.is_some_and(|node| endpoint.node.as_deref() != Some(node));
+                let place = SocketAddr::new(endpoint.address, endpoint.port);
+                places
+                    .entry((port.protocol, place))
+                    .or_insert_with(|| (order, listed(port.protocol, endpoint, !elsewhere)))
+                    .1
+                    .ports
+                    .insert(port.name.clone());
+            }
+        }
+        let mut endpoints = in_order(places);
+        if !endpoints.iter().any(|endpoint| endpoint.candidate) {
+            // Where none is ready, kube-proxy falls back on those that are terminating and still serve.
+            for endpoint in &mut endpoints {
+                endpoint.candidate = endpoint.serving == Some(true);
+            }
+        }
+        let outside = frontends
+            .iter()
+            .any(|frontend| frontend.kind != FrontendKind::ClusterIp);
+        Some(Known {
+            namespace: service.namespace.clone(),
+            name: service.name.clone(),
+            kube_proxy: Some(service.kube_proxy),
+            frontends,
+            internal_policy: Some(Policy::of(service.internal_local)),
+            external_policy: outside.then(|| Policy::of(service.external_local)),
+            affinity: service.affinity,
+            endpoints,
+        })
+    }
+
+    /// As this node's rules name the Service, with these of its ports.
+    pub fn of_rules(
+        rules: &NodeRules,
+        namespace: &Name,
+        name: &Name,
+        ports: &[Option<Name>],
+    ) -> Self {
+        let mut frontends = BTreeSet::new();
+        let mut places = Places::new();
+        for ((address, protocol, port), found, service) in all(rules) {
+            let same = service.namespace == *namespace && service.name == *name;
+            if !same || !ports.contains(&service.port) {
+                continue;
+            }
+            frontends.insert(Frontend {
+                kind: match address {
+                    None => FrontendKind::NodePort,
+                    Some(_) => kind_of_rule(found.kind),
+                },
+                address,
+                protocol,
+                port,
+                name: service.port.clone(),
+            });
+            let targets = found.targets.iter().map(|target| (target, true));
+            let draining = found.draining.iter().map(|target| (target, false));
+            for (place, candidate) in targets.chain(draining) {
+                let unknown = || Listed {
+                    protocol,
+                    place: *place,
+                    ports: BTreeSet::new(),
+                    ready: None,
+                    serving: None,
+                    terminating: None,
+                    pod: None,
+                    node: None,
+                    candidate,
+                };
+                let place = places.entry((protocol, *place));
+                let (_, listed) = place.or_insert_with(|| (0, unknown()));
+                listed.candidate |= candidate;
+                listed.ports.insert(service.port.clone());
+            }
+        }
+        Known {
+            namespace: namespace.clone(),
+            name: name.clone(),
+            kube_proxy: None,
+            frontends: frontends.into_iter().collect(),
+            internal_policy: None,
+            external_policy: None,
+            affinity: None,
+            endpoints: in_order(places),
+        }
+    }
+
+    /// New flows go where the node's rules lead, where these are understood: policies, hints and conditions are in them.
+    pub fn narrow(&mut self, rules: &NodeRules) {
+        let of_service: Vec<(u8, &RuleFrontend)> = all(rules)
+            .filter(|(_, _, s)| s.namespace == self.namespace && s.name == self.name)
+            .map(|((_, protocol, _), frontend, _)| (protocol, frontend))
+            .collect();
+        let understood = of_service.iter().all(|(_, frontend)| frontend.understood);
+        let targets: HashSet<(u8, SocketAddr)> = of_service
+            .iter()
+            .flat_map(|(protocol, frontend)| frontend.targets.iter().map(|t| (*protocol, *t)))
+            .collect();
+        if rules.cut || !understood || targets.is_empty() {
+            return;
+        }
+        for endpoint in &mut self.endpoints {
+            endpoint.candidate = targets.contains(&(endpoint.protocol, endpoint.place));
+        }
+    }
+}
+
+fn in_order(places: Places) -> Vec<Listed> {
+    let mut all: Vec<(usize, Listed)> = places.into_values().collect();
+    // Stable: by protocol and address within a port.
+    all.sort_by_key(|(order, _)| *order);
+    all.into_iter().map(|(_, listed)| listed).collect()
+}
+
+type Place = (Option<IpAddr>, u8, u16);
+
+/// Every frontend that is named.
+fn all(rules: &NodeRules) -> impl Iterator<Item = (Place, &RuleFrontend, &RuleService)> {
+    let direct = rules.frontends.iter().map(|(key, frontend)| {
+        let (address, protocol, port) = *key;
+        ((Some(address), protocol, port), frontend)
+    });
+    let node_ports = rules.node_ports.iter().map(|(key, frontend)| {
+        let (_, protocol, port) = *key;
+        ((None, protocol, port), frontend)
+    });
+    direct
+        .chain(node_ports)
+        .filter_map(|(place, frontend)| Some((place, frontend, frontend.service.as_ref()?)))
+}
+
+fn listed(protocol: u8, endpoint: &Endpoint, reachable: bool) -> Listed {
+    Listed {
+        protocol,
+        place: SocketAddr::new(endpoint.address, endpoint.port),
+        ports: BTreeSet::new(),
+        ready: Some(endpoint.ready),
+        serving: Some(endpoint.serving),
+        terminating: Some(endpoint.terminating),
+        pod: endpoint.pod.clone(),
+        node: endpoint.node.clone(),
+        candidate: reachable && endpoint.ready,
+    }
+}
+
+fn kind_of(kind: AddressKind) -> FrontendKind {
+    match kind {
+        AddressKind::ClusterIp => FrontendKind::ClusterIp,
+        AddressKind::ExternalIp => FrontendKind::ExternalIp,
+        AddressKind::Ingress | AddressKind::ProxyIngress => FrontendKind::LoadBalancerIp,
+    }
+}
+
+pub(super) fn kind_of_rule(kind: RuleKind) -> FrontendKind {
+    match kind {
+        RuleKind::ClusterIp => FrontendKind::ClusterIp,
+        RuleKind::ExternalIp => FrontendKind::ExternalIp,
+        RuleKind::LoadBalancerIp => FrontendKind::LoadBalancerIp,
+        RuleKind::NodePort => FrontendKind::NodePort,
+        RuleKind::Unknown => FrontendKind::Rule,
+    }
+}

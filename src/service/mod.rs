@@ -1,0 +1,15 @@
+//! What is known of one Service: its frontends and endpoints, and the flows that lie on them.
+//!
+//! Pure. [`Known`] is what the cluster or the node's rules say of it, [`Tally`] counts the entries of a table against that:
+//! its memory grows with the endpoints and the clients of the Service, not with the table. [`Report`] is what is shown.
+
+mod known;
+mod report;
+mod tally;
+#[cfg(test)]
+mod tests;
+
+pub use crate::cluster::index::Affinity;
+pub use known::{Frontend, Known, Listed, Policy};
+pub use report::{Ahead, Report, Way};
+pub use tally::{Gone, Load, Tally, is_open};

@@ -1,0 +1,150 @@
+//! What is shown of a Service.
+
+use std::net::SocketAddr;
+
+use crate::cluster::index::Affinity;
+use crate::cluster::rules::deal::{Deal, one_of};
+use crate::entry::FrontendKind;
+use crate::spread::Spread;
+
+use super::known::{Known, kind_of_rule};
+use super::tally::{Load, Tally};
+
+/// One rule that a new flow of this node may take.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Way {
+    pub chain: String,
+    /// How the frontends that lead there belong to the Service.
+    pub frontends: Vec<FrontendKind>,
+    /// IANA number.
+    pub protocol: u8,
+    pub place: SocketAddr,
+    /// Chance of the rule among the packets that come to it.
+    pub probability: f64,
+    /// Part of the chain's new flows that go there, 0 to 1.
+    pub share: f64,
+    /// New flows that took the rule since it was loaded; `None` where nothing counts them.
+    pub packets: Option<u64>,
+    /// New flows that session affinity sent there.
+    pub pinned: Option<u64>,
+}
+
+impl Way {
+    /// N where the chance of the rule is one of N; 1 takes the rest.
+    pub fn one_of(&self) -> Option<u32> {
+        one_of(self.probability)
+    }
+}
+
+/// Where a new flow would go from this node.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Ahead {
+    pub ways: Vec<Way>,
+    /// Chains with a rule that is not understood.
+    pub not_understood: Vec<String>,
+}
+
+/// A Service with its flows.
+#[derive(Clone, Debug)]
+pub struct Report {
+    pub known: Known,
+    pub tally: Tally,
+    pub spread: Spread,
+    /// `None` where this node's rules are not known, or hold nothing of the Service.
+    pub ahead: Option<Ahead>,
+    /// Why it is `None`.
+    pub no_rules: Option<String>,
+    /// The endpoints are all of them: what goes elsewhere goes to none.
+    pub complete: bool,
+    /// When the table was read, in nanoseconds since the Unix epoch.
+    pub now: u64,
+}
+
+impl Report {
+    /// `deals`: how the node's rules deal new flows of this Service out, or why that is not known.
+    pub fn new(mut known: Known, tally: Tally, deals: Result<&[Deal], String>, now: u64) -> Self {
+        let of_service = |deal: &&Deal| {
+            let ports = known.frontends.iter();
+            let mut ports = ports.map(|frontend| (frontend.protocol, &frontend.name));
+            deal.service.namespace == known.namespace
+                && deal.service.name == known.name
+                && ports.any(|port| port == (deal.protocol, &deal.service.port))
+        };
+        let deals = deals.map(|deals| deals.iter().filter(of_service).collect::<Vec<_>>());
+        let found = deals.and_then(|deals| match deals.is_empty() {
+            true => Err("they hold no rule that translates this Service".to_owned()),
+            false => Ok(deals),
+        });
+        let affinity = found
+            .as_ref()
+            .ok()
+            .map(|deals| deals.iter().any(|deal| deal.affinity));
+        if let (None, Some(affinity)) = (known.affinity, affinity) {
+            known.affinity = Some(match affinity {
+                true => Affinity::ClientIp(None),
+                false => Affinity::None,
+            });
+        }
+        let (ahead, no_rules) = match found {
+            Ok(deals) => (Some(Ahead::of(&deals)), None),
+            Err(why) => (None, Some(why)),
+        };
+        Report {
+            spread: tally.spread(&known, affinity),
+            known,
+            tally,
+            ahead,
+            no_rules,
+            complete: true,
+            now,
+        }
+    }
+
+    /// Every place that flows go to, endpoint or not.
+    pub fn loads(&self) -> impl Iterator<Item = &Load> {
+        let tally = &self.tally;
+        let gone = tally.gone.values().map(|gone| &gone.load);
+        let others = [&tally.more_gone, &tally.untranslated];
+        tally.loads.iter().chain(gone).chain(others)
+    }
+
+    /// Stale flows of the Service, at least; `None` where not one flow could be judged.
+    pub fn stale(&self) -> Option<u64> {
+        let mut all = self.loads().filter(|load| load.flows() > 0).peekable();
+        let Some(_) = all.peek() else {
+            return Some(0);
+        };
+        let mut judged = all.filter_map(Load::stale).peekable();
+        judged.peek()?;
+        Some(judged.sum())
+    }
+}
+
+impl Ahead {
+    fn of(deals: &[&Deal]) -> Self {
+        let mut ahead = Ahead::default();
+        for deal in deals {
+            let Some(hands) = &deal.hands else {
+                ahead.not_understood.push(deal.chain.clone());
+                continue;
+            };
+            ahead.ways.extend(hands.iter().map(|hand| {
+                Way {
+                    chain: deal.chain.clone(),
+                    frontends: deal
+                        .frontends
+                        .iter()
+                        .map(|kind| kind_of_rule(*kind))
+                        .collect(),
+                    protocol: deal.protocol,
+                    place: hand.endpoint,
+                    probability: hand.probability,
+                    share: hand.share,
+                    packets: hand.packets,
+                    pinned: hand.pinned,
+                }
+            }));
+        }
+        ahead
+    }
+}

@@ -1,0 +1,445 @@
+//! How evenly the open flows of a Service spread over its endpoints, and what the numbers say of why they do not.
+//!
+//! Pure. A reason is given only where the numbers carry it: connection tracking sees addresses and ports, never processes,
+//! and it keeps no record of the endpoints that were there when a flow was made.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::hash::Hash;
+use std::net::IpAddr;
+
+/// Distinct clients that are told apart; about 3 MB at most.
+pub const CLIENTS: usize = 65_536;
+
+/// A chance below this is taken for none.
+const UNLIKELY: f64 = 0.01;
+
+/// How many different values were seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Distinct {
+    pub count: usize,
+    /// There may be more: counting ended at a limit.
+    pub at_least: bool,
+}
+
+impl fmt::Display for Distinct {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let least = if self.at_least { "at least " } else { "" };
+        write!(f, "{least}{}", self.count)
+    }
+}
+
+impl Distinct {
+    fn is_one(self) -> bool {
+        self.count == 1 && !self.at_least
+    }
+
+    /// `2 clients`, `at least 65536 clients`.
+    fn of(self, noun: &str) -> String {
+        let least = if self.at_least { "at least " } else { "" };
+        format!("{least}{}", plural(self.count as u64, noun))
+    }
+}
+
+/// Where flows come from, counted in bounded memory.
+#[derive(Clone, Debug)]
+pub struct Sources {
+    clients: Seen<IpAddr>,
+    ports: Seen<u16>,
+}
+
+impl Default for Sources {
+    fn default() -> Self {
+        Sources::with_limit(CLIENTS)
+    }
+}
+
+impl Sources {
+    /// `clients`: how many are told apart, at most. Source ports always are: there are few.
+    pub fn with_limit(clients: usize) -> Self {
+        Sources {
+            clients: Seen::with_limit(clients),
+            ports: Seen::with_limit(1 << 16),
+        }
+    }
+
+    /// One more flow, of this client address and source port.
+    pub fn see(&mut self, client: IpAddr, port: Option<u16>) {
+        self.clients.see(client);
+        if let Some(port) = port {
+            self.ports.see(port);
+        }
+    }
+
+    pub fn clients(&self) -> Distinct {
+        self.clients.distinct()
+    }
+
+    pub fn ports(&self) -> Distinct {
+        self.ports.distinct()
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Seen<T> {
+    values: HashSet<T>,
+    limit: usize,
+    missed: bool,
+}
+
+impl<T: Eq + Hash> Seen<T> {
+    fn with_limit(limit: usize) -> Self {
+        Seen {
+            values: HashSet::new(),
+            limit,
+            missed: false,
+        }
+    }
+
+    fn see(&mut self, value: T) {
+        if self.values.len() < self.limit {
+            self.values.insert(value);
+        } else if !self.missed {
+            self.missed = !self.values.contains(&value);
+        }
+    }
+
+    fn distinct(&self) -> Distinct {
+        Distinct {
+            count: self.values.len(),
+            at_least: self.missed,
+        }
+    }
+}
+
+/// What was counted of one Service.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// Open flows of each endpoint: of every one that new flows may go to, idle ones too, and of every one that still has
+    /// some.
+    pub endpoints: Vec<u64>,
+    /// How many of these flows are TCP, and how many UDP.
+    pub tcp: u64,
+    pub udp: u64,
+    pub clients: Distinct,
+    pub source_ports: Distinct,
+    /// The Service keeps a client address on one endpoint; `None` when that is not known.
+    pub affinity: Option<bool>,
+}
+
+/// Why the flows lie as they do, as far as the numbers tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Reason {
+    NoEndpoint,
+    NoFlow,
+    OneEndpoint,
+    /// All flows have one source address and port, and UDP keeps them where they are.
+    OneSource,
+    OneFlow,
+    /// As even as the number of flows allows.
+    Even,
+    /// There are not enough flows for all endpoints.
+    FewFlows,
+    SessionAffinity,
+    /// A choice at random for each flow may well give this.
+    Chance,
+    /// Beyond chance, and all flows are of one client address.
+    OneClient,
+    /// Beyond chance.
+    Uneven,
+}
+
+impl Reason {
+    /// The word of JSON.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Reason::NoEndpoint => "no-endpoint",
+            Reason::NoFlow => "no-flow",
+            Reason::OneEndpoint => "one-endpoint",
+            Reason::OneSource => "one-source",
+            Reason::OneFlow => "one-flow",
+            Reason::Even => "even",
+            Reason::FewFlows => "few-flows",
+            Reason::SessionAffinity => "session-affinity",
+            Reason::Chance => "chance",
+            Reason::OneClient => "one-client",
+            Reason::Uneven => "uneven",
+        }
+    }
+}
+
+/// How the flows of one Service lie.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Spread {
+    /// Open flows.
+    pub flows: u64,
+    pub endpoints: usize,
+    /// Endpoints without an open flow.
+    pub idle: usize,
+    /// Open flows of the busiest endpoint.
+    pub max: u64,
+    /// Open flows for each endpoint; `None` without endpoints.
+    pub mean: Option<f64>,
+    /// `max / mean`; `None` without flows. 1 is even.
+    pub ratio: Option<f64>,
+    /// Part of all flows that the busiest endpoint has, 0 to 1; `None` without flows.
+    pub share: Option<f64>,
+    /// How likely a choice at random for each flow makes some endpoint at least this busy, at most; `None` without flows.
+    pub chance: Option<f64>,
+    pub clients: Distinct,
+    pub source_ports: Distinct,
+    pub reason: Reason,
+    /// What the flows are called: connections when all are TCP.
+    noun: &'static str,
+}
+
+impl Spread {
+    pub fn of(counted: &Counted) -> Self {
+        let endpoints = counted.endpoints.len();
+        let flows: u64 = counted.endpoints.iter().sum();
+        let max = counted.endpoints.iter().copied().max().unwrap_or_default();
+        let mean = (endpoints > 0).then(|| flows as f64 / endpoints as f64);
+        let some = |value: f64| (flows > 0).then_some(value);
+        let chance = some(1.0).map(|_| chance(flows, endpoints, max));
+        Spread {
+            flows,
+            endpoints,
+            idle: counted.endpoints.iter().filter(|n| **n == 0).count(),
+            max,
+            mean,
+            ratio: mean.and_then(|mean| some(max as f64 / mean)),
+            share: some(max as f64 / flows as f64),
+            chance,
+            clients: counted.clients,
+            source_ports: counted.source_ports,
+            reason: reason(counted, flows, max, chance),
+            noun: match (counted.tcp == flows, counted.udp == flows) {
+                (true, _) => "connection",
+                (_, true) => "UDP flow",
+                _ => "flow",
+            },
+        }
+    }
+
+    /// Some endpoint is busier than a choice at random for each flow would make it.
+    pub fn is_beyond_chance(&self) -> bool {
+        self.chance.is_some_and(|chance| chance < UNLIKELY)
+    }
+
+    /// The reason in words, with its numbers.
+    pub fn sentence(&self) -> String {
+        let flows = plural(self.flows, &format!("open {}", self.noun));
+        let clients = self.clients.of("client address");
+        let noun = self.noun;
+        match self.reason {
+            Reason::NoEndpoint => "no endpoint to go to".to_owned(),
+            Reason::NoFlow => "no open flow on this node".to_owned(),
+            Reason::OneEndpoint => "one endpoint: there is nothing to spread over".to_owned(),
+            Reason::OneSource => format!(
+                "{flows} of 1 client address and source port: one UDP socket cannot spread, every packet of its entry \
+                 goes where the first one went"
+            ),
+            Reason::OneFlow => format!(
+                "{flows}: whatever is sent in it goes to the endpoint that was chosen when it was made"
+            ),
+            Reason::Even => format!("{flows} lie as evenly as they can"),
+            Reason::FewFlows => {
+                format!("{flows} cannot reach all of {} endpoints", self.endpoints)
+            }
+            Reason::SessionAffinity => format!(
+                "session affinity keeps each client address on one endpoint; these are of {clients}"
+            ),
+            Reason::Chance => "no more uneven than a choice at random may be".to_owned(),
+            Reason::OneClient => format!(
+                "{flows} of 1 client address, more uneven than a choice at random for each: a {noun} stays on its endpoint as \
+                 long as it is kept open"
+            ),
+            Reason::Uneven => format!(
+                "{flows} of {clients}, more uneven than a choice at random for each: a {noun} stays on its endpoint as long as \
+                 it is kept open, and an endpoint that comes later gets new ones only"
+            ),
+        }
+    }
+}
+
+fn reason(counted: &Counted, flows: u64, max: u64, chance: Option<f64>) -> Reason {
+    let endpoints = counted.endpoints.len() as u64;
+    let one_source = counted.clients.is_one() && counted.source_ports.is_one();
+    match endpoints {
+        0 => Reason::NoEndpoint,
+        _ if flows == 0 => Reason::NoFlow,
+        1 => Reason::OneEndpoint,
+        _ if counted.udp == flows && one_source => Reason::OneSource,
+        _ if flows == 1 => Reason::OneFlow,
+        _ if counted.affinity == Some(true) && max > flows.div_ceil(endpoints) => {
+            Reason::SessionAffinity
+        }
+        _ if chance.is_some_and(|chance| chance >= UNLIKELY) => match flows {
+            _ if flows < endpoints => Reason::FewFlows,
+            _ if max == flows.div_ceil(endpoints) => Reason::Even,
+            _ => Reason::Chance,
+        },
+        _ if counted.clients.is_one() => Reason::OneClient,
+        _ => Reason::Uneven,
+    }
+}
+
+/// Upper bound of the probability that, of `flows` thrown at `endpoints` at random, some endpoint gets at least `max`:
+/// the binomial tail of one endpoint, for each of them.
+fn chance(flows: u64, endpoints: usize, max: u64) -> f64 {
+    if endpoints < 2 || max == 0 {
+        return 1.0;
+    }
+    let one = 1.0 / endpoints as f64;
+    let (n, m) = (flows as f64, max as f64);
+    if m <= n * one + 1.0 {
+        return 1.0;
+    }
+    // ln of the probability of exactly `max`.
+    let mut log = m * one.ln() + (n - m) * (1.0 - one).ln();
+    let mut i = 1.0;
+    while i <= m {
+        log += ((n - m + i) / i).ln();
+        i += 1.0;
+    }
+    // Above the mean each further term is smaller by this factor and more.
+    let odds = one / (1.0 - one);
+    let (mut term, mut sum, mut k) = (1.0_f64, 1.0_f64, m);
+    while k < n && term > sum * 1e-12 {
+        term *= (n - k) / (k + 1.0) * odds;
+        sum += term;
+        k += 1.0;
+    }
+    (log.exp() * sum * endpoints as f64).min(1.0)
+}
+
+/// `1 flow`, `2 flows`, `3 client addresses`.
+fn plural(count: u64, noun: &str) -> String {
+    match (count, noun.ends_with('s')) {
+        (1, _) => format!("1 {noun}"),
+        (_, true) => format!("{count} {noun}es"),
+        (_, false) => format!("{count} {noun}s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn exactly(count: usize) -> Distinct {
+        Distinct {
+            count,
+            at_least: false,
+        }
+    }
+
+    fn tcp(endpoints: &[u64], clients: usize, ports: usize) -> Counted {
+        Counted {
+            endpoints: endpoints.to_vec(),
+            tcp: endpoints.iter().sum(),
+            clients: exactly(clients),
+            source_ports: exactly(ports),
+            ..Counted::default()
+        }
+    }
+
+    fn udp(endpoints: &[u64], clients: usize, ports: usize) -> Counted {
+        Counted {
+            tcp: 0,
+            udp: endpoints.iter().sum(),
+            ..tcp(endpoints, clients, ports)
+        }
+    }
+
+    #[test]
+    fn the_reason_claims_what_the_numbers_carry_and_no_more() {
+        let affine = Counted {
+            affinity: Some(true),
+            ..tcp(&[30, 0, 0], 1, 30)
+        };
+        let even = Counted {
+            affinity: Some(true),
+            ..tcp(&[10, 10, 10], 3, 30)
+        };
+        for (counted, reason) in [
+            (even, Reason::Even),
+            (tcp(&[], 0, 0), Reason::NoEndpoint),
+            (tcp(&[0, 0], 0, 0), Reason::NoFlow),
+            (tcp(&[7], 1, 7), Reason::OneEndpoint),
+            (tcp(&[1, 0, 0], 1, 1), Reason::OneFlow),
+            (udp(&[1, 0, 0], 1, 1), Reason::OneSource),
+            // One socket that asks two frontends.
+            (udp(&[2, 0, 0], 1, 1), Reason::OneSource),
+            // TCP connections of one source port are several connections all the same.
+            (tcp(&[2, 0, 0], 1, 1), Reason::FewFlows),
+            (tcp(&[30, 0, 0], 1, 30), Reason::OneClient),
+            (tcp(&[40, 3, 0], 2, 43), Reason::Uneven),
+            (udp(&[40, 3, 0], 2, 43), Reason::Uneven),
+            (affine, Reason::SessionAffinity),
+            (tcp(&[10, 10, 10], 1, 30), Reason::Even),
+            (tcp(&[11, 10, 9], 3, 30), Reason::Chance),
+            (tcp(&[1, 1, 0], 2, 2), Reason::FewFlows),
+            (tcp(&[4, 1, 1], 2, 6), Reason::Chance),
+        ] {
+            let spread = Spread::of(&counted);
+            assert_eq!(spread.reason, reason, "{counted:?}: {spread:?}");
+            assert!(!spread.sentence().contains("process"), "{spread:?}");
+        }
+    }
+
+    #[test]
+    fn a_client_beyond_the_limit_is_not_one_client() {
+        let mut counted = tcp(&[30, 0, 0], 1, 30);
+        counted.clients.at_least = true;
+        let spread = Spread::of(&counted);
+        assert_eq!(spread.reason, Reason::Uneven);
+        assert!(spread.sentence().contains("at least 1 client address,"));
+    }
+
+    #[test]
+    fn the_numbers_of_the_line_are_those_of_the_flows() {
+        let spread = Spread::of(&tcp(&[40, 3, 0], 2, 43));
+        assert_eq!((spread.max, spread.flows, spread.idle), (40, 43, 1));
+        assert!((spread.mean.unwrap() - 43.0 / 3.0).abs() < 1e-9);
+        assert!((spread.ratio.unwrap() - 40.0 * 3.0 / 43.0).abs() < 1e-9);
+        assert!((spread.share.unwrap() - 40.0 / 43.0).abs() < 1e-9);
+        let none = Spread::of(&tcp(&[0, 0], 0, 0));
+        assert_eq!((none.share, none.ratio, none.chance), (None, None, None));
+        assert_eq!(none.mean, Some(0.0));
+        assert_eq!(Spread::of(&tcp(&[], 0, 0)).mean, None);
+    }
+
+    #[test]
+    fn chance_is_the_binomial_tail() {
+        // All 30 of 30 on one of 3: 3 * (1/3)^30.
+        let all = chance(30, 3, 30);
+        assert!((all / (3.0 * 3f64.powi(-30)) - 1.0).abs() < 1e-9, "{all}");
+        // 9 or 10 heads or tails of 10: 2 * 11 / 1024.
+        let coin = chance(10, 2, 9);
+        assert!((coin - 22.0 / 1024.0).abs() < 1e-12, "{coin}");
+        assert_eq!(chance(30, 3, 10), 1.0);
+        // Numbers for which single terms are far below the smallest f64.
+        assert_eq!(chance(1_000_000, 10, 900_000), 0.0);
+        let big = chance(1_000_000, 2, 500_100);
+        assert!((0.5..=1.0).contains(&big), "{big}");
+    }
+
+    #[test]
+    fn sources_are_counted_in_bounded_memory() {
+        let mut sources = Sources::with_limit(2);
+        for n in [1, 2, 1, 2] {
+            sources.see([10, 0, 0, n].into(), Some(u16::from(n)));
+        }
+        assert_eq!(
+            (sources.clients(), sources.ports()),
+            (exactly(2), exactly(2))
+        );
+        sources.see([10, 0, 0, 3].into(), None);
+        let least = Distinct {
+            count: 2,
+            at_least: true,
+        };
+        assert_eq!((sources.clients(), sources.ports()), (least, exactly(2)));
+        assert_eq!(least.of("client"), "at least 2 clients");
+    }
+}

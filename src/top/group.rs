@@ -1,0 +1,391 @@
+//! Entries become groups, and groups get an order.
+
+use std::cmp::Ordering;
+
+use crate::entry::Entry;
+
+use super::heavy::{GROUPS, Heavy, Missed, Tally};
+use super::key::{Key, Names, Part};
+
+/// A number that a group has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Measure {
+    #[default]
+    Count,
+    Packets,
+    Bytes,
+}
+
+/// What to sort by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SortWord {
+    /// The largest first.
+    Measure(Measure),
+    Key {
+        key: Key,
+        descending: bool,
+    },
+}
+
+impl std::str::FromStr for SortWord {
+    type Err = String;
+
+    /// `count`, `packets`, `bytes`, whose largest comes first with a leading `-` and without; or a key, upwards, and
+    /// downwards with a leading `-`.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        use clap::ValueEnum;
+        let (word, descending) = match text.strip_prefix('-') {
+            Some(word) => (word, true),
+            None => (text, false),
+        };
+        match word {
+            "count" => return Ok(SortWord::Measure(Measure::Count)),
+            "packets" => return Ok(SortWord::Measure(Measure::Packets)),
+            "bytes" => return Ok(SortWord::Measure(Measure::Bytes)),
+            _ => {}
+        }
+        let mut keys = Key::value_variants().iter();
+        let key = keys.find(|key| key.name() == word);
+        key.map(|key| SortWord::Key {
+            key: *key,
+            descending,
+        })
+        .ok_or_else(|| {
+            format!("{word:?} is none of count, packets, bytes, and no key that --by takes")
+        })
+    }
+}
+
+/// The order of groups: the first word decides, then the next; then the larger count; then the keys.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Order(pub Vec<SortWord>);
+
+impl Order {
+    /// The number that decides which groups are kept where there are too many.
+    pub fn measure(&self) -> Measure {
+        let mut words = self.0.iter();
+        let measure = words.find_map(|word| match word {
+            SortWord::Measure(measure) => Some(*measure),
+            SortWord::Key { .. } => None,
+        });
+        measure.unwrap_or_default()
+    }
+}
+
+/// Groups while entries come.
+#[derive(Debug)]
+pub struct Groups<'c> {
+    by: Vec<Key>,
+    names: Names<'c>,
+    heavy: Heavy,
+    /// Values of the entry at hand, in a buffer that is used again.
+    values: Vec<Part>,
+    matched: u64,
+    uncounted: u64,
+}
+
+impl<'c> Groups<'c> {
+    /// Groups by these keys; `measure` says which are kept where there are more than [`GROUPS`].
+    pub fn new(by: &[Key], measure: Measure) -> Self {
+        Groups {
+            by: by.to_vec(),
+            names: Names::default(),
+            heavy: Heavy::new(measure, GROUPS),
+            values: Vec::with_capacity(by.len()),
+            matched: 0,
+            uncounted: 0,
+        }
+    }
+
+    #[inline]
+    pub fn add(&mut self, entry: &Entry<'c>) {
+        let Groups {
+            by, names, values, ..
+        } = self;
+        values.clear();
+        values.extend(by.iter().map(|key| Part::of(*key, entry, names)));
+        self.heavy.add(values, &entry.flow);
+        self.matched += 1;
+        self.uncounted += u64::from(entry.flow.packets().is_none());
+    }
+
+    /// The groups in order, at most `limit` of them.
+    pub fn rank(self, order: &Order, limit: Option<usize>) -> Ranked<'c> {
+        let Groups {
+            by,
+            names,
+            heavy,
+            matched,
+            uncounted,
+            ..
+        } = self;
+        let missed = heavy.missed();
+        let group = |(values, tally)| Group { values, tally };
+        let mut groups: Vec<Group> = heavy.into_groups().map(group).collect();
+        let found = groups.len();
+        groups.sort_unstable_by(|a, b| compare(a, b, order, &by, &names));
+        groups.truncate(limit.unwrap_or(usize::MAX));
+        Ranked {
+            by,
+            names,
+            groups,
+            matched,
+            uncounted,
+            found,
+            missed,
+        }
+    }
+}
+
+/// One group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// In the order of the keys.
+    pub values: Box<[Part]>,
+    pub tally: Tally,
+}
+
+/// Groups in order.
+#[derive(Debug)]
+pub struct Ranked<'c> {
+    pub by: Vec<Key>,
+    pub names: Names<'c>,
+    pub groups: Vec<Group>,
+    /// Entries in all groups, those left out by a limit or dropped among them.
+    pub matched: u64,
+    /// Entries without packet and byte counters.
+    pub uncounted: u64,
+    /// Groups before the limit; where some were dropped, those that were left.
+    pub found: usize,
+    /// What the numbers of any group may lack.
+    pub missed: Missed,
+}
+
+impl Ranked<'_> {
+    /// No group was dropped: every one is there, and every number is exact.
+    pub fn is_exact(&self) -> bool {
+        self.missed.count == 0
+    }
+
+    /// What is shown is right and in the right order, whatever was dropped: each number is exact, and no group that is not
+    /// there can be larger than the last that is.
+    pub fn is_certain(&self, order: &Order) -> bool {
+        let measure = match order.0.first() {
+            None => Measure::Count,
+            Some(SortWord::Measure(measure)) => *measure,
+            Some(SortWord::Key { .. }) => return self.is_exact(),
+        };
+        let dropped = match measure {
+            Measure::Count => self.missed.count,
+            Measure::Packets => self.missed.packets,
+            Measure::Bytes => self.missed.bytes,
+        };
+        let is_sure = |group: &Group| {
+            let tally = &group.tally;
+            tally.missed == Missed::default() && tally.measured(measure) >= Some(dropped)
+        };
+        // Without a limit those that were dropped are missing.
+        self.is_exact() || (self.groups.len() < self.found && self.groups.iter().all(is_sure))
+    }
+
+    /// The part of the matching entries that a group has, from 0 to 1.
+    pub fn share(&self, group: &Group) -> f64 {
+        match self.matched {
+            0 => 0.0,
+            matched => group.tally.count as f64 / matched as f64,
+        }
+    }
+}
+
+fn compare(a: &Group, b: &Group, order: &Order, by: &[Key], names: &Names<'_>) -> Ordering {
+    let by_word = |word: &SortWord| match *word {
+        // Nothing is less than any number.
+        SortWord::Measure(measure) => b.tally.measured(measure).cmp(&a.tally.measured(measure)),
+        SortWord::Key { key, descending } => {
+            let Some(at) = by.iter().position(|one| *one == key) else {
+                return Ordering::Equal;
+            };
+            match (a.values.get(at), b.values.get(at)) {
+                (Some(a), Some(b)) => a.compare(b, descending, names),
+                _ => Ordering::Equal,
+            }
+        }
+    };
+    let words = order.0.iter().map(by_word).find(|order| order.is_ne());
+    let keys = || {
+        let mut pairs = a.values.iter().zip(&b.values);
+        pairs.find_map(|(a, b)| Some(a.compare(b, false, names)).filter(|order| order.is_ne()))
+    };
+    words
+        .or_else(|| Some(b.tally.count.cmp(&a.tally.count)).filter(|order| order.is_ne()))
+        .or_else(keys)
+        .unwrap_or(Ordering::Equal)
+}
+
+impl Part {
+    /// The order of two values of one key. Absent is last either way: it is no value.
+    fn compare(&self, other: &Part, descending: bool, names: &Names<'_>) -> Ordering {
+        let order = match (self, other) {
+            (Part::Absent, Part::Absent) => return Ordering::Equal,
+            (Part::Absent, _) => return Ordering::Greater,
+            (_, Part::Absent) => return Ordering::Less,
+            (Part::Number(a), Part::Number(b)) => a.cmp(b),
+            (Part::Protocol(a), Part::Protocol(b)) => {
+                let name = crate::flow::protocol_name;
+                (name(*a).is_none(), name(*a), a).cmp(&(name(*b).is_none(), name(*b), b))
+            }
+            (Part::Address(a), Part::Address(b)) => a.cmp(b),
+            (Part::Place(a), Part::Place(b)) => a.cmp(b),
+            (Part::Name { id: a, port: p }, Part::Name { id: b, port: q }) => {
+                (names.get(*a), p).cmp(&(names.get(*b), q))
+            }
+            (
+                Part::State {
+                    tracked: a,
+                    status: s,
+                },
+                Part::State {
+                    tracked: b,
+                    status: t,
+                },
+            ) => (a, s.0).cmp(&(b, t.0)),
+            (Part::Status(a), Part::Status(b)) => a.0.cmp(&b.0),
+            (Part::Verdict(a), Part::Verdict(b)) => a.cmp(b),
+            (
+                Part::Masquerade {
+                    source: a,
+                    destination: d,
+                    protocol: p,
+                },
+                Part::Masquerade {
+                    source: b,
+                    destination: e,
+                    protocol: q,
+                },
+            ) => (a, d, p).cmp(&(b, e, q)),
+            // Names before bare addresses.
+            (Part::Name { .. }, _) => Ordering::Less,
+            (_, Part::Name { .. }) => Ordering::Greater,
+            _ => Ordering::Equal,
+        };
+        if descending { order.reverse() } else { order }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::flow::{Counters, Flow, L4, Tuple};
+
+    /// `[source's last byte, destination port, bytes]`
+    fn entry([src, port, bytes]: [u16; 3]) -> Entry<'static> {
+        let tuple = Tuple {
+            src: [10, 0, 0, src as u8].into(),
+            dst: [10, 0, 0, 200].into(),
+            protocol: 17,
+            l4: L4::Ports {
+                src: 4000,
+                dst: port,
+            },
+        };
+        let mut flow = Flow::new(tuple, tuple);
+        flow.counters_original = (bytes > 0).then_some(Counters {
+            packets: 1,
+            bytes: bytes.into(),
+        });
+        Entry::bare(flow)
+    }
+
+    fn ranked(sort: &[&str], by: &[Key], limit: Option<usize>) -> Vec<(String, u64, Option<u64>)> {
+        let order = Order(sort.iter().map(|word| word.parse().unwrap()).collect());
+        let mut groups = Groups::new(by, order.measure());
+        for one in [
+            [9, 53, 0],
+            [10, 53, 700],
+            [9, 53, 0],
+            [9, 80, 10],
+            [2, 53, 30],
+        ] {
+            groups.add(&entry(one));
+        }
+        let ranked = groups.rank(&order, limit);
+        assert_eq!((ranked.matched, ranked.uncounted), (5, 2));
+        assert!(ranked.is_exact());
+        let shown = |group: &Group| {
+            let text = group.values.iter().map(|value| match value {
+                Part::Address(address) => address.to_string(),
+                Part::Number(number) => number.to_string(),
+                other => format!("{other:?}"),
+            });
+            let text = text.collect::<Vec<_>>().join(" ");
+            (text, group.tally.count, group.tally.bytes)
+        };
+        ranked.groups.iter().map(shown).collect()
+    }
+
+    #[test]
+    fn groups_come_largest_first_and_addresses_as_addresses() {
+        let row = |text: &str, count, bytes| (text.to_owned(), count, bytes);
+        let (two, nine, ten) = (
+            row("10.0.0.2", 1, Some(30)),
+            row("10.0.0.9", 3, Some(10)),
+            row("10.0.0.10", 1, Some(700)),
+        );
+        for (sort, limit, expected) in [
+            (&[][..], None, vec![&nine, &two, &ten]),
+            (&["count"], None, vec![&nine, &two, &ten]),
+            (&["-count"], Some(2), vec![&nine, &two]),
+            (&["bytes"], None, vec![&ten, &two, &nine]),
+            (&["packets", "-src"], None, vec![&ten, &nine, &two]),
+            (&["src"], None, vec![&two, &nine, &ten]),
+            (&["-src"], Some(1), vec![&ten]),
+        ] {
+            let found = ranked(sort, &[Key::Src], limit);
+            assert_eq!(found.iter().collect::<Vec<_>>(), expected, "{sort:?}");
+        }
+        let pairs = ranked(&["dport"], &[Key::Src, Key::Dport], None);
+        let first = &pairs[0];
+        assert_eq!(*first, row("10.0.0.9 53", 2, None));
+        assert_eq!(pairs.len(), 4);
+        assert_eq!(pairs[3].0, "10.0.0.9 80");
+    }
+
+    #[test]
+    fn a_shown_group_is_certain_when_none_that_was_dropped_can_be_larger() {
+        let mut heavy = Heavy::new(Measure::Count, 4);
+        let mut add = |port, times| {
+            for _ in 0..times {
+                heavy.add(&[Part::Number(port)], &entry([1, 53, 0]).flow);
+            }
+        };
+        add(1, 9);
+        add(2, 8);
+        (10..20).for_each(|port| add(port, 1));
+        let groups = Groups {
+            heavy,
+            ..Groups::new(&[Key::Dport], Measure::Count)
+        };
+        let mut ranked = groups.rank(&Order::default(), Some(2));
+        assert!(!ranked.is_exact() && ranked.is_certain(&Order::default()));
+        let by_port: Order = Order(vec!["dport".parse().unwrap()]);
+        assert!(!ranked.is_certain(&by_port));
+        ranked.groups[1].tally.count = 1;
+        assert!(!ranked.is_certain(&Order::default()));
+        ranked.groups.clear();
+        ranked.found = 0;
+        assert!(!ranked.is_certain(&Order::default()), "all were dropped");
+    }
+
+    #[test]
+    fn shares_are_of_all_that_matched_also_of_groups_that_are_not_shown() {
+        let mut groups = Groups::new(&[Key::Src], Measure::Count);
+        for src in [1, 1, 1, 2] {
+            groups.add(&entry([src, 53, 0]));
+        }
+        let ranked = groups.rank(&Order::default(), Some(1));
+        assert_eq!((ranked.groups.len(), ranked.found), (1, 2));
+        assert_eq!(ranked.share(&ranked.groups[0]), 0.75);
+        let nothing = Groups::new(&[Key::Src], Measure::Count).rank(&Order::default(), None);
+        assert_eq!((nothing.groups.len(), nothing.matched), (0, 0));
+    }
+}

@@ -1,0 +1,205 @@
+//! What the program says when no cluster can be read: an error with a hint, soon, and never a credential.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use super::objects;
+use super::private_netns::private_netns;
+use super::server::{ApiServer, TOKEN};
+use super::tools::{Said, assert_error, ctk_command, nft, run};
+
+/// Catches what hangs; how long it really takes is printed.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+fn server() -> ApiServer {
+    let objects = objects();
+    ApiServer::start(move |asked| objects.answer(asked))
+}
+
+/// `ctk ls --cluster api` ends with this error.
+fn refused(name: &str, kubeconfig: Option<&Path>, more: &[&str], says: &[&str]) {
+    refused_in(name, kubeconfig, more, &[], says);
+}
+
+fn refused_in(
+    name: &str,
+    kubeconfig: Option<&Path>,
+    more: &[&str],
+    variables: &[(&str, &str)],
+    says: &[&str],
+) {
+    let mut args: Vec<OsString> = vec!["ls".into(), "--cluster".into(), "api".into()];
+    if let Some(path) = kubeconfig {
+        args.extend(["--kubeconfig".into(), path.into()]);
+    }
+    args.extend(more.iter().map(OsString::from));
+    let began = Instant::now();
+    let mut command = ctk_command(&args);
+    // No kubectl that might know better.
+    command
+        .env("PATH", "/nowhere")
+        .envs(variables.iter().copied());
+    let said = Said::of(command.output().unwrap());
+    let took = began.elapsed();
+    println!("{name}: {took:.1?}");
+    assert_error(&said, 1, says);
+    assert!(!said.stderr.contains(TOKEN), "{name}: {said:#?}");
+    assert!(took < PATIENCE, "{name}: {took:?}");
+}
+
+fn plugin(server: &ApiServer, script: &str) -> PathBuf {
+    let path = server.path("plugin");
+    fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    kubeconfig_of_plugin(server, path.to_str().unwrap())
+}
+
+fn kubeconfig_of_plugin(server: &ApiServer, command: &str) -> PathBuf {
+    let user = json!({"exec": {
+        "apiVersion": "client.authentication.k8s.io/v1", "command": command, "interactiveMode": "Never",
+        "installHint": "install it from example.org",
+    }});
+    server.kubeconfig_of(&user, "ca.pem")
+}
+
+#[test]
+fn a_login_plugin_that_does_not_work_is_named_with_a_hint() {
+    private_netns(|| {
+        run("ip", &["link", "set", "lo", "up"]);
+        let server = server();
+        let kubeconfig = plugin(
+            &server,
+            &format!("echo {TOKEN}; echo 'session is over' >&2; exit 3"),
+        );
+        let says = ["plugin", "failed", "session is over", "kubectl get nodes"];
+        refused("plugin fails", Some(&kubeconfig), &[], &says);
+        let kubeconfig = kubeconfig_of_plugin(&server, "no-such-plugin");
+        let says = [
+            "no-such-plugin cannot be run",
+            "PATH",
+            "install it from example.org",
+        ];
+        refused("plugin is missing", Some(&kubeconfig), &[], &says);
+        let kubeconfig = plugin(&server, &format!("echo 'no credential {TOKEN}'"));
+        refused(
+            "plugin prints nonsense",
+            Some(&kubeconfig),
+            &[],
+            &["printed no credential"],
+        );
+        let kubeconfig = plugin(&server, "exec /bin/sleep 600");
+        let says = ["did not end in time", "--request-timeout"];
+        refused(
+            "plugin hangs",
+            Some(&kubeconfig),
+            &["--request-timeout", "1s"],
+            &says,
+        );
+        assert_eq!(server.asked().len(), 0);
+    });
+}
+
+#[test]
+fn a_server_that_does_not_let_in_is_told_from_one_that_is_not_trusted() {
+    private_netns(|| {
+        run("ip", &["link", "set", "lo", "up"]);
+        let server = server();
+        let expired: Value = json!({"token": "expired"});
+        let kubeconfig = server.kubeconfig_of(&expired, "ca.pem");
+        refused(
+            "token has expired",
+            Some(&kubeconfig),
+            &[],
+            &["401", "log in again"],
+        );
+        let kubeconfig = server.kubeconfig_of(&json!({"token": TOKEN}), "other-ca.pem");
+        refused(
+            "wrong CA",
+            Some(&kubeconfig),
+            &[],
+            &["certificate", "CA in the kubeconfig"],
+        );
+        let url = format!("https://{}", server.address);
+        let kubeconfig = server.kubeconfig_with(&json!({"token": TOKEN}), &json!({"server": url}));
+        let none = tempfile::tempdir().unwrap();
+        let (folder, file) = (none.path(), none.path().join("none.pem"));
+        fs::write(&file, "").unwrap();
+        // Where the libraries look for the machine's CAs.
+        let nowhere = [
+            ("SSL_CERT_DIR", folder.to_str().unwrap()),
+            ("SSL_CERT_FILE", file.to_str().unwrap()),
+        ];
+        let says = ["no CA", "certificate-authority-data"];
+        refused_in("no CA anywhere", Some(&kubeconfig), &[], &nowhere, &says);
+    });
+}
+
+#[test]
+fn a_server_that_cannot_be_reached_ends_within_the_time_for_connecting() {
+    private_netns(|| {
+        run("ip", &["link", "set", "lo", "up"]);
+        // Packets to this address are taken in silence.
+        run("ip", &["addr", "add", "198.51.100.9/32", "dev", "lo"]);
+        nft(
+            "table inet t { chain c { type filter hook input priority 0; ip daddr 198.51.100.9 drop; }; }",
+        );
+        let server = server();
+        for (name, url, says) in [
+            ("refused", "https://127.0.0.1:1", "refused"),
+            (
+                "black hole",
+                "https://198.51.100.9:6443",
+                "https://198.51.100.9:6443",
+            ),
+            (
+                "no route",
+                "https://203.0.113.9:6443",
+                "https://203.0.113.9:6443",
+            ),
+        ] {
+            let user = json!({"token": TOKEN});
+            let cluster = json!({"server": url, "certificate-authority": "ca.pem"});
+            let kubeconfig = server.kubeconfig_with(&user, &cluster);
+            refused(name, Some(&kubeconfig), &[], &[says, "reachable"]);
+        }
+    });
+}
+
+#[test]
+fn a_kubeconfig_that_says_no_cluster_is_an_error_of_its_own() {
+    let server = server();
+    refused(
+        "no kubeconfig",
+        None,
+        &[],
+        &["no cluster is configured", "--kubeconfig"],
+    );
+    let missing = server.path("nothing-here");
+    refused(
+        "missing",
+        Some(&missing),
+        &[],
+        &["nothing-here", "can be read"],
+    );
+    let broken = server.path("broken");
+    fs::write(&broken, format!("users: [{{token: {TOKEN}\n  x: ]")).unwrap();
+    refused(
+        "no YAML",
+        Some(&broken),
+        &[],
+        &["YAML", "kubectl config view"],
+    );
+    let kubeconfig = server.kubeconfig();
+    let typo = ["--context", "typo"];
+    refused(
+        "no such context",
+        Some(&kubeconfig),
+        &typo,
+        &["typo", "get-contexts"],
+    );
+}

@@ -1,0 +1,442 @@
+//! The API beside the node's own rules: cross-checked, and the one in the other's place.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::lab::{self, BACKENDS, Lab, Proxy, be_the_node};
+use super::mixed::{insert, to_dns};
+use super::objects;
+use super::private_netns::private_netns;
+use super::server::{Answer, ApiServer, Asked, Objects, Piece};
+use super::tools::{Said, assert_error, ctk, nft, run};
+
+/// kube-dns with these endpoints, and no TCP port: the lab's rules have none.
+fn cluster_of(endpoints: &[Ipv4Addr]) -> Objects {
+    let mut objects = lab::cluster_objects(endpoints);
+    for object in &mut objects {
+        let ports = match object["kind"].as_str() {
+            Some("Service") => &mut object["spec"]["ports"],
+            Some("EndpointSlice") => &mut object["ports"],
+            _ => continue,
+        };
+        ports.as_array_mut().unwrap().truncate(1);
+        // The lab has no rules for default/kubernetes.
+        if object["metadata"]["name"] == "kubernetes-x7k2p" {
+            object["endpoints"] = json!([]);
+        }
+    }
+    Objects(objects)
+}
+
+fn server_of(endpoints: &[Ipv4Addr]) -> ApiServer {
+    let objects = cluster_of(endpoints);
+    ApiServer::start(move |asked| objects.answer(asked))
+}
+
+/// `ctk` with `args`, and this server as its cluster.
+fn with(server: &ApiServer, args: &str) -> Said {
+    let kubeconfig = server.kubeconfig();
+    let mut all: Vec<&str> = args.split_whitespace().collect();
+    all.extend(["--kubeconfig", kubeconfig.to_str().unwrap()]);
+    ctk(all)
+}
+
+fn verdicts(said: &Said) -> Vec<String> {
+    let word = |item: &Value, key: &str| item[key].as_str().unwrap_or("null").to_owned();
+    let mut all: Vec<(u64, String)> = said
+        .items()
+        .iter()
+        .map(|item| {
+            let port = item["original"]["sport"].as_u64().unwrap();
+            (
+                port,
+                format!("{}/{}", word(item, "verdict"), word(item, "reason")),
+            )
+        })
+        .collect();
+    all.sort();
+    all.into_iter().map(|(_, words)| words).collect()
+}
+
+#[test]
+fn rules_that_lag_behind_the_api_are_told_and_the_api_decides() {
+    private_netns(|| {
+        let lab = Lab::new(Proxy::Iptables);
+        lab.set_endpoints(&BACKENDS);
+        let both = ["10.244.1.7", "10.244.2.33"];
+        insert(&[to_dns(17, 40_000, both[0]), to_dns(17, 40_001, both[1])]);
+        let args = "ls --cluster api,rules --udp 53 -o json";
+        // They agree.
+        let said = with(&server_of(&BACKENDS), args).ended(0);
+        let cluster = &said.json()["summary"]["cluster"];
+        assert_eq!(cluster["disagreements"], json!({"count": 0, "items": []}));
+        assert_eq!(cluster["rules"]["kube_proxy"], json!(["iptables"]));
+        assert_eq!(cluster["source"], "api");
+        assert!(!said.stderr.contains("behind"), "{said:#?}");
+        // The API has given up the first endpoint, the rules have not.
+        let server = server_of(&BACKENDS[1..]);
+        for source in ["api,rules", "rules,api"] {
+            let said = with(&server, &format!("ls --cluster {source} --udp 53 -o json")).ended(0);
+            assert_eq!(verdicts(&said), ["stale/endpoint-gone", "ok/endpoint"]);
+            assert!(
+                said.stderr.contains(
+                    "kube-proxy on this node is behind: rules still list 10.244.1.7 for kube-system/kube-dns"
+                ),
+                "{said:#?}"
+            );
+            let found = &said.json()["summary"]["cluster"]["disagreements"];
+            assert_eq!(found["count"], 1);
+            assert_eq!(
+                found["items"][0],
+                json!({
+                    "difference": "lingering-endpoint",
+                    "service": {"namespace": "kube-system", "name": "kube-dns", "port": "dns"},
+                    "frontend": {"address": "10.96.0.10", "port": 53, "protocol": "udp", "protocol_number": 17},
+                    "endpoint": "10.244.1.7:53",
+                })
+            );
+        }
+        // And the other way round.
+        lab.set_endpoints(&BACKENDS[1..]);
+        let said = with(&server_of(&BACKENDS), args).ended(0);
+        assert_eq!(verdicts(&said), ["ok/endpoint", "ok/endpoint"]);
+        let lacks =
+            "kube-proxy on this node is behind: rules lack 10.244.1.7 for kube-system/kube-dns";
+        assert!(said.stderr.contains(lacks), "{said:#?}");
+    });
+}
+
+#[test]
+fn doctor_tells_that_kube_proxy_is_behind_the_api() {
+    private_netns(|| {
+        let lab = Lab::new(Proxy::Nftables);
+        lab.set_endpoints(&BACKENDS);
+        let of_check = |said: &Said| {
+            let mut items = said.items();
+            items.retain(|item| item["check"] == "rules-behind");
+            items
+        };
+        let args = "doctor --cluster api --sample 0 -o json";
+        let said = with(&server_of(&BACKENDS), args).ended(0);
+        assert!(of_check(&said).is_empty(), "{said:#?}");
+        let said = with(&server_of(&BACKENDS[1..]), args).ended(5);
+        let found = of_check(&said);
+        assert_eq!(found.len(), 1, "{said:#?}");
+        assert_eq!(found[0]["severity"], "warning");
+        assert_eq!(found[0]["evidence"]["differences"], 1);
+        let line = "rules still list 10.244.1.7 for kube-system/kube-dns";
+        assert_eq!(found[0]["evidence"]["differing"], json!([line]));
+    });
+}
+
+#[test]
+fn rules_among_the_sources_tell_whether_an_untranslated_entry_would_be_translated() {
+    private_netns(|| {
+        let lab = Lab::new(Proxy::Nftables);
+        insert(&[to_dns(17, 40_000, "10.96.0.10")]);
+        let server = server_of(&BACKENDS);
+        let args = "ls --cluster api,rules --udp 53 -o json";
+        let of = |source: &str| with(&server, &args.replace("api,rules", source)).ended(0);
+        assert_eq!(verdicts(&of("api")), ["stale/no-dnat"]);
+        assert_eq!(verdicts(&of("api,rules")), ["pending/no-dnat-no-rule"]);
+        lab.set_endpoints(&BACKENDS);
+        assert_eq!(verdicts(&of("api,rules")), ["stale/no-dnat"]);
+        let purge = "purge --cluster api,rules --stale --yes --settle 0 --verify 0 -o json";
+        let said = with(&server, purge).ended(0);
+        assert_eq!(said.json()["summary"]["deleted"], 1, "{said:#?}");
+    });
+}
+
+#[test]
+fn both_sources_are_needed_where_both_are_named() {
+    private_netns(|| {
+        be_the_node();
+        let said = ctk(["ls", "--cluster", "api,rules"]);
+        assert_error(&said, 1, &["no cluster is configured"]);
+        // A table of connections without kube-proxy's rules: nothing to compare, and nothing is behind.
+        let said = with(&server_of(&BACKENDS), "ls --cluster api,rules -o json").ended(0);
+        assert_eq!(
+            said.json()["summary"]["cluster"]["disagreements"]["count"],
+            0
+        );
+    });
+}
+
+/// What a server gives for some resources, in place of the objects.
+type Special = Box<dyn Fn(&Asked) -> Option<Answer> + Send + Sync>;
+
+#[test]
+fn auto_takes_the_rules_where_the_api_cannot_judge() {
+    let slow = |asked: &Asked, resource: &str| {
+        let mut answer = Answer::ok("");
+        answer.body = vec![Piece::Pause(Duration::from_secs(30))];
+        (resource.is_empty() || asked.resource() == resource).then_some(answer)
+    };
+    let special: [(&str, Special, &str); 5] = [
+        (
+            "403 on all",
+            Box::new(|_| Some(Answer::status(403))),
+            "neither Services nor EndpointSlices could be read",
+        ),
+        (
+            "403 on slices",
+            Box::new(|asked| (asked.resource() == "endpointslices").then(|| Answer::status(403))),
+            "not the API, which lacks endpointslices",
+        ),
+        (
+            "slow from the start",
+            Box::new(move |asked| slow(asked, "")),
+            "not the API",
+        ),
+        (
+            "slow slices",
+            Box::new(move |asked| slow(asked, "endpointslices")),
+            "not the API, which lacks endpointslices",
+        ),
+        (
+            "services not served",
+            Box::new(|asked| (asked.resource() == "services").then(|| Answer::status(404))),
+            "not the API, which lacks services",
+        ),
+    ];
+    private_netns(|| {
+        let lab = Lab::new(Proxy::Iptables);
+        lab.set_endpoints(&BACKENDS[1..]);
+        insert(&[
+            to_dns(17, 40_000, "10.244.1.7"),
+            to_dns(17, 40_001, "10.244.2.33"),
+            to_dns(17, 40_002, "10.96.0.10"),
+        ]);
+        for (what, answer, told) in special {
+            let objects = objects();
+            let server = ApiServer::start(move |asked| {
+                answer(asked).unwrap_or_else(|| objects.answer(asked))
+            });
+            let args = "ls --request-timeout 1s --udp 53 -o json";
+            let said = with(&server, args).ended(0);
+            assert_eq!(
+                said.json()["summary"]["cluster"]["source"],
+                "rules",
+                "{what}: {said:#?}"
+            );
+            assert_eq!(
+                verdicts(&said),
+                ["suspect/not-in-node-rules", "ok/endpoint", "stale/no-dnat"],
+                "{what}"
+            );
+            assert!(said.stderr.contains(told), "{what}: {said:#?}");
+            assert!(
+                said.stderr.contains("cluster: this node's rules"),
+                "{what}: {said:#?}"
+            );
+        }
+    });
+}
+
+#[test]
+fn auto_takes_the_rules_where_no_server_listens() {
+    private_netns(|| {
+        let lab = Lab::new(Proxy::Nftables);
+        lab.set_endpoints(&BACKENDS);
+        insert(&[to_dns(17, 40_000, "10.244.1.7")]);
+        let server = server_of(&BACKENDS);
+        let kubeconfig = server.kubeconfig_of(&json!({"token": "any"}), "ca.pem");
+        // A server that does not let in; then one that is gone.
+        let ls = |kubeconfig: &str| {
+            ctk([
+                "ls",
+                "--udp",
+                "53",
+                "-o",
+                "json",
+                "--kubeconfig",
+                kubeconfig,
+            ])
+            .ended(0)
+        };
+        let refused = ls(kubeconfig.to_str().unwrap());
+        let folder = tempfile::tempdir().unwrap();
+        let copy = folder.path().join("kubeconfig");
+        for (from, to) in [
+            (&kubeconfig, &copy),
+            (&server.path("ca.pem"), &folder.path().join("ca.pem")),
+        ] {
+            std::fs::copy(from, to).unwrap();
+        }
+        drop(server);
+        for said in [refused, ls(copy.to_str().unwrap())] {
+            let cluster = &said.json()["summary"]["cluster"];
+            assert_eq!(cluster["source"], "rules");
+            assert_eq!(cluster["rules"]["kube_proxy"], json!(["nftables"]));
+            assert_eq!(verdicts(&said), ["ok/endpoint"]);
+            assert!(said.stderr.contains("cluster: not the API"), "{said:#?}");
+        }
+    });
+}
+
+#[test]
+fn a_published_port_is_named_and_judged_by_its_rule_beside_the_api() {
+    private_netns(|| {
+        be_the_node();
+        nft(
+            "table ip nat { chain prerouting { type nat hook prerouting priority dstnat; \
+             ip daddr 192.0.2.11 udp dport 52897 dnat to 172.17.0.9:51820\n }\n }",
+        );
+        let entry = "-I -p udp -t 100 -s 198.51.100.61 --sport 40556 -d 192.0.2.11 --dport 52897 \
+                     -r 172.17.0.9 --reply-port-src 51820 -q 198.51.100.61 --reply-port-dst 40556";
+        run("conntrack", &entry.split_whitespace().collect::<Vec<_>>());
+        let server = server_of(&BACKENDS);
+        for (source, frontend, words) in [
+            ("api", Value::Null, "unrelated/no-frontend"),
+            ("api,rules", json!("rule"), "ok/endpoint"),
+        ] {
+            // Translated to an address outside of every range: without the range nobody could tell.
+            let args =
+                format!("ls --cluster {source} --service-cidr 10.96.0.0/16 --udp 52897 -o json");
+            let said = with(&server, &args).ended(0);
+            assert_eq!(
+                said.items()[0]["service"]["frontend"],
+                frontend,
+                "{said:#?}"
+            );
+            assert_eq!(verdicts(&said), [words], "{source}");
+        }
+    });
+}
+
+#[test]
+fn auto_keeps_the_names_of_an_api_that_cannot_judge_where_there_are_no_rules() {
+    private_netns(|| {
+        be_the_node();
+        insert(&[to_dns(17, 40_000, "10.244.9.9")]);
+        let objects = objects();
+        let server = ApiServer::start(move |asked| match asked.resource() {
+            "endpointslices" => Answer::status(403),
+            _ => objects.answer(asked),
+        });
+        let said = with(&server, "ls -o json").ended(3);
+        assert_eq!(said.json()["summary"]["cluster"]["source"], "api");
+        assert_eq!(said.items()[0]["service"]["name"], "kube-dns");
+        assert_eq!(verdicts(&said), ["unknown/source-incomplete"]);
+        assert!(said.stderr.contains("cluster: the API"), "{said:#?}");
+    });
+}
+
+#[test]
+fn every_resource_that_is_refused_or_fails_is_named_with_its_rule() {
+    private_netns(|| {
+        be_the_node();
+        insert(&[to_dns(17, 40_000, "10.244.9.9")]);
+        for (resource, rule, judged) in [
+            ("services", "list on services", false),
+            (
+                "endpointslices",
+                "list on endpointslices.discovery.k8s.io",
+                false,
+            ),
+            ("pods", "list on pods", true),
+            ("nodes", "list on nodes", false),
+            (
+                "servicecidrs",
+                "list on servicecidrs.networking.k8s.io",
+                true,
+            ),
+        ] {
+            for (status, state) in [(403, "forbidden"), (400, "failed"), (200, "partial")] {
+                let objects = objects();
+                let server = ApiServer::start(move |asked| match asked.resource() == resource {
+                    false => objects.answer(asked),
+                    true if status == 200 => {
+                        Answer::ok(r#"{"metadata":{},"items":[{"metadata":{}}"#)
+                    }
+                    true => Answer::status(status),
+                });
+                let what = format!("{resource} {state}");
+                let said = with(&server, "ls --cluster api -o json");
+                let cluster = &said.json()["summary"]["cluster"];
+                assert_eq!(cluster["lists"][resource], state, "{what}: {said:#?}");
+                for other in [
+                    "services",
+                    "endpointslices",
+                    "pods",
+                    "nodes",
+                    "servicecidrs",
+                ] {
+                    if other != resource {
+                        assert_eq!(cluster["lists"][other], "complete", "{what}: {said:#?}");
+                    }
+                }
+                let missing = cluster["missing"].as_array().unwrap();
+                assert!(missing.contains(&json!(resource)), "{what}: {cluster}");
+                assert_eq!(
+                    said.stderr.contains(rule),
+                    status == 403,
+                    "{what}: {said:#?}"
+                );
+                let verdict = said.items()[0]["verdict"].clone();
+                // Without Nodes this namespace is not known to be the node's.
+                assert_eq!(verdict == "stale", judged, "{what}: {said:#?}");
+            }
+        }
+    });
+}
+
+#[test]
+fn nothing_is_stale_where_cilium_translates_and_no_rules_of_kube_proxy_are_seen() {
+    private_netns(|| {
+        be_the_node();
+        insert(&[
+            to_dns(17, 40_000, "10.96.0.10"),
+            to_dns(17, 40_001, "10.244.9.9"),
+            to_dns(17, 40_002, "10.244.1.7"),
+        ]);
+        let server = server_of(&BACKENDS);
+        let args = "ls --cluster api --udp 53 -o json";
+        let said = with(&server, args).ended(0);
+        assert_eq!(
+            verdicts(&said),
+            ["stale/no-dnat", "stale/endpoint-gone", "ok/endpoint"]
+        );
+        assert_eq!(said.json()["summary"]["cluster"]["datapath"], Value::Null);
+        for (device, name, word) in [
+            ("cilium_host", "Cilium", "cilium"),
+            ("bpfin.cali", "Calico eBPF", "calico-ebpf"),
+        ] {
+            run("ip", &["link", "add", device, "type", "bridge"]);
+            let said = with(&server, args).ended(0);
+            let unknown = "unknown/not-kube-proxy";
+            assert_eq!(
+                verdicts(&said),
+                [unknown, unknown, "ok/endpoint"],
+                "{device}"
+            );
+            let datapath = &said.json()["summary"]["cluster"]["datapath"];
+            assert_eq!(datapath["name"], word);
+            assert_eq!(datapath["replaces_kube_proxy"], true);
+            let line = format!("{name} (its interface {device}) translates Services");
+            assert!(said.stderr.contains(&line), "{said:#?}");
+            let purge = "purge --cluster api --stale --yes --settle 0 --verify 0 -o json";
+            assert_eq!(
+                with(&server, purge).ended(0).json()["summary"]["deleted"],
+                0
+            );
+            run("ip", &["link", "del", device]);
+        }
+        // Beside kube-proxy it takes nothing away.
+        run("ip", &["link", "add", "cilium_host", "type", "bridge"]);
+        let lab = Lab::elsewhere(Proxy::Iptables);
+        lab.set_endpoints(&BACKENDS);
+        let said = with(&server, args).ended(0);
+        assert_eq!(
+            verdicts(&said),
+            ["stale/no-dnat", "stale/endpoint-gone", "ok/endpoint"]
+        );
+        assert_eq!(
+            said.json()["summary"]["cluster"]["datapath"]["replaces_kube_proxy"],
+            false
+        );
+        assert!(said.stderr.contains("beside kube-proxy"), "{said:#?}");
+    });
+}

@@ -1,0 +1,479 @@
+//! `ctk watch` keeps its cluster current over the API, and is unsure where it cannot.
+
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use super::child::{Watch, start, start_unread};
+use super::lab::{self, BACKENDS, CLIENTS, Client, Lab, Proxy, be_the_node};
+use super::living::Living;
+use super::mixed::{insert, to_dns};
+use super::objects;
+use super::private_netns::private_netns;
+use super::server::{ApiServer, Piece};
+use super::tools::{assert_error, ctk};
+
+const PORT: u16 = 40_123;
+const DYING: Ipv4Addr = BACKENDS[0];
+const LIVING: Ipv4Addr = BACKENDS[1];
+
+fn living() -> Living {
+    Living::new(objects().0)
+}
+
+fn follow(server: &ApiServer, args: &str) -> Watch {
+    let kubeconfig = server.kubeconfig();
+    let mut all = vec!["--cluster", "api", "--kubeconfig"];
+    all.push(kubeconfig.to_str().unwrap());
+    all.extend(args.split_whitespace());
+    start(&all)
+}
+
+/// The slice of kube-dns with these endpoints: ready, serving, terminating.
+fn slice_of(endpoints: &[(Ipv4Addr, [bool; 3])]) -> Value {
+    let addresses: Vec<Ipv4Addr> = endpoints.iter().map(|(address, _)| *address).collect();
+    let mut slice = of(
+        &lab::cluster_objects(&addresses),
+        "EndpointSlice",
+        "kube-dns",
+    );
+    for (place, (_, [ready, serving, terminating])) in endpoints.iter().enumerate() {
+        slice["endpoints"][place]["conditions"] =
+            json!({"ready": ready, "serving": serving, "terminating": terminating});
+    }
+    slice
+}
+
+fn of(objects: &[Value], kind: &str, name: &str) -> Value {
+    let named = |o: &&Value| {
+        let full = o["metadata"]["name"].as_str().unwrap();
+        o["kind"] == kind && full.starts_with(name)
+    };
+    objects.iter().find(named).unwrap().clone()
+}
+
+const READY: [bool; 3] = [true, true, false];
+const GOING: [bool; 3] = [false, true, true];
+
+/// One word a record: the change of an endpoint with its last number, or the verdict that an entry changed to.
+fn story(records: &[Value]) -> Vec<String> {
+    let told = records.iter().filter_map(|record| {
+        let word = |value: &Value| value.as_str().unwrap().to_owned();
+        match record["type"].as_str().unwrap() {
+            "endpoint" => {
+                let address = word(&record["endpoint"]["address"]);
+                let last = address.rsplit('.').next().unwrap().to_owned();
+                Some(format!(
+                    "{} {last} {}",
+                    word(&record["change"]),
+                    word(&record["seen_by"])
+                ))
+            }
+            "verdict" => Some(word(&record["after"])),
+            "new" => Some(format!("new {}", word(&record["entry"]["verdict"]))),
+            _ => None,
+        }
+    });
+    told.collect()
+}
+
+#[track_caller]
+fn wait(watch: &Watch, word: &str) {
+    watch.wait(word, |records| {
+        story(records).iter().any(|told| told == word)
+    });
+}
+
+#[track_caller]
+fn never_stale(records: &[Value]) {
+    for record in records {
+        assert_ne!(record["entry"]["verdict"], "stale", "{record:#}");
+    }
+}
+
+#[test]
+fn one_log_shows_the_endpoint_leaving_and_the_flow_that_stays_behind() {
+    private_netns(|| {
+        let mut lab = Lab::new(Proxy::Nftables);
+        lab.set_endpoints(&[DYING]);
+        let living = living();
+        living.put(&slice_of(&[
+            (DYING, [false, false, false]),
+            (LIVING, READY),
+        ]));
+        let server = living.serve();
+        let watch = follow(&server, "--udp 53 --interval 1s");
+        living.put(&slice_of(&[(DYING, READY), (LIVING, READY)]));
+        wait(&watch, "ready 7 api");
+        let client = Client::bind(CLIENTS[0], PORT);
+        client.ask().unwrap();
+        // At once, or a moment later where the flow was faster than what is judged by.
+        watch.wait("a healthy flow", |records| {
+            records.iter().any(|r| r["entry"]["verdict"] == "ok")
+        });
+        living.put(&slice_of(&[(DYING, GOING), (LIVING, READY)]));
+        wait(&watch, "draining");
+        living.put(&slice_of(&[(LIVING, READY)]));
+        wait(&watch, "stale");
+        lab.kill(DYING);
+        lab.set_endpoints(&[LIVING]);
+        wait(&watch, "gone 7 rules");
+        let ended = watch.stop();
+        assert_eq!(ended.status, Some(0), "{ended:#?}");
+        let told = story(&ended.records);
+        // Two ports of the Service have the endpoint; the flow is one of UDP.
+        let udp = |record: &&Value| {
+            record["type"] != "endpoint" || record["endpoint"]["protocol"] == "udp"
+        };
+        let records: Vec<Value> = ended.records.iter().filter(udp).cloned().collect();
+        let mut of_udp = story(&records);
+        of_udp.retain(|word| word != "added 33 rules" && word != "ok" && !word.starts_with("new"));
+        // Until the API has said whether a living pod has the address now. Once, and before the verdict only.
+        let asking = of_udp.iter().position(|word| word == "unknown");
+        if let Some(asking) = asking.filter(|at| of_udp.get(at + 1).is_some_and(|w| w == "stale")) {
+            of_udp.remove(asking);
+        }
+        let expected = [
+            "ready 7 api",
+            "terminating 7 api",
+            "draining",
+            "gone 7 api",
+            "stale",
+            "gone 7 rules",
+        ];
+        assert_eq!(of_udp, expected, "{told:?}");
+        let gone = records.iter().find(|r| r["change"] == "gone").unwrap();
+        assert_eq!(gone["service"]["name"], "kube-dns");
+        assert_eq!(gone["service"]["port"], "dns");
+        assert_eq!(gone["endpoint"]["name"], "coredns-a");
+        let times: Vec<&str> = records
+            .iter()
+            .map(|r| r["time"].as_str().unwrap())
+            .collect();
+        assert!(times.is_sorted(), "{times:?}");
+    });
+}
+
+/// A node with one entry to an endpoint that is there.
+fn quiet_node(args: &str) -> (Living, ApiServer, Watch) {
+    be_the_node();
+    insert(&[to_dns(17, PORT, &DYING.to_string())]);
+    let living = living();
+    let server = living.serve();
+    let watch = follow(&server, args);
+    (living, server, watch)
+}
+
+fn lists_of(server: &ApiServer, resource: &str) -> usize {
+    let asked = server.asked();
+    let lists = asked
+        .iter()
+        .filter(|a| a.resource() == resource && a.value("watch").is_none());
+    lists.count()
+}
+
+#[test]
+fn after_a_disconnect_the_stream_goes_on_where_it_was() {
+    private_netns(|| {
+        let (living, server, watch) = quiet_node("--interval 1s");
+        living.send(
+            "endpointslices",
+            &[Piece::Text("{\"type\":\"ADD".to_owned()), Piece::Cut],
+        );
+        living.put(&slice_of(&[(LIVING, READY)]));
+        wait(&watch, "stale");
+        let ended = watch.stop();
+        assert_eq!(
+            lists_of(&server, "endpointslices"),
+            1,
+            "it was not listed anew"
+        );
+        assert_eq!(ended.status, Some(0), "{ended:#?}");
+        let seen = story(&ended.records);
+        let changes = seen.iter().filter(|word| *word == "gone 7 api").count();
+        assert_eq!(changes, 2, "of both ports, each once: {seen:?}");
+    });
+}
+
+#[test]
+fn while_the_stream_is_gone_nothing_is_judged_by_what_it_told() {
+    private_netns(|| {
+        let (living, server, watch) = quiet_node("--interval 1s");
+        living.refuse_watches("endpointslices", Some(503));
+        living.end("endpointslices");
+        living.put(&slice_of(&[(LIVING, READY)]));
+        wait(&watch, "unknown");
+        never_stale(&watch.records());
+        living.refuse_watches("endpointslices", None);
+        wait(&watch, "stale");
+        let ended = watch.stop();
+        assert_eq!(
+            lists_of(&server, "endpointslices"),
+            1,
+            "it was not listed anew"
+        );
+        assert_eq!(ended.status, Some(0), "it is whole again: {ended:#?}");
+        let unsure = ended
+            .records
+            .iter()
+            .find(|r| r["after"] == "unknown")
+            .unwrap();
+        assert_eq!(unsure["entry"]["reason"], "source-incomplete");
+        let lines = |text: &str| ended.stderr.lines().filter(|l| l.contains(text)).count();
+        assert_eq!(
+            lines("endpointslices may be out of date"),
+            1,
+            "{}",
+            ended.stderr
+        );
+        assert_eq!(
+            lines("endpointslices are up to date again"),
+            1,
+            "{}",
+            ended.stderr
+        );
+    });
+}
+
+#[test]
+fn what_expired_is_listed_anew_and_believed_only_then() {
+    private_netns(|| expired(false));
+}
+
+#[test]
+fn what_expired_by_an_event_of_the_stream_is_listed_anew_and_believed_only_then() {
+    private_netns(|| expired(true));
+}
+
+fn expired(by_event: bool) {
+    let (living, server, watch) = quiet_node("--interval 1s");
+    living.refuse_lists("endpointslices", Some(503));
+    living.expire();
+    if by_event {
+        let status = json!({"kind": "Status", "code": 410, "reason": "Expired"});
+        let text = format!("{}\n", json!({"type": "ERROR", "object": status}));
+        living.send("endpointslices", &[Piece::Text(text)]);
+    } else {
+        living.end("endpointslices");
+    }
+    wait(&watch, "unknown");
+    living.put(&slice_of(&[(LIVING, READY)]));
+    never_stale(&watch.records());
+    living.refuse_lists("endpointslices", None);
+    wait(&watch, "stale");
+    let ended = watch.stop();
+    assert!(lists_of(&server, "endpointslices") >= 2);
+    assert_eq!(ended.status, Some(0), "{ended:#?}");
+    assert!(story(&ended.records).contains(&"gone 7 api".to_owned()));
+}
+
+#[test]
+fn a_line_that_is_no_event_leads_to_a_new_list_and_never_to_a_verdict() {
+    private_netns(|| {
+        let (living, server, watch) = quiet_node("--interval 1s");
+        for text in [
+            "what?\n",
+            "{\"type\":\"ADDED\",\"object\":{\"secret\":\"abc\"}}\n",
+        ] {
+            let before = lists_of(&server, "endpointslices");
+            living.send("endpointslices", &[Piece::Text(text.to_owned())]);
+            watch.wait("a new list", |_| {
+                lists_of(&server, "endpointslices") > before
+            });
+            watch.wait("a new stream", |_| living.streams("endpointslices") == 1);
+        }
+        living.put(&slice_of(&[(LIVING, READY)]));
+        wait(&watch, "stale");
+        let ended = watch.stop();
+        assert_eq!(ended.status, Some(0), "{ended:#?}");
+        assert!(!ended.stderr.contains("abc"), "{}", ended.stderr);
+    });
+}
+
+#[test]
+fn a_flow_to_an_endpoint_that_was_not_heard_of_yet_is_not_stale() {
+    private_netns(|| {
+        let lab = Lab::new(Proxy::Nftables);
+        lab.set_endpoints(&[DYING]);
+        let living = living();
+        living.put(&slice_of(&[(LIVING, READY)]));
+        let server = living.serve();
+        let watch = follow(&server, "--udp 53 --interval 1s");
+        let client = Client::bind(CLIENTS[0], PORT);
+        client.ask().unwrap();
+        wait(&watch, "new unknown");
+        living.put(&slice_of(&[(DYING, READY), (LIVING, READY)]));
+        wait(&watch, "ok");
+        never_stale(&watch.records());
+        // One that stays unheard of is.
+        living.put(&slice_of(&[(LIVING, READY)]));
+        wait(&watch, "stale");
+        let other = Client::bind(CLIENTS[0], PORT + 1);
+        other.ask().unwrap();
+        watch.wait("the second one", |records| {
+            let of = |r: &&Value| r["entry"]["original"]["sport"] == PORT + 1;
+            records.iter().filter(of).any(|r| r["after"] == "stale")
+        });
+        watch.stop();
+    });
+}
+
+#[test]
+fn who_may_not_watch_is_told_so_and_nothing_is_judged() {
+    private_netns(|| {
+        be_the_node();
+        insert(&[to_dns(17, PORT, "10.244.9.9")]);
+        let living = living();
+        living.refuse_watches("endpointslices", Some(403));
+        let server = living.serve();
+        let watch = follow(&server, "--interval 1s");
+        watch.wait("no verdict", |records| {
+            let reason = |r: &Value| r["entry"]["reason"] == "source-incomplete";
+            records.iter().any(reason)
+        });
+        let ended = watch.stop();
+        assert_eq!(ended.status, Some(3), "{ended:#?}");
+        let rule = "watch on endpointslices.discovery.k8s.io";
+        assert!(ended.stderr.contains(rule), "{ended:#?}");
+        living.refuse_lists("endpointslices", Some(403));
+        let watch = follow(&server, "--interval 1s");
+        let ended = watch.stop();
+        assert!(
+            ended.stderr.contains("list on endpointslices"),
+            "{ended:#?}"
+        );
+        assert_eq!(ended.status, Some(3), "{ended:#?}");
+        never_stale(&ended.records);
+    });
+}
+
+#[test]
+fn on_a_node_only_pods_that_matter_are_followed_and_a_new_owner_of_an_address_is_noticed() {
+    private_netns(|| {
+        be_the_node();
+        insert(&[to_dns(6, PORT, "10.244.9.9")]);
+        let living = living();
+        let server = living.serve();
+        let watch = follow(&server, "--interval 1s");
+        let of_pods = |watches: bool| -> Vec<String> {
+            let asked = server.asked();
+            let pods = asked.iter().filter(|asked| asked.resource() == "pods");
+            let pods = pods.filter(|asked| asked.value("watch").is_some() == watches);
+            let selector =
+                |a: &super::server::Asked| a.value("fieldSelector").unwrap_or("all").to_owned();
+            pods.map(selector).collect()
+        };
+        watch.wait("streams of Pods", |_| of_pods(true).len() == 2);
+        for watches in [false, true] {
+            let mut selectors = of_pods(watches);
+            selectors.sort();
+            assert_eq!(
+                selectors,
+                ["spec.nodeName=node1", "status.podIP=10.244.9.9"]
+            );
+        }
+        assert_eq!(watch.records()[0]["entry"]["reason"], "endpoint-gone");
+        living.put(&lab::cluster::pod(
+            "shop",
+            "new-owner",
+            "10.244.9.9",
+            "node2",
+        ));
+        wait(&watch, "detached");
+        watch.stop();
+    });
+}
+
+#[test]
+fn only_endpoints_of_the_selected_service_are_told_and_its_end_is_no_judgement() {
+    private_netns(|| {
+        let (living, _server, watch) = quiet_node("--interval 1s --svc kube-dns:dns");
+        let apiserver = of(&objects().0, "EndpointSlice", "kubernetes");
+        living.delete(&apiserver);
+        living.put(&apiserver);
+        living.put(&slice_of(&[(DYING, GOING), (LIVING, READY)]));
+        wait(&watch, "draining");
+        living.delete(&of(&objects().0, "Service", "kube-dns"));
+        wait(&watch, "unknown");
+        let ended = watch.stop();
+        assert_eq!(ended.status, Some(3), "{ended:#?}");
+        never_stale(&ended.records);
+        assert!(
+            ended.stderr.contains("nothing is judged for now"),
+            "{ended:#?}"
+        );
+        let endpoints = ended.records.iter().filter(|r| r["type"] == "endpoint");
+        for record in endpoints {
+            assert_eq!(record["service"]["port"], "dns", "{record:#}");
+        }
+        let told = story(&ended.records);
+        assert_eq!(
+            told.iter()
+                .filter(|word| *word == "terminating 7 api")
+                .count(),
+            1,
+            "{told:?}"
+        );
+    });
+}
+
+#[test]
+fn endpoint_records_count_and_until_ends_the_watch() {
+    private_netns(|| {
+        let (living, _server, watch) = quiet_node("--interval 1s --until stale");
+        living.put(&slice_of(&[(LIVING, READY)]));
+        let ended = watch.ended();
+        assert_eq!(ended.status, Some(0), "{ended:#?}");
+        let (living, _server, watch) = quiet_node_again("--count 2");
+        living.put(&slice_of(&[(DYING, READY)]));
+        let ended = watch.ended();
+        let told = story(&ended.records);
+        assert_eq!(told, ["gone 33 api", "gone 33 api"], "{ended:#?}");
+    });
+}
+
+fn quiet_node_again(args: &str) -> (Living, ApiServer, Watch) {
+    let living = living();
+    let server = living.serve();
+    let watch = follow(&server, args);
+    (living, server, watch)
+}
+
+#[test]
+fn a_server_that_is_not_there_is_an_error_and_auto_goes_on_without_it() {
+    private_netns(|| {
+        be_the_node();
+        let living = living();
+        let server = living.serve();
+        let kubeconfig = server.kubeconfig_of(&json!({"token": "wrong"}), "ca.pem");
+        let path = kubeconfig.to_str().unwrap();
+        let args = ["watch", "--for", "1s", "--kubeconfig", path, "--cluster"];
+        let said = ctk(args.iter().chain(&["api"]));
+        assert_error(&said, 1, &["401", "log in again"]);
+        let unread = start_unread(&["--for", "1s", "--kubeconfig", path]);
+        let ended = unread.read().ended();
+        assert_eq!(ended.status, Some(0), "{ended:#?}");
+        assert!(ended.stderr.contains("not the API"), "{ended:#?}");
+    });
+}
+
+#[test]
+fn a_connection_that_fell_silent_is_noticed() {
+    private_netns(|| {
+        let (living, server, watch) = quiet_node("--interval 1s");
+        let watches = || {
+            let asked = server.asked();
+            let of = |a: &&super::server::Asked| {
+                a.resource() == "endpointslices" && a.value("watch").is_some()
+            };
+            asked.iter().filter(of).count()
+        };
+        watch.wait("a stream", |_| watches() == 1);
+        watch.wait("another one", |_| watches() == 2);
+        living.put(&slice_of(&[(LIVING, READY)]));
+        wait(&watch, "stale");
+        watch.wait_for_quiet(Duration::from_millis(100));
+        watch.stop();
+    });
+}

@@ -1,0 +1,237 @@
+//! Nodes in ordinary use, made at random: whatever is said of them is worth knowing, and nothing is wrong.
+
+use std::hash::{BuildHasher, RandomState};
+
+use crate::private_netns::private_netns;
+use crate::tools::sysctl;
+use crate::{cluster, doctor, rows};
+
+const WORLDS: u64 = 20;
+/// Set it to see one world again.
+const SEED: &str = "CTK_TEST_SEED";
+
+/// splitmix64.
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % n
+    }
+
+    fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+
+    fn of<'a, T>(&mut self, all: &'a [T]) -> &'a T {
+        &all[self.below(all.len() as u64) as usize]
+    }
+}
+
+/// A world under construction.
+struct World {
+    dice: Dice,
+    objects: Vec<String>,
+    flows: Vec<String>,
+    clients: Vec<String>,
+    /// Every row has a source port of its own, as tuples must differ.
+    port: u64,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Traffic {
+    Tcp,
+    Questions,
+    /// Syslog and the like: nobody ever answers.
+    OneWay,
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let mut world = World {
+            dice: Dice(seed),
+            objects: vec!["cidr 10.96.0.0/16".into()],
+            flows: Vec::new(),
+            clients: Vec::new(),
+            port: 10_000,
+        };
+        for n in 0..3 + world.dice.below(10) {
+            let address = format!("10.244.1.{}", 100 + n);
+            world
+                .objects
+                .push(format!("pod shop/client-{n} {address} @node1"));
+            world.clients.push(address);
+        }
+        for n in 0..2 + world.dice.below(9) {
+            world.service(n);
+        }
+        for _ in 0..world.dice.below(400) {
+            world.elsewhere();
+        }
+        world
+    }
+
+    fn service(&mut self, n: u64) {
+        let traffic = *self.dice.of(&[
+            Traffic::Tcp,
+            Traffic::Tcp,
+            Traffic::Questions,
+            Traffic::OneWay,
+        ]);
+        let (protocol, port) = match traffic {
+            Traffic::Tcp => ("TCP", 80),
+            Traffic::Questions => ("UDP", 53),
+            Traffic::OneWay => ("UDP", 514),
+        };
+        let vip = format!("10.96.{n}.10");
+        let node_port = 30_000 + n;
+        self.objects.push(format!(
+            "svc ns/s{n} {vip} p:{port}/{protocol}@{node_port} type=NodePort"
+        ));
+        let mut slice = format!("slice ns/s{n} p:{port}/{protocol}");
+        let endpoints: Vec<String> = (0..1 + self.dice.below(5))
+            .map(|e| format!("10.244.2.{}", 10 * n + e + 1))
+            .collect();
+        for (e, address) in endpoints.iter().enumerate() {
+            self.objects
+                .push(format!("pod ns/s{n}-{e} {address} @node2"));
+            // The last of several may be on its way out, and still serves its flows.
+            let leaves = e > 0 && e + 1 == endpoints.len() && self.dice.one_in(3);
+            let conditions = if leaves {
+                "!ready,serving,terminating"
+            } else {
+                "ready,serving"
+            };
+            slice.push_str(&format!(" {address}({conditions})@node2->s{n}-{e}"));
+        }
+        self.objects.push(slice);
+        for _ in 0..self.dice.below(300) {
+            self.flow_to(traffic, &vip, port, node_port, &endpoints);
+        }
+        if self.dice.one_in(4) {
+            // A pod that reaches itself.
+            let (port_of_client, itself) = (self.next_port(), &endpoints[0]);
+            self.flows.push(format!(
+                "{} src={itself} dst={vip} sport={port_of_client} dport={port} src={itself} dst=192.0.2.11 sport={port} dport={port_of_client} [ASSURED]",
+                head(traffic, "ESTABLISHED")
+            ));
+        }
+    }
+
+    fn flow_to(
+        &mut self,
+        traffic: Traffic,
+        vip: &str,
+        port: u64,
+        node_port: u64,
+        endpoints: &[String],
+    ) {
+        let state = *self.dice.of(&[
+            "ESTABLISHED",
+            "ESTABLISHED",
+            "ESTABLISHED",
+            "TIME_WAIT",
+            "TIME_WAIT",
+            "CLOSE",
+            "FIN_WAIT",
+        ]);
+        let (endpoint, sport) = (self.dice.of(endpoints).clone(), self.next_port());
+        // A question on its way has no answer yet.
+        let waits =
+            traffic == Traffic::OneWay || (traffic == Traffic::Questions && self.dice.one_in(40));
+        let flag = if waits { "[UNREPLIED]" } else { "[ASSURED]" };
+        let head = head(traffic, state);
+        if self.dice.one_in(6) {
+            let outside = format!("198.51.100.{}", 1 + self.dice.below(200));
+            self.flows.push(format!(
+                "{head} src={outside} dst=192.0.2.11 sport={sport} dport={node_port} src={endpoint} dst=192.0.2.11 sport={port} dport={sport} {flag}"
+            ));
+        } else {
+            let client = self.dice.of(&self.clients).clone();
+            self.flows.push(format!(
+                "{head} src={client} dst={vip} sport={sport} dport={port} src={endpoint} dst={client} sport={port} dport={sport} {flag}"
+            ));
+        }
+    }
+
+    /// What is no Service's: to pods, to the outside and masqueraded, of the node itself, pings.
+    fn elsewhere(&mut self) {
+        let (sport, client) = (self.next_port(), self.dice.of(&self.clients).clone());
+        let outside = format!("203.0.113.{}", 1 + self.dice.below(200));
+        let line = match self.dice.below(6) {
+            0 => format!(
+                "tcp ESTABLISHED src={client} dst={outside} sport={sport} dport=443 src={outside} dst=192.0.2.11 sport=443 dport={sport} [ASSURED]"
+            ),
+            // Filtered somewhere, or down.
+            1 => format!(
+                "tcp SYN_SENT src={client} dst={outside} sport={sport} dport=25 [UNREPLIED] src={outside} dst=192.0.2.11 sport=25 dport={sport}"
+            ),
+            2 => format!(
+                "udp src=192.0.2.11 dst={outside} sport={sport} dport=123 src={outside} dst=192.0.2.11 sport=123 dport={sport}"
+            ),
+            3 => format!(
+                "tcp ESTABLISHED src={client} dst=192.0.2.11 sport={sport} dport=10250 src=192.0.2.11 dst={client} sport=10250 dport={sport} [ASSURED]"
+            ),
+            4 => {
+                let other = self.dice.of(&self.clients).clone();
+                format!(
+                    "udp src={client} dst={other} sport={sport} dport=9999 src={other} dst={client} sport=9999 dport={sport} [UNREPLIED]"
+                )
+            }
+            _ => format!(
+                "icmp src={client} dst={outside} type=8 code=0 id={sport} src={outside} dst={client} type=0 code=0 id={sport}"
+            ),
+        };
+        self.flows.push(line);
+    }
+
+    fn next_port(&mut self) -> u64 {
+        self.port += 1;
+        self.port
+    }
+}
+
+fn head(traffic: Traffic, state: &str) -> String {
+    match traffic {
+        Traffic::Tcp => format!("tcp {state}"),
+        Traffic::Questions | Traffic::OneWay => "udp".to_owned(),
+    }
+}
+
+#[test]
+fn a_healthy_node_has_nothing_above_info() {
+    private_netns(|| {
+        let given = std::env::var(SEED)
+            .ok()
+            .map(|seed| seed.parse::<u64>().expect("a number"));
+        let first = given.unwrap_or_else(|| RandomState::new().hash_one(0) >> 1);
+        let worlds = if given.is_some() { 1 } else { WORLDS };
+        for seed in first..first + worlds {
+            println!("{SEED}={seed}");
+            crate::new_node();
+            let world = World::new(seed);
+            sysctl("acct", if seed % 2 == 0 { "1" } else { "0" });
+            let flows: Vec<_> = world.flows.iter().map(|line| rows::flow(line)).collect();
+            for (line, result) in world.flows.iter().zip(rows::table().insert_all(&flows)) {
+                assert_eq!(result, Ok(()), "{line}");
+            }
+            let file = cluster(&world.objects);
+            let said = doctor(&file, "--sample 0");
+            let bad: Vec<_> = said
+                .items()
+                .into_iter()
+                .filter(|item| item["severity"] != "info")
+                .collect();
+            assert!(bad.is_empty(), "{SEED}={seed}: {bad:#?}");
+            assert_eq!(said.status, Some(0), "{SEED}={seed}: {said:#?}");
+            assert_eq!(
+                said.json()["summary"]["scanned"],
+                flows.len(),
+                "{SEED}={seed}"
+            );
+        }
+    });
+}

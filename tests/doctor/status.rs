@@ -1,0 +1,175 @@
+//! How the command ends, and what it prints where.
+
+use std::io::{BufRead, BufReader};
+use std::process::Stdio;
+
+use crate::private_netns::private_netns;
+use crate::rows::Rows;
+use crate::tools::{assert_error, ctk, ctk_command, ctk_line};
+use crate::{beside_settings, cluster, doctor, lab, only};
+
+const STALE: &str = "udp src=10.244.1.5 dst=10.96.0.10 sport=40123 dport=53 src=10.244.1.7 dst=10.244.1.5 sport=53 dport=40123 [ASSURED]";
+const DNS: [&str; 3] = [
+    "svc kube-system/kube-dns 10.96.0.10 dns:53/UDP",
+    "slice kube-system/kube-dns dns:53/UDP 10.244.2.33(ready)@node2->coredns-b",
+    "pod kube-system/coredns-b 10.244.2.33 @node2",
+];
+
+#[test]
+fn found_is_five_nothing_is_zero_and_partial_wins() {
+    private_netns(|| {
+        crate::new_node();
+        let file = cluster(&DNS);
+        let said = doctor(&file, "--sample 0").ended(0);
+        assert!(beside_settings(&said).is_empty(), "{said:#?}");
+        let hidden = said.items().len();
+        assert_eq!(
+            said.json()["summary"]["findings"],
+            serde_json::json!({"critical": 0, "warning": 0, "info": hidden})
+        );
+        Rows::insert(&[STALE]);
+        let file = cluster(&DNS);
+        let said = doctor(&file, "--sample 0").ended(5);
+        assert_eq!(said.json()["summary"]["findings"]["warning"], 1);
+        assert_eq!(
+            (
+                &said.json()["summary"]["shown"],
+                &said.json()["summary"]["scanned"]
+            ),
+            (&said.items().len().into(), &1.into())
+        );
+        assert_eq!(said.stderr, "");
+        // The same in lines and in sentences.
+        let lines = ctk([
+            "doctor",
+            "--sample",
+            "0",
+            "-o",
+            "jsonl",
+            "--cluster",
+            file.path(),
+        ])
+        .ended(5)
+        .jsonl();
+        // Apart from ages: a second may have passed.
+        let of = |items: &[serde_json::Value]| -> Vec<_> {
+            let keys = ["check", "severity", "message", "help"];
+            items
+                .iter()
+                .map(|item| keys.map(|key| item[key].clone()))
+                .collect()
+        };
+        assert_eq!(of(&lines), of(&said.items()));
+        let text = ctk(["doctor", "--sample", "0", "--cluster", file.path()])
+            .ended(5)
+            .stdout;
+        assert!(text.starts_with("warning   stale-udp: kube-system/kube-dns:dns (10.96.0.10:53/udp): 1 of 1 entry stale"), "{text}");
+        assert!(
+            text.contains("\n          help: ctk purge --stale --svc kube-system/kube-dns:dns\n"),
+            "{text}"
+        );
+        // Without slices nothing is judged, whatever else is found.
+        let half = lab::cluster::ClusterFile::of_text(&crate::shorthand::list(&[
+            "svc default/kubernetes 10.96.0.1 https:443/TCP",
+        ]));
+        let rows: Vec<String> = (1..=2)
+            .map(|n| format!("tcp CLOSE_WAIT src=10.244.1.5 dst=203.0.113.9 sport={n} dport=80 src=203.0.113.9 dst=10.244.1.5 sport=80 dport={n} [ASSURED]"))
+            .collect();
+        for flow in rows.iter().map(|row| crate::rows::flow(row)) {
+            crate::rows::table().insert(&flow).unwrap();
+        }
+        let said = doctor(&half, "--sample 0 --half-closed 2").ended(3);
+        only(&said, "half-closed");
+        assert!(said.stderr.contains("incomplete"), "{said:#?}");
+        // Without any source the rest is looked at all the same.
+        let said = ctk_line("doctor --sample 0 --cluster none -o json --half-closed 2").ended(5);
+        only(&said, "half-closed");
+        assert_eq!(said.json()["summary"]["cluster"]["source"], "none");
+    });
+}
+
+#[test]
+fn in_a_pod_it_says_that_this_is_not_the_nodes_table() {
+    private_netns(|| {
+        // Nobody's address is here.
+        Rows::insert(&[STALE]);
+        let said = doctor(&cluster(&DNS), "--sample 0").ended(5);
+        let found = only(&said, "wrong-namespace");
+        assert_eq!(
+            (
+                &found["severity"],
+                &found["evidence"]["foreign"],
+                &found["evidence"]["entries"]
+            ),
+            (&"warning".into(), &1.into(), &1.into())
+        );
+        assert!(found["help"].as_str().unwrap().contains("--netns 1"));
+        assert_eq!(beside_settings(&said).len(), 1, "{said:#?}");
+    });
+}
+
+#[test]
+fn impossible_flags_are_refused_before_anything_is_read() {
+    for (line, says) in [
+        ("doctor --sample 3s", "at least 6s"),
+        ("doctor --silent-share 101", "--silent-share"),
+        ("doctor --stale-entries 0", "--stale-entries"),
+        ("doctor --skew-ratio 0.5", "--skew-ratio"),
+        ("doctor --skew-ratio NaN", "--skew-ratio"),
+        ("doctor --watch -o json", "--watch"),
+    ] {
+        assert_error(&ctk_line(line), 2, &[says]);
+    }
+}
+
+#[test]
+fn a_watch_repeats_and_ends_cleanly() {
+    private_netns(|| {
+        crate::new_node();
+        Rows::insert(&[STALE]);
+        let file = cluster(&DNS);
+        let mut child = ctk_command([
+            "doctor",
+            "--watch",
+            "1s",
+            "--sample",
+            "0",
+            "-o",
+            "jsonl",
+            "--cluster",
+            file.path(),
+        ])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("ctk starts");
+        let lines = BufReader::new(child.stdout.take().expect("it is piped")).lines();
+        let items: Vec<serde_json::Value> = lines
+            .map(|line| serde_json::from_str(&line.unwrap()).unwrap())
+            .filter(|item: &serde_json::Value| item["check"] == "stale-udp")
+            .take(2)
+            .collect();
+        assert_ne!(items[0]["time"], items[1]["time"]);
+        let pid = rustix::process::Pid::from_child(&child);
+        rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(0));
+    });
+}
+
+#[test]
+fn the_demo_shows_what_is_wrong_in_its_world() {
+    let said = ctk_line("demo -- doctor --sample 0 -o json");
+    if said.stderr.contains("no private namespace") {
+        eprintln!("skipped: the demo needs a namespace");
+        return;
+    }
+    let said = said.ended(5);
+    assert_eq!(
+        only(&said, "stale-udp")["evidence"]["destination"],
+        "10.96.0.10:53"
+    );
+    assert_eq!(
+        only(&said, "never-translated")["evidence"]["never_translated"],
+        1
+    );
+    assert_eq!(only(&said, "hairpin")["severity"], "info");
+}

@@ -1,0 +1,296 @@
+//! What `ctk doctor` finds in counters, limits and settings, in private namespaces.
+
+mod mixed;
+mod private_netns;
+mod tools;
+
+use std::io::Write;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::OwnedFd;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use ctk::flow::Status;
+use mixed::{insert, udp};
+use private_netns::private_netns;
+use rustix::net::{AddressFamily, Protocol, SendFlags, SocketType, bind, sendto, socket};
+use serde_json::Value;
+use tools::{Said, ctk_line, nft, run, sysctl};
+
+fn doctor(args: &str) -> Said {
+    ctk_line(&format!("doctor --cluster none --sample 0 -o json {args}"))
+}
+
+/// Findings of one check.
+fn of(said: &Said, check: &str) -> Vec<Value> {
+    let items = said.items().into_iter();
+    items.filter(|item| item["check"] == check).collect()
+}
+
+/// Entries of which every fourth is ASSURED.
+fn fill(count: u64) {
+    let flows: Vec<_> = (0..count)
+        .map(|n| {
+            let client = format!("10.1.{}.{}", n >> 8 & 255, n & 255);
+            let mut flow = udp(&client, 1000 + (n >> 16) as u16);
+            flow.status = match n % 4 {
+                0 => flow.status.with(Status::SEEN_REPLY).with(Status::ASSURED),
+                _ => flow.status.without(Status::ASSURED),
+            };
+            flow
+        })
+        .collect();
+    insert(&flows);
+}
+
+fn limit() -> u64 {
+    let text = std::fs::read_to_string("/proc/sys/net/netfilter/nf_conntrack_max").unwrap();
+    text.trim().parse().unwrap()
+}
+
+#[test]
+fn a_table_near_its_limit_is_found_with_its_numbers_and_who_can_make_room() {
+    private_netns(|| {
+        let max = limit();
+        if !(100..2_000_000).contains(&max) {
+            eprintln!("skipped in part: the limit of this machine is {max}");
+            return;
+        }
+        // One percent is as good as eighty, with a threshold of one.
+        let count = (max / 100 + 4) / 4 * 4;
+        fill(count);
+        let said = doctor("--table-used 1").ended(5);
+        let found = of(&said, "table-full");
+        assert_eq!(found.len(), 1, "{found:?}");
+        let (finding, evidence) = (&found[0], &found[0]["evidence"]);
+        assert_eq!(finding["severity"], "warning");
+        for (name, expected) in [
+            ("count", count),
+            ("max", max),
+            ("entries", count),
+            ("evictable", count * 3 / 4),
+            ("used_percent", 1),
+            ("early_drop", 0),
+        ] {
+            assert_eq!(evidence[name], expected, "{name}: {evidence}");
+        }
+        let message = finding["message"].as_str().unwrap();
+        let start = format!("the table is 1 % full ({count} of {max}); 75 % of its entries");
+        assert!(message.starts_with(&start), "{message}");
+        assert_eq!(of(&doctor(""), "table-full"), Vec::<Value>::new());
+    });
+}
+
+/// A socket whose packets all ask for an entry that cannot be: its reply tuple is that of another one. (So it is with a race
+/// of two packets, where the other one's entry came first; here it stays, and the protocol has no ports to move to.)
+fn clashing() -> OwnedFd {
+    run("ip", &["link", "set", "lo", "up"]);
+    for n in [1, 2, 3, 9] {
+        run(
+            "ip",
+            &["addr", "add", &format!("10.0.0.{n}/32"), "dev", "lo"],
+        );
+    }
+    nft("table ip t {
+        chain translate {
+            type nat hook postrouting priority 100
+            ip saddr { 10.0.0.2, 10.0.0.3 } snat to 10.0.0.1
+        }
+    }
+");
+    let protocol = Protocol::from_raw(253.try_into().unwrap());
+    let from = |n| {
+        let sender = socket(AddressFamily::INET, SocketType::RAW, Some(protocol)).unwrap();
+        bind(&sender, &SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, n), 0)).unwrap();
+        sender
+    };
+    send(&from(2)).unwrap();
+    from(3)
+}
+
+fn send(sender: &OwnedFd) -> rustix::io::Result<usize> {
+    let to = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 9), 0);
+    sendto(sender, b"x", SendFlags::empty(), &to)
+}
+
+#[test]
+fn insertions_that_are_lost_while_it_looks_are_a_race_and_no_full_table() {
+    private_netns(|| {
+        let sender = clashing();
+        let ended = AtomicBool::new(false);
+        let found = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !ended.load(Ordering::Relaxed) {
+                    assert_eq!(send(&sender), Err(rustix::io::Errno::PERM));
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+            });
+            // Until so many were lost while it looked.
+            let found = std::iter::repeat_with(|| doctor("--failed-insertions 2"))
+                .take(200)
+                .map(|said| of(&said, "insert-failed"))
+                .find(|found| found.iter().any(|one| one["severity"] == "warning"));
+            ended.store(true, Ordering::Relaxed);
+            found.unwrap()
+        });
+        let counted: u64 = counter("insert_failed");
+        let evidence = &found[0]["evidence"];
+        assert_eq!(found[0]["severity"], "warning", "{found:?}");
+        let more = evidence["insert_failed"].as_u64().unwrap();
+        assert!(more >= 2 && more <= counted, "{evidence} {counted}");
+        assert!(evidence["insert_failed_total"].as_u64().unwrap() <= counted);
+        // When it is over, it is worth knowing, and nothing else.
+        let said = doctor("").ended(0);
+        let later = of(&said, "insert-failed");
+        assert_eq!(later[0]["severity"], "info", "{later:?}");
+        assert_eq!(later[0]["evidence"]["insert_failed"], 0);
+        assert_eq!(later[0]["evidence"]["insert_failed_total"], counted);
+    });
+}
+
+/// The sum over the CPUs, as `conntrack -S` tells it.
+fn counter(name: &str) -> u64 {
+    let said = run("conntrack", &["-S"]).stdout;
+    let fields = said
+        .split_whitespace()
+        .filter_map(|field| field.split_once('='));
+    fields
+        .filter(|(field, _)| *field == name)
+        .map(|(_, count)| count.parse::<u64>().unwrap())
+        .sum()
+}
+
+#[test]
+fn settings_that_hide_evidence_are_told_and_are_no_more_than_worth_knowing() {
+    private_netns(|| {
+        for (name, value) in [("acct", "0"), ("timestamp", "0"), ("events", "2")] {
+            sysctl(name, value);
+        }
+        let said = doctor("").ended(0);
+        let found = of(&said, "settings");
+        let names: Vec<_> = found
+            .iter()
+            .map(|f| f["evidence"]["setting"].as_str().unwrap())
+            .collect();
+        let folder = "net.netfilter.nf_conntrack_";
+        assert_eq!(
+            names,
+            ["acct", "timestamp", "events"].map(|name| format!("{folder}{name}"))
+        );
+        assert!(found.iter().all(|finding| finding["severity"] == "info"));
+        // What the help says helps.
+        for finding in &found {
+            let help = finding["help"].as_str().unwrap();
+            let (name, value) = help
+                .split_once("nf_conntrack_")
+                .unwrap()
+                .1
+                .split_once('=')
+                .unwrap();
+            sysctl(name, value);
+        }
+        let said = doctor("").ended(0);
+        assert_eq!(of(&said, "settings"), Vec::<Value>::new());
+    });
+}
+
+/// A neighbour in a namespace of its own, at the other end of a veth; it ends with its standard input.
+struct Neighbour {
+    shell: Child,
+    stdin: Option<ChildStdin>,
+}
+
+impl Neighbour {
+    fn new() -> Self {
+        let mut shell = Command::new("unshare")
+            .args([
+                "-n",
+                "sh",
+                "-c",
+                "while read -r line; do eval \"$line\"; done",
+            ])
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stdin = shell.stdin.take();
+        let pid = shell.id();
+        run(
+            "ip",
+            &["link", "add", "v0", "type", "veth", "peer", "name", "v1"],
+        );
+        // It has moved when it is in another namespace than this thread.
+        let own = std::fs::read_link("/proc/thread-self/ns/net").unwrap();
+        while std::fs::read_link(format!("/proc/{pid}/ns/net")).unwrap() == own {
+            std::thread::yield_now();
+        }
+        run("ip", &["link", "set", "v1", "netns", &pid.to_string()]);
+        Neighbour { shell, stdin }
+    }
+
+    fn say(&mut self, line: &str) {
+        writeln!(self.stdin.as_mut().unwrap(), "{line}").unwrap();
+    }
+}
+
+impl Drop for Neighbour {
+    fn drop(&mut self) {
+        drop(self.stdin.take());
+        self.shell.wait().unwrap();
+    }
+}
+
+#[test]
+fn packets_that_the_reverse_path_filter_drops_are_found_while_they_come() {
+    private_netns(|| {
+        let mut neighbour = Neighbour::new();
+        run("ip", &["link", "set", "lo", "up"]);
+        run(
+            "ip",
+            &["link", "set", "v0", "address", "02:00:00:00:00:01", "up"],
+        );
+        run("ip", &["addr", "add", "10.0.0.1/24", "dev", "v0"]);
+        for name in ["all", "v0"] {
+            std::fs::write(format!("/proc/sys/net/ipv4/conf/{name}/rp_filter"), "1").unwrap();
+        }
+        assert_eq!(
+            of(&doctor("").ended(0), "reverse-path"),
+            Vec::<Value>::new()
+        );
+        // Answers to 10.9.9.9 have no way back.
+        neighbour.say("ip link set v1 up");
+        neighbour.say("ip addr add 10.9.9.9/32 dev v1");
+        neighbour.say("ip route add 10.0.0.0/24 dev v1");
+        neighbour.say("ip neigh add 10.0.0.1 lladdr 02:00:00:00:00:01 dev v1 nud permanent");
+        // As long as the shell lives.
+        neighbour.say(
+            "(while kill -0 $$; do bash -c 'echo x > /dev/udp/10.0.0.1/9'; sleep 0.01; done) >/dev/null 2>&1 &",
+        );
+        let finding = loop {
+            let found = of(&doctor(""), "reverse-path");
+            match found.into_iter().next() {
+                Some(finding) if finding["severity"] == "warning" => break finding,
+                _ => {}
+            }
+        };
+        let evidence = &finding["evidence"];
+        assert!(evidence["filtered"].as_u64() >= Some(1), "{evidence}");
+        assert_eq!(evidence["strict_interfaces"], 1);
+        assert_eq!(
+            evidence["interfaces"],
+            serde_json::json!([{"interface": "v0", "rp_filter": 1, "has_ipv4": true}])
+        );
+        drop(neighbour);
+        let netstat = std::fs::read_to_string("/proc/thread-self/net/netstat").unwrap();
+        let mut lines = netstat.lines().filter(|line| line.starts_with("TcpExt:"));
+        let names = lines.next().unwrap().split_whitespace();
+        let mut columns = names.zip(lines.next().unwrap().split_whitespace());
+        let (_, total) = columns
+            .find(|(name, _)| *name == "IPReversePathFilter")
+            .unwrap();
+        // It is over, and the machine that sent them is gone.
+        let later = of(&doctor("").ended(0), "reverse-path");
+        assert_eq!(later[0]["severity"], "info");
+        assert_eq!(later[0]["evidence"]["filtered_total"].to_string(), total);
+    });
+}

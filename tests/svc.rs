@@ -1,0 +1,474 @@
+//! `ctk svc` on a node with real connections: three backends behind one ClusterIP, by rules in kube-proxy's shape.
+
+mod lab;
+mod private_netns;
+mod tools;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use serde_json::{Value, json};
+
+use lab::cluster::{ClusterFile, minimal, pod, service, slice};
+use lab::{NODE, Proxy, be_the_node};
+use private_netns::private_netns;
+use tools::{assert_error, ctk, ctk_line, nft, run, run_with, sysctl};
+
+const VIP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 96, 8, 8), 80);
+const CLIENTS: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 244, 2, 5), Ipv4Addr::new(10, 244, 2, 6)];
+const BACKENDS: [Ipv4Addr; 3] = [
+    Ipv4Addr::new(10, 244, 1, 1),
+    Ipv4Addr::new(10, 244, 1, 2),
+    Ipv4Addr::new(10, 244, 1, 3),
+];
+const PODS: [&str; 3] = ["web-a", "web-b", "web-c"];
+
+/// Answers every byte on every connection with the same byte, until it is dropped.
+struct Backend {
+    ended: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Backend {
+    fn start(address: Ipv4Addr) -> Self {
+        let listener = TcpListener::bind((address, 8080)).expect("the address is on lo");
+        listener.set_nonblocking(true).unwrap();
+        let ended = Arc::new(AtomicBool::new(false));
+        let stop = ended.clone();
+        let thread = std::thread::spawn(move || {
+            let mut connections: Vec<TcpStream> = Vec::new();
+            while !stop.load(Ordering::Relaxed) {
+                if let Ok((connection, _)) = listener.accept() {
+                    connection.set_nonblocking(true).unwrap();
+                    connections.push(connection);
+                }
+                connections.retain_mut(answer);
+                std::thread::sleep(std::time::Duration::from_millis(1));
+            }
+        });
+        Backend {
+            ended,
+            thread: Some(thread),
+        }
+    }
+}
+
+/// False when the client has gone.
+fn answer(connection: &mut TcpStream) -> bool {
+    let mut byte = [0];
+    match connection.read(&mut byte) {
+        Ok(0) => false,
+        Ok(_) => connection.write_all(&byte).is_ok(),
+        Err(error) => error.kind() == ErrorKind::WouldBlock,
+    }
+}
+
+impl Drop for Backend {
+    fn drop(&mut self) {
+        self.ended.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A node with three backends, in a new network namespace of the calling thread.
+fn node() -> Vec<Backend> {
+    nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+    run("ip", &["link", "set", "lo", "up"]);
+    for address in CLIENTS.iter().chain(&BACKENDS) {
+        run(
+            "ip",
+            &["addr", "add", &format!("{address}/32"), "dev", "lo"],
+        );
+    }
+    run("ip", &["route", "add", "10.96.0.0/16", "dev", "lo"]);
+    be_the_node();
+    BACKENDS.map(Backend::start).into()
+}
+
+/// Replaces the Service's rules, and with them the counters.
+fn load(proxy: Proxy, endpoints: &[Ipv4Addr]) {
+    match proxy {
+        Proxy::Iptables => run_with("iptables-restore", &[], &iptables(endpoints)),
+        Proxy::Nftables => nft(&nftables(endpoints)),
+    }
+}
+
+fn iptables(endpoints: &[Ipv4Addr]) -> String {
+    let mut text = String::from(
+        "*nat\n:KUBE-SERVICES - [0:0]\n:KUBE-SVC-WEB - [0:0]\n:KUBE-SEP-1 - [0:0]\n:KUBE-SEP-2 - [0:0]\n:KUBE-SEP-3 - [0:0]\n\
+         -A OUTPUT -j KUBE-SERVICES\n-A PREROUTING -j KUBE-SERVICES\n\
+         -A KUBE-SERVICES -d 10.96.8.8/32 -p tcp -m comment --comment \"shop/web:http cluster IP\" -m tcp --dport 80 -j KUBE-SVC-WEB\n",
+    );
+    for (place, endpoint) in endpoints.iter().enumerate() {
+        let left = endpoints.len() - place;
+        let chance = match left {
+            1 => String::new(),
+            _ => format!(
+                "-m statistic --mode random --probability {:.11} ",
+                1.0 / left as f64
+            ),
+        };
+        let chain = format!("KUBE-SEP-{}", endpoint.octets()[3]);
+        writeln!(
+            text,
+            "-A KUBE-SVC-WEB {chance}-j {chain}\n-A {chain} -p tcp -m tcp -j DNAT --to-destination {endpoint}:8080"
+        )
+        .unwrap();
+    }
+    text + "COMMIT\n"
+}
+
+fn nftables(endpoints: &[Ipv4Addr]) -> String {
+    let mut text = String::from(
+        "table ip kube-proxy { }\ndelete table ip kube-proxy\ntable ip kube-proxy {\n",
+    );
+    for endpoint in endpoints {
+        writeln!(
+            text,
+            "chain e{} {{ meta l4proto tcp counter dnat to {endpoint}:8080; }}",
+            endpoint.octets()[3]
+        )
+        .unwrap();
+    }
+    let targets = endpoints.iter().enumerate();
+    let targets: Vec<String> = targets
+        .map(|(place, endpoint)| format!("{place} : goto e{}", endpoint.octets()[3]))
+        .collect();
+    writeln!(
+        text,
+        "set cluster-ips {{ type ipv4_addr; elements = {{ 10.96.8.8 }}; }}
+         chain web {{ numgen random mod {} vmap {{ {} }}; }}
+         map service-ips {{
+             type ipv4_addr . inet_proto . inet_service : verdict;
+             elements = {{ 10.96.8.8 . tcp . 80 comment \"shop/web:http\" : goto web }};
+         }}
+         chain services {{ ip daddr . meta l4proto . th dport vmap @service-ips; }}
+         chain nat-output {{ type nat hook output priority -100; policy accept; jump services; }}
+         }}",
+        endpoints.len(),
+        targets.join(", ")
+    )
+    .unwrap();
+    text
+}
+
+/// The cluster in which shop/web has these endpoints.
+fn cluster(endpoints: &[Ipv4Addr]) -> ClusterFile {
+    let mut objects = minimal(NODE);
+    let named = |address: &Ipv4Addr| PODS[usize::from(address.octets()[3]) - 1];
+    let backing: Vec<(String, &str)> = endpoints
+        .iter()
+        .map(|address| (address.to_string(), named(address)))
+        .collect();
+    let backing: Vec<(&str, &str)> = backing.iter().map(|(a, n)| (a.as_str(), *n)).collect();
+    objects.push(service("shop", "web", "10.96.8.8", &[("http", 80, "TCP")]));
+    objects.push(slice("shop", "web", &[("http", 8080, "TCP")], &backing));
+    for (address, name) in CLIENTS.iter().zip(["client-1", "client-2"]) {
+        objects.push(pod("shop", name, &address.to_string(), "node1"));
+    }
+    ClusterFile::of(&objects)
+}
+
+/// A connection to the Service, over which `requests` were asked and answered.
+fn connection(client: Ipv4Addr, requests: usize) -> TcpStream {
+    use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+    bind(&socket, &SocketAddrV4::new(client, 0)).unwrap();
+    connect(&socket, &VIP).expect("an endpoint takes the connection");
+    let mut connection = TcpStream::from(socket);
+    for _ in 0..requests {
+        let mut byte = [7];
+        connection.write_all(&byte).unwrap();
+        connection.read_exact(&mut byte).unwrap();
+    }
+    connection
+}
+
+/// The document for shop/web.
+fn svc(file: &ClusterFile, more: &str) -> Value {
+    let mut args = vec!["svc", "web", "--cluster", file.path(), "-o", "json"];
+    args.extend(more.split_whitespace());
+    ctk(args).ended(0).json()
+}
+
+/// Makes a TCP entry: `SRC:PORT DST:PORT REPLY_SRC:PORT`.
+fn entry(text: &str) {
+    let places: Vec<(&str, &str)> = text
+        .split_whitespace()
+        .map(|place| place.rsplit_once(':').unwrap())
+        .collect();
+    let [(src, sport), (dst, dport), (from, from_port)] = places[..] else {
+        panic!("{text}")
+    };
+    let line = format!(
+        "-I -p tcp --state ESTABLISHED -t 100 -s {src} --sport {sport} -d {dst} --dport {dport} -r {from} \
+         --reply-port-src {from_port} -q {src} --reply-port-dst {sport} -u SEEN_REPLY,ASSURED"
+    );
+    run("conntrack", &line.split_whitespace().collect::<Vec<_>>());
+}
+
+/// A number of each item by its address.
+fn by_address(items: &Value, field: &str) -> BTreeMap<String, u64> {
+    let items = items.as_array().expect("a list").iter();
+    let number = |item: &Value| {
+        item[field]
+            .as_u64()
+            .unwrap_or_else(|| panic!("{field}: {item}"))
+    };
+    items
+        .map(|item| (item["address"].as_str().unwrap().to_owned(), number(item)))
+        .collect()
+}
+
+fn values(map: &BTreeMap<String, u64>) -> Vec<u64> {
+    map.values().copied().collect()
+}
+
+#[test]
+fn thirty_requests_over_one_connection_stay_on_one_pod_and_thirty_connections_spread() {
+    private_netns(|| {
+        for proxy in [Proxy::Iptables, Proxy::Nftables] {
+            let backends = node();
+            load(proxy, &BACKENDS);
+            sysctl("acct", "1");
+            sysctl("timestamp", "1");
+            let file = cluster(&BACKENDS);
+
+            let kept = connection(CLIENTS[0], 30);
+            let one = svc(&file, "");
+            let mut open = values(&by_address(&one["endpoints"], "open"));
+            open.sort_unstable();
+            assert_eq!(open, [0, 0, 1], "{proxy:?} {one}");
+            let skew = &one["skew"];
+            assert_eq!(skew["reason"], "one-flow", "{proxy:?} {skew}");
+            assert_eq!((&skew["share"], &skew["clients"]), (&json!(1.0), &json!(1)));
+            for endpoint in one["endpoints"].as_array().unwrap() {
+                let busy = endpoint["open"] == 1;
+                // 30 questions, 30 answers, and what TCP adds; nothing is counted where there is no flow.
+                let packets = endpoint["packets"].as_u64();
+                assert_eq!(packets.is_some_and(|n| n >= 60), busy, "{endpoint}");
+                assert_eq!(endpoint["packets"].is_null(), !busy, "{endpoint}");
+                assert_eq!(endpoint["oldest"].is_u64(), busy, "{endpoint}");
+                assert_eq!(endpoint["ready"], true);
+            }
+
+            let mut connections: Vec<TcpStream> = vec![kept];
+            connections.extend((0..30).map(|_| connection(CLIENTS[0], 1)));
+            let spread = svc(&file, "");
+            let open = by_address(&spread["endpoints"], "open");
+            assert_eq!(values(&open).iter().sum::<u64>(), 31, "{spread}");
+            // All of 31 on one of three: once in 10^14 runs.
+            assert!(values(&open).iter().all(|n| *n < 31), "{spread}");
+            let ways = &spread["new_packets"];
+            assert_eq!(by_address(ways, "packets"), open, "{proxy:?} {spread}");
+            for way in ways.as_array().unwrap() {
+                let share = way["share"].as_f64().unwrap();
+                assert!((share - 1.0 / 3.0).abs() < 1e-6, "{proxy:?} {way}");
+                assert_eq!(way["frontends"], json!(["cluster-ip"]));
+            }
+            assert_eq!(spread["summary"]["scope"], "this-node");
+            assert_eq!(spread["summary"]["stale"], 0);
+            drop((connections, backends));
+        }
+    });
+}
+
+#[test]
+fn connections_from_before_a_scale_up_stay_on_the_old_pod() {
+    private_netns(|| {
+        for proxy in [Proxy::Iptables, Proxy::Nftables] {
+            let backends = node();
+            load(proxy, &BACKENDS[..1]);
+            let connections: Vec<TcpStream> = (0..30).map(|_| connection(CLIENTS[0], 1)).collect();
+            load(proxy, &BACKENDS);
+            let file = cluster(&BACKENDS);
+            let document = svc(&file, "");
+            let open = by_address(&document["endpoints"], "open");
+            assert_eq!(values(&open), [30, 0, 0], "{proxy:?} {document}");
+            let skew = &document["skew"];
+            assert_eq!(skew["reason"], "one-client", "{skew}");
+            assert_eq!(
+                (&skew["max"], &skew["mean"], &skew["idle_endpoints"]),
+                (&json!(30), &json!(10.0), &json!(2))
+            );
+            assert_eq!(
+                (&skew["clients"], &skew["source_ports"]),
+                (&json!(1), &json!(30))
+            );
+            let text = skew["text"].as_str().unwrap();
+            assert!(
+                text.starts_with("30 open connections of 1 client address"),
+                "{text}"
+            );
+            // The rules are new: nothing has taken them.
+            let packets = by_address(&document["new_packets"], "packets");
+            assert_eq!(values(&packets), [0, 0, 0], "{document}");
+            let others = svc(&file, "--client 10.244.2.6");
+            assert_eq!(others["skew"]["reason"], "no-flow");
+            drop((connections, backends));
+        }
+    });
+}
+
+#[test]
+fn flows_to_a_pod_that_is_no_endpoint_any_more_are_listed_apart() {
+    private_netns(|| {
+        let backends = node();
+        load(Proxy::Nftables, &BACKENDS[..1]);
+        let connections = [connection(CLIENTS[0], 1), connection(CLIENTS[1], 1)];
+        load(Proxy::Nftables, &BACKENDS[1..]);
+        let document = svc(&cluster(&BACKENDS[1..]), "");
+        let gone = &document["gone"][0];
+        assert_eq!(gone["address"], "10.244.1.1", "{document}");
+        assert_eq!((&gone["open"], &gone["stale"]), (&json!(2), &json!(2)));
+        assert_eq!(gone["reasons"], json!({"endpoint-gone": 2}));
+        assert_eq!(document["gone"].as_array().unwrap().len(), 1);
+        let open = by_address(&document["endpoints"], "open");
+        assert_eq!(values(&open), [0, 0], "{document}");
+        assert_eq!(document["skew"]["reason"], "no-flow");
+        assert_eq!(document["summary"]["stale"], 2);
+
+        // A port is asked for by name or number; a flag with an optional value takes nothing away from it.
+        let file = cluster(&BACKENDS[1..]);
+        for name in ["web:http", "shop/web:80", "web --tcp", "web -4"] {
+            let line = format!("svc {name} --cluster {} -o json", file.path());
+            let document = ctk_line(&line).ended(0).json();
+            assert_eq!(document["gone"][0]["open"], 2, "{name}");
+        }
+        drop((connections, backends));
+    });
+}
+
+#[test]
+fn without_the_api_the_nodes_rules_tell_frontends_endpoints_and_chances() {
+    private_netns(|| {
+        for proxy in [Proxy::Iptables, Proxy::Nftables] {
+            let backends = node();
+            load(proxy, &BACKENDS);
+            let connections: Vec<TcpStream> = (0..6).map(|_| connection(CLIENTS[1], 1)).collect();
+            let document = ctk_line("svc shop/web --cluster rules -o json")
+                .ended(0)
+                .json();
+            let open = by_address(&document["endpoints"], "open");
+            assert_eq!(open.len(), 3, "{document}");
+            assert_eq!(values(&open).iter().sum::<u64>(), 6);
+            assert_eq!(by_address(&document["new_packets"], "packets"), open);
+            for endpoint in document["endpoints"].as_array().unwrap() {
+                for field in [
+                    "ready",
+                    "serving",
+                    "terminating",
+                    "pod",
+                    "node",
+                    "packets",
+                    "oldest",
+                ] {
+                    assert_eq!(endpoint[field], Value::Null, "{field}: {endpoint}");
+                }
+            }
+            let service = &document["service"];
+            assert_eq!(service["frontends"][0]["kind"], "cluster-ip");
+            assert_eq!(service["internal_traffic_policy"], Value::Null);
+            assert_eq!(service["session_affinity"], "none");
+            drop((connections, backends));
+        }
+    });
+}
+
+#[test]
+fn rules_that_are_not_this_nodes_say_nothing_of_new_flows() {
+    private_netns(|| {
+        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+        run("ip", &["link", "set", "lo", "up"]);
+        let document = svc(&cluster(&BACKENDS), "");
+        assert_eq!(document["new_packets"], Value::Null);
+        let why = document["summary"]["new_packets_unknown"].as_str().unwrap();
+        assert!(why.contains("not known to be the node's"), "{why}");
+        assert_eq!(document["endpoints"].as_array().unwrap().len(), 3);
+
+        // A flow that nobody can judge is not one that is fine.
+        entry("198.51.100.7:4000 10.96.8.8:80 10.244.1.9:8080");
+        let document = svc(&cluster(&BACKENDS), "");
+        let gone = &document["gone"][0];
+        assert_eq!((&gone["open"], &gone["stale"]), (&json!(1), &Value::Null));
+        assert_eq!(gone["reasons"], json!({"foreign-netns": 1}));
+        assert_eq!(document["summary"]["stale"], Value::Null);
+    });
+}
+
+#[test]
+fn a_command_line_that_names_no_one_service_is_refused() {
+    private_netns(|| {
+        run("ip", &["link", "set", "lo", "up"]);
+        be_the_node();
+        let mut objects = minimal(NODE);
+        for namespace in ["shop", "test"] {
+            objects.push(service(
+                namespace,
+                "web",
+                "10.96.8.8",
+                &[("http", 80, "TCP")],
+            ));
+        }
+        let file = ClusterFile::of(&objects);
+        for (line, says) in [
+            ("svc", "[NS/]NAME"),
+            ("svc web", "several namespaces have a Service web"),
+            ("svc wbe", "there is no Service wbe"),
+            ("svc nothing-like-it", "there is no Service nothing-like-it"),
+            ("svc shop/web:https", "has no port https"),
+            ("svc web,api", "NAMESPACE/NAME"),
+            ("svc !web", "NAMESPACE/NAME"),
+            ("svc 10.96.8.8", "is an address"),
+            ("svc --svc web web", "first argument"),
+            ("svc shop/web --refreshing", "--refreshing"),
+            ("svc shop/web -o csv", "possible values: table, json"),
+            ("svc --udp shop/web", "--udp"),
+        ] {
+            let mut args: Vec<&str> = line.split_whitespace().collect();
+            args.extend(["--cluster", file.path()]);
+            assert_error(&ctk(args), 2, &[says]);
+        }
+        assert_error(&ctk_line("svc web --cluster none"), 2, &["--cluster none"]);
+        // Of a cluster that is not known whole, a name that is missing may exist.
+        let part = ClusterFile::of(&objects[..1]);
+        let args = ["svc", "web", "--cluster", part.path()];
+        assert_error(&ctk(args), 3, &["may exist all the same"]);
+    });
+}
+
+#[test]
+fn the_demo_shows_the_stale_flow_of_the_dns_service() {
+    let said = ctk_line("demo -- svc kube-dns --ascii");
+    if said.stderr.contains("no private namespace") {
+        assert!(std::env::var_os("CI").is_none(), "{said:#?}");
+        eprintln!("skipped: the demo: user namespaces are forbidden");
+        return;
+    }
+    let said = said.ended(0);
+    let line = |begin: &str| {
+        let mut lines = said.stdout.lines();
+        let found = lines.find(|line| line.starts_with(begin));
+        found
+            .unwrap_or_else(|| panic!("{begin}: {said:#?}"))
+            .to_owned()
+    };
+    assert!(line("10.244.1.7:53/udp").ends_with("endpoint-gone"));
+    assert!(line("10.244.2.33:53/udp").contains("####"));
+    assert!(
+        said.stdout
+            .contains("NEW FLOWS (this node only)\nnot known:")
+    );
+    let said = ctk_line("demo -- svc api -o json").ended(0);
+    let skew = &said.json()["skew"];
+    // Nine kept connections and a hairpin one, in a world that is always the same.
+    assert!(skew["share"].as_f64().unwrap() > 0.8, "{skew}");
+    assert_eq!(skew["reason"], "uneven", "{skew}");
+}

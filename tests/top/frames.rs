@@ -1,0 +1,152 @@
+//! `top --interval`: piped, and on a terminal.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, Stdio};
+
+use serde_json::Value;
+
+use crate::lab::cluster::ClusterFile;
+use crate::lab::{self, be_the_node};
+use crate::mixed::{insert, to_dns, udp};
+use crate::private_netns::private_netns;
+use crate::terminal::{Terminal, has_tmux};
+use crate::tools::{CTK, ctk_command};
+
+fn start(args: &[&str]) -> Child {
+    let command = ["top", "--interval", "1s"].iter().chain(args).copied();
+    let mut command = ctk_command(command);
+    command
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+/// Ends it with Ctrl-C's signal; its status and what was said on stderr.
+#[track_caller]
+fn interrupt(mut child: Child) -> (Option<i32>, String) {
+    let pid = libc::pid_t::try_from(child.id()).unwrap();
+    // SAFETY: the child was not waited for, so the id is its own.
+    assert_eq!(unsafe { libc::kill(pid, libc::SIGINT) }, 0);
+    let mut said = String::new();
+    child
+        .stderr
+        .take()
+        .unwrap()
+        .read_to_string(&mut said)
+        .unwrap();
+    (child.wait().unwrap().code(), said)
+}
+
+#[test]
+fn piped_tables_follow_each_other_under_a_line_with_the_time() {
+    private_netns(|| {
+        insert(&[udp("10.0.0.1", 1)]);
+        let mut child = start(&["--cluster", "none"]);
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let mut frame = || {
+            let mut frame: Vec<String> = Vec::new();
+            while frame.len() < 3 {
+                let line = lines.next().unwrap().unwrap();
+                frame.extend((!line.is_empty()).then_some(line));
+            }
+            frame
+        };
+        let first = frame();
+        assert!(
+            first[0].starts_with("--- 20") && first[0].ends_with("Z  1 groups, 1 entries"),
+            "{first:?}"
+        );
+        assert!(first[1].starts_with("SRC "), "{first:?}");
+        assert!(first[2].starts_with("10.0.0.1 "), "{first:?}");
+        insert(&[udp("10.0.0.1", 2)]);
+        // What is new is in one of the next frames; the first of them may have begun before.
+        let second = (0..3)
+            .map(|_| frame())
+            .find(|frame| frame[0].ends_with("2 entries"));
+        assert!(second.is_some_and(|frame| frame[1].starts_with("SRC ")));
+        let (status, said) = interrupt(child);
+        assert_eq!(status, Some(0), "{said}");
+        // Said once, and not with each frame.
+        assert_eq!(said.matches("nf_conntrack_acct").count(), 1, "{said}");
+    });
+}
+
+#[test]
+fn json_is_a_document_a_frame_and_lines_carry_its_time() {
+    private_netns(|| {
+        insert(&[udp("10.0.0.1", 1), udp("10.0.0.2", 1)]);
+        let mut child = start(&["--cluster", "none", "-o", "json"]);
+        let documents = serde_json::Deserializer::from_reader(child.stdout.take().unwrap());
+        let documents: Vec<Value> = documents.into_iter().take(2).map(Result::unwrap).collect();
+        let time = |document: &Value| document["summary"]["time"].as_str().unwrap().to_owned();
+        assert!(time(&documents[0]) < time(&documents[1]), "{documents:?}");
+        assert_eq!(documents[1]["items"].as_array().unwrap().len(), 2);
+        assert_eq!(interrupt(child).0, Some(0));
+
+        let mut child = start(&["--cluster", "none", "-o", "jsonl"]);
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines().take(4);
+        let lines: Vec<Value> = lines
+            .map(|line| serde_json::from_str(&line.unwrap()).unwrap())
+            .collect();
+        assert_eq!(lines[0]["time"], lines[1]["time"], "one frame");
+        assert_ne!(lines[1]["time"], lines[2]["time"], "the next one");
+        assert_eq!(lines[3]["schema"], "ctk/v1");
+        // The reader has gone: it ends by itself, quietly, though an hour of frames is left.
+        let mut said = String::new();
+        child
+            .stderr
+            .take()
+            .unwrap()
+            .read_to_string(&mut said)
+            .unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(0), "{said}");
+        assert!(!said.contains("error"), "{said}");
+    });
+}
+
+#[test]
+fn looks_that_could_not_judge_end_with_status_3() {
+    private_netns(|| {
+        be_the_node();
+        insert(&[to_dns(17, 40_000, "10.244.9.9")]);
+        let mut partial = lab::cluster_objects(&lab::BACKENDS);
+        partial.retain(|object| object["kind"] != "EndpointSlice");
+        let partial = ClusterFile::of(&partial);
+        let mut child = start(&["--cluster", partial.path(), "--by", "verdict"]);
+        let mut line = String::new();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        stdout.read_line(&mut line).unwrap();
+        assert!(line.starts_with("--- "), "{line}");
+        let (status, said) = interrupt(child);
+        assert_eq!(status, Some(3), "{said}");
+        assert!(said.contains("looks left something out"), "{said}");
+    });
+}
+
+#[test]
+fn a_terminal_is_repainted_and_given_back() {
+    if !has_tmux() {
+        return;
+    }
+    private_netns(|| {
+        let flows: Vec<_> = (1..=40).map(|n| udp(&format!("10.0.0.{n}"), 1)).collect();
+        insert(&flows);
+        let terminal = Terminal::run(&format!("{CTK} top --interval 1s --cluster none"));
+        let screen = terminal.wait("the table", |screen| screen.contains("SRC "));
+        let lines: Vec<&str> = screen.lines().collect();
+        assert!(
+            lines[0].ends_with("17 of 40 groups shown, 40 entries   q quits"),
+            "{screen}"
+        );
+        assert!(lines[2].starts_with("10.0.0.1 "), "{screen}");
+        assert!(terminal.is_alternate());
+        insert(&[udp("10.0.0.40", 2)]);
+        terminal.wait("the change", |screen| {
+            let row = screen.lines().nth(2).unwrap_or_default();
+            row.starts_with("10.0.0.40 ")
+        });
+        terminal.tmux(&["send-keys", "C-c"]);
+        terminal.is_as_before();
+    });
+}
