@@ -19,9 +19,11 @@ use crate::cluster::wanted::Wanted;
 use crate::doctor::{Examination, Finding, Scan, Severity, Thresholds};
 use crate::error::{CommandError, Status};
 use crate::filter::Filter;
+use crate::flow::Flow;
 use crate::netlink::{Table, TableKind};
 use crate::netns::Netns;
 use crate::output::{ColorChoice, Summary};
+use crate::verdict::Seen;
 
 use super::World;
 use super::args::{LEAST_SAMPLE, SourceArgs, duration};
@@ -192,6 +194,7 @@ impl Round {
             false => Some(take_sample(&mut table, &mut picker, args.sample)?),
         };
         facts.sampled = sample.is_some().then_some(args.sample);
+        let is_full = sample.as_ref().is_some_and(|one| one.kept() >= MOST_SAMPLED);
         let looks = Looks {
             kind: TableKind::Conntrack,
             sample: sample.as_ref(),
@@ -202,6 +205,7 @@ impl Round {
             looks,
             Examination::default,
             |picker, examination, flow, seen| {
+                let seen = seen.and_then(|seen| sampled(&flow, seen, is_full));
                 picker.show(flow, seen, |entry| examination.see(entry, &facts));
             },
         )?;
@@ -284,6 +288,7 @@ fn read_cluster(
     Ok(cluster)
 }
 
+const UDP: u8 = 17;
 /// UDP entries whose looks are kept, at 240 bytes each.
 const MOST_SAMPLED: usize = 100_000;
 
@@ -294,7 +299,6 @@ fn take_sample(
     picker: &mut Picker<'_>,
     duration: Duration,
 ) -> Result<Sample, CommandError> {
-    const UDP: u8 = 17;
     Sample::take_of(table, picker, duration, &|picker, kept, flow| {
         if flow.protocol() != UDP || kept >= MOST_SAMPLED {
             return false;
@@ -307,4 +311,10 @@ fn take_sample(
         });
         !sound || (counted && entry.names.service.is_some())
     })
+}
+
+/// What the looks say of an entry. They were at UDP only, and what found no room in them is not new for that.
+fn sampled(flow: &Flow, mut seen: Seen, is_full: bool) -> Option<Seen> {
+    seen.is_new &= !is_full;
+    (flow.protocol() == UDP).then_some(seen)
 }
