@@ -8,6 +8,7 @@
 //! No finding without its number, and none above [`Severity::Info`] on a healthy node.
 
 mod check;
+mod answers;
 mod example;
 mod facts;
 mod finding;

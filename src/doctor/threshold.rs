@@ -23,6 +23,9 @@ pub struct Thresholds {
     /// rules-behind: places in which the rules differ from the API
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one())]
     pub rules_behind: u64,
+    /// rules-behind: how long they must differ; the look of 6 s is long enough, --sample 0 is not
+    #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = humantime::parse_duration)]
+    pub rules_apart: Duration,
     /// port-exhaustion: used ports of one source address and destination, in percent; critical from 95 on
     #[arg(long, value_name = "PERCENT", default_value_t = 80, value_parser = percent())]
     pub ports_used: u64,
@@ -60,7 +63,7 @@ pub struct Thresholds {
     #[arg(long, value_name = "PERCENT", default_value_t = 80, value_parser = percent())]
     pub expectations_used: u64,
     /// reverse-path: packets that the filter dropped while it was looked
-    #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one())]
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = at_least_one())]
     pub filtered_packets: u64,
     /// kube-proxy-sync: how far its rules may be behind
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = humantime::parse_duration)]
@@ -68,6 +71,9 @@ pub struct Thresholds {
     /// kube-proxy-sync: time from a change in the cluster to the rules, for 99 % of the changes
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = humantime::parse_duration)]
     pub programming_time: Duration,
+    /// kube-proxy-sync: changes that this must be known of
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = at_least_one())]
+    pub programmed_changes: u64,
 }
 
 /// From here on a port space is as good as used up.
