@@ -57,6 +57,7 @@ fn checks() -> Vec<Box<dyn Check>> {
         Box::<check::WrongNamespace>::default(),
         Box::<check::TableFull>::default(),
         Box::<check::InsertFailed>::default(),
+        Box::<check::LongChains>::default(),
         Box::<check::Unlisted>::default(),
         Box::<check::Allowance>::default(),
         Box::<check::Expectations>::default(),
@@ -89,6 +90,7 @@ impl Examination {
         let mut findings: Vec<Finding> = all
             .flat_map(|check| bounded(check.conclude(facts, thresholds)))
             .collect();
+        check::insert_failed::relate(&mut findings);
         finding::sort(&mut findings);
         findings
     }

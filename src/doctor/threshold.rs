@@ -50,6 +50,9 @@ pub struct Thresholds {
     /// insert-failed: lost insertions while it was looked, in a table that is not full
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = at_least_one())]
     pub failed_insertions: u64,
+    /// long-chains: insertions that overfull buckets refused while it was looked
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = at_least_one())]
+    pub refused_insertions: u64,
     /// unlisted: entries that are counted and not listed
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = at_least_one())]
     pub unlisted_entries: u64,

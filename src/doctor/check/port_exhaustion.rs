@@ -11,7 +11,7 @@ use crate::doctor::threshold::PORTS_CRITICAL;
 use crate::doctor::{Check, Facts, Finding, Severity, Thresholds};
 use crate::entry::Entry;
 
-const NAME: &str = "port-exhaustion";
+pub const NAME: &str = "port-exhaustion";
 /// Masquerading chooses among 1024-65535 (`nf_nat_l4proto_unique_tuple`) for a client's port of 1024 or above.
 const MASQUERADE: u64 = 64_512;
 
