@@ -12,10 +12,10 @@ mod answers;
 mod example;
 mod facts;
 mod finding;
-mod groups;
+pub(crate) mod groups;
 pub mod metrics;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 mod threshold;
 
 use crate::entry::Entry;

@@ -293,7 +293,7 @@ fn read_cluster(
     is_first: bool,
 ) -> Result<Option<Cluster>, CommandError> {
     let wanted = Wanted {
-        pods: pods::choice_with_unanswered(&args.source, netns),
+        pods: pods::choice_with_unanswered(&args.source, netns, args.thresholds.lost_entries),
         ..Wanted::default()
     };
     let read = match is_first {
