@@ -16,7 +16,7 @@ use crate::doctor::finding::{count, percent};
 use crate::doctor::groups::Groups;
 use crate::doctor::{Check, Facts, Finding, Thresholds};
 use crate::entry::Entry;
-use crate::service::{Known, is_open};
+use crate::service::{Known, Policy, Reach, is_inside, is_open};
 use crate::spread::{Counted, Distinct, Reason, Spread};
 
 const NAME: &str = "keep-alive-skew";
@@ -30,9 +30,9 @@ const BY_CHANCE: f64 = 1e-6;
 const LISTED: usize = 10;
 
 #[derive(Default)]
-pub struct Skew(Groups<PortId, Flows>);
+pub struct Skew(Groups<(PortId, Reach), Flows>);
 
-/// Open flows of one Service port.
+/// Open flows of one Service port that had the same endpoints to go to.
 #[derive(Default)]
 struct Flows {
     places: HashMap<SocketAddr, Load>,
@@ -56,17 +56,25 @@ impl Check for Skew {
         NAME
     }
 
-    fn see(&mut self, entry: &Entry<'_>, _: &Facts<'_>) {
+    fn see(&mut self, entry: &Entry<'_>, facts: &Facts<'_>) {
         let flow = &entry.flow;
-        let (Some((port, _)), Some(number)) =
-            (entry.names.matched.ports().next(), flow.reply.sport())
-        else {
+        let (Some((port, kind)), Some(number), Some(index)) = (
+            entry.names.matched.ports().next(),
+            flow.reply.sport(),
+            facts.index,
+        ) else {
             return;
         };
         if !flow.is_dnat() || flow.is_hairpin() || !is_open(flow) {
             return;
         }
-        let group = self.0.at(port);
+        let service = index.service(index.port(port).service);
+        let policy = |local| Some(Policy::of(local));
+        let (internal, external) = (service.internal_local, service.external_local);
+        let reach = Reach::of(kind, policy(internal), policy(external), || {
+            is_inside(index, facts.node?, flow.original.src)
+        });
+        let group = self.0.at((port, reach));
         let place = SocketAddr::new(flow.reply.src, number);
         if group.places.len() < MOST || group.places.contains_key(&place) {
             let load = group.places.entry(place).or_default();
@@ -90,7 +98,7 @@ impl Check for Skew {
     fn conclude(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
         let services = self.0.iter();
         let mut services: Vec<Service<'_>> = services
-            .filter_map(|(port, flows)| Service::of(*port, flows, facts))
+            .filter_map(|((port, reach), flows)| Service::of(*port, *reach, flows, facts))
             .collect();
         services.sort_by(|a, b| {
             (Reverse(a.spread.flows), &a.name).cmp(&(Reverse(b.spread.flows), &b.name))
@@ -107,6 +115,7 @@ impl Check for Skew {
 /// A Service port with the endpoints that its flows lie on.
 struct Service<'a> {
     name: String,
+    reach: Reach,
     flows: &'a Flows,
     /// By pod, else by address.
     backends: BTreeMap<String, Load>,
@@ -115,7 +124,7 @@ struct Service<'a> {
 }
 
 impl<'a> Service<'a> {
-    fn of(id: PortId, flows: &'a Flows, facts: &Facts<'_>) -> Option<Self> {
+    fn of(id: PortId, reach: Reach, flows: &'a Flows, facts: &Facts<'_>) -> Option<Self> {
         let index = facts.index?;
         let node = facts.node.and_then(|node| node.name.as_deref());
         let mut known = Known::of_index(index, &[id], node)?;
@@ -129,7 +138,7 @@ impl<'a> Service<'a> {
                 .get(&endpoint.place)
                 .copied()
                 .unwrap_or_default();
-            if !endpoint.candidate && load.flows == 0 {
+            if !endpoint.is_candidate(reach) && load.flows == 0 {
                 continue;
             }
             let backend = match &endpoint.pod {
@@ -151,6 +160,7 @@ impl<'a> Service<'a> {
             clients: distinct(flows.clients.len()),
             source_ports: distinct(flows.source_ports.len()),
             affinity: Some(affine),
+            may_be_fewer: known.may_be_fewer(reach),
         });
         let port = index.port(id);
         let label = port
@@ -159,6 +169,7 @@ impl<'a> Service<'a> {
             .map_or_else(|| port.port.to_string(), str::to_owned);
         Some(Service {
             name: format!("{}/{}:{label}", known.namespace, known.name),
+            reach,
             flows,
             backends,
             affine,
@@ -200,6 +211,7 @@ impl<'a> Service<'a> {
             .collect();
         Finding::warning(NAME, message)
             .with("service", self.name.as_str())
+            .with("reach", self.reach.name())
             .with("flows", spread.flows)
             .with("max", spread.max)
             .with("mean", spread.mean.map(round))
@@ -265,5 +277,75 @@ fn distinct(count: usize) -> Distinct {
     Distinct {
         count,
         at_least: count >= MOST,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::testing::world;
+    use crate::doctor::testing::flow;
+    use crate::label::{self, Matched};
+    use crate::verdict::{Namespace, ThisNode};
+
+    const SERVICE: &str =
+        "svc shop/api 10.96.8.8 http:80/TCP ingress=203.0.113.9 externalTrafficPolicy=Local";
+    const SLICE: &str = "slice shop/api http:8080/TCP 10.244.1.1(ready)@n1->a 10.244.2.2(ready)@n2->b 10.244.3.3(ready)@n3->c";
+
+    /// What is found where 100 connections go from there to the first endpoint.
+    fn found(objects: &[&str], client: &str, destination: &str) -> Vec<Finding> {
+        let all: Vec<&str> = objects
+            .iter()
+            .copied()
+            .chain(["pod shop/web 10.244.1.9 @n1", "node n1 10.0.0.1"])
+            .collect();
+        let index = world(&all);
+        let node = ThisNode {
+            name: Some("n1".into()),
+            local: None,
+            namespace: Namespace::Node,
+        };
+        let facts = Facts {
+            index: Some(&index),
+            node: Some(&node),
+            ..Facts::default()
+        };
+        let mut skew = Skew::default();
+        for port in 0..100 {
+            let client = format!("{client}:{}", 40000 + port);
+            let mut entry = Entry::bare(flow(6, &client, destination, "10.244.1.1:8080"));
+            let matched = Matched::of(&entry.flow, &index, &node);
+            entry.names = label::names(&entry.flow, matched, &index);
+            skew.see(&entry, &facts);
+        }
+        skew.conclude(&facts, &Thresholds::default())
+    }
+
+    #[test]
+    fn flows_are_held_against_the_endpoints_that_they_could_go_to() {
+        let all = [SERVICE, SLICE];
+        let inside = found(&all, "10.244.1.9", "10.96.8.8:80");
+        assert_eq!(inside.len(), 1, "{inside:?}");
+        // The node's pods reach every endpoint by the load balancer's address, too; clients from outside this node's only.
+        assert_eq!(found(&all, "10.244.1.9", "203.0.113.9:80").len(), 1);
+        let outside = found(&all, "198.51.100.7", "203.0.113.9:80");
+        assert!(outside.is_empty(), "{outside:?}");
+    }
+
+    #[test]
+    fn topology_hints_are_no_skew() {
+        let hinted = r#"{"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+            "metadata": {"namespace": "shop", "name": "api-1", "labels": {"kubernetes.io/service-name": "api"}},
+            "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}], "endpoints": [
+            {"addresses": ["10.244.1.1"], "conditions": {"ready": true}, "hints": {"forZones": [{"name": "a"}]}},
+            {"addresses": ["10.244.2.2"], "conditions": {"ready": true}, "hints": {"forZones": [{"name": "b"}]}}]}"#;
+        let some = found(&[SERVICE, hinted], "10.244.1.9", "10.96.8.8:80");
+        assert!(some.is_empty(), "{some:?}");
+        let plain = hinted.replace(r#", "hints": {"forZones": [{"name": "a"}]}"#, "");
+        let plain = plain.replace(r#", "hints": {"forZones": [{"name": "b"}]}"#, "");
+        assert_eq!(
+            found(&[SERVICE, &plain], "10.244.1.9", "10.96.8.8:80").len(),
+            1
+        );
     }
 }
