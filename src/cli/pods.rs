@@ -42,11 +42,7 @@ pub fn choice(
 
 /// Chooses for a look at everything, which asks, too, who has the addresses from which no answer came: those with so many
 /// entries (`least`), where pods may live.
-pub fn choice_with_unanswered(
-    args: &SourceArgs,
-    netns: &Netns,
-    least: u64,
-) -> Option<ChoosePods> {
+pub fn choice_with_unanswered(args: &SourceArgs, netns: &Netns, least: u64) -> Option<ChoosePods> {
     if args.all_pods {
         return None;
     }
@@ -162,7 +158,11 @@ mod tests {
     fn only_silent_addresses_where_pods_live_are_asked_about() {
         let index = world(&["node n1 192.0.2.11 podCIDR=10.244.1.0/24"]);
         let (pod, outside) = ("10.244.1.9:514", "203.0.113.9:514");
-        for (to, silent, asked) in [(pod, true, true), (pod, false, false), (outside, true, false)] {
+        for (to, silent, asked) in [
+            (pod, true, true),
+            (pod, false, false),
+            (outside, true, false),
+        ] {
             let mut flow = udp("10.244.1.5:4000", to, to);
             if silent {
                 unreplied(&mut flow);

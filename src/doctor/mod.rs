@@ -7,8 +7,8 @@
 //!
 //! No finding without its number, and none above [`Severity::Info`] on a healthy node.
 
-mod check;
 mod answers;
+mod check;
 mod example;
 mod facts;
 mod finding;

@@ -231,7 +231,9 @@ impl World {
         }
         for _ in 0..self.dice.below(120) {
             let (sport, outside) = (self.next_port(), 1 + self.dice.below(200));
-            let (to, port) = *self.dice.of(&[("203.0.113.250", 80), ("192.0.2.11", 31_000)]);
+            let (to, port) = *self
+                .dice
+                .of(&[("203.0.113.250", 80), ("192.0.2.11", 31_000)]);
             self.flows.push(format!(
                 "tcp ESTABLISHED src=198.51.100.{outside} dst={to} sport={sport} dport={port} src=10.244.1.240 dst=198.51.100.{outside} sport=80 dport={sport} [ASSURED]"
             ));
@@ -281,7 +283,9 @@ impl World {
 /// A bridge of somebody else's, whose ports turn nothing round; where one can be made.
 fn foreign_bridge() {
     if succeeds("ip", &["link", "add", "docker0", "type", "bridge"]) {
-        let pair = ["link", "add", "veth-a", "type", "veth", "peer", "name", "veth-b"];
+        let pair = [
+            "link", "add", "veth-a", "type", "veth", "peer", "name", "veth-b",
+        ];
         run("ip", &pair);
         run("ip", &["link", "set", "veth-a", "master", "docker0"]);
     }

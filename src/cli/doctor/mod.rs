@@ -175,7 +175,8 @@ impl Told {
             Some(_) => matches!(source, "rules" | "none"),
         };
         if let Some(before) = self.source.filter(|_| is_worse) {
-            let error = format!("the cluster source is gone (it was {before}), so nothing was looked at");
+            let error =
+                format!("the cluster source is gone (it was {before}), so nothing was looked at");
             return Err(CommandError::failed(error));
         }
         self.source = Some(source);
@@ -220,7 +221,9 @@ impl Round {
             false => Some(take_sample(&mut table, &mut picker, args.sample)?),
         };
         facts.sampled = sample.is_some().then_some(args.sample);
-        let is_full = sample.as_ref().is_some_and(|one| one.kept() >= MOST_SAMPLED);
+        let is_full = sample
+            .as_ref()
+            .is_some_and(|one| one.kept() >= MOST_SAMPLED);
         let looks = Looks {
             kind: TableKind::Conntrack,
             sample: sample.as_ref(),

@@ -110,7 +110,11 @@ mod tests {
             if let Some(finding) = found.first() {
                 assert!(finding.message.starts_with("eth0: "), "{finding:?}");
                 let none = finding.message.contains("none while it was looked");
-                assert_eq!(none, (more, expected) == (Some(0), Some(Severity::Info)), "{finding:?}");
+                assert_eq!(
+                    none,
+                    (more, expected) == (Some(0), Some(Severity::Info)),
+                    "{finding:?}"
+                );
             }
         }
     }

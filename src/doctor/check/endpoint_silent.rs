@@ -275,7 +275,11 @@ mod tests {
         for (neighbours, severity) in [(0, Severity::Info), (9, Severity::Warning)] {
             let mut check = EndpointSilent::default();
             for n in 0..9 + neighbours {
-                let leads_to = if n < 9 { "10.1.0.1:6343" } else { "10.1.0.2:6343" };
+                let leads_to = if n < 9 {
+                    "10.1.0.1:6343"
+                } else {
+                    "10.1.0.2:6343"
+                };
                 let client = format!("10.0.0.1:{}", 4000 + n);
                 let mut entry = Entry::bare(flow(17, &client, "10.96.0.9:6343", leads_to));
                 if n < 9 {
@@ -291,8 +295,15 @@ mod tests {
 
     #[test]
     fn one_neighbour_that_answers_among_many_that_do_not_is_no_comfort() {
-        let found = seen(TCP, 80, &[("10.1.0.1", 0, 9), ("10.1.0.2", 0, 50), ("10.1.0.3", 1, 0)]);
-        assert!(!found[0].message.contains("other endpoints answer"), "{found:?}");
+        let found = seen(
+            TCP,
+            80,
+            &[("10.1.0.1", 0, 9), ("10.1.0.2", 0, 50), ("10.1.0.3", 1, 0)],
+        );
+        assert!(
+            !found[0].message.contains("other endpoints answer"),
+            "{found:?}"
+        );
     }
 
     #[test]

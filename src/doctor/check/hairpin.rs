@@ -97,7 +97,9 @@ impl Check for Hairpin {
             );
             let help = match self.unreplied {
                 0 => "healthy: that is how a pod reaches its own Service",
-                _ => "that a pod reaches its own Service so is healthy; see whether the silent ones listen: ctk ls --hairpin --unreplied",
+                _ => {
+                    "that a pod reaches its own Service so is healthy; see whether the silent ones listen: ctk ls --hairpin --unreplied"
+                }
             };
             Finding::info(NAME, message).help(help)
         };
@@ -129,7 +131,8 @@ impl Hairpin {
     /// Flows without an answer, and those of them that are not masqueraded, of pods that get few answers from themselves.
     fn swallowed(&self) -> (u64, u64) {
         let pods = self.pods.iter().map(|(_, pod)| pod);
-        pods.filter(|pod| pod.unanswered * 2 > pod.due)
+        let missed = self.pods.missed();
+        pods.filter(|pod| pod.unanswered * 2 > pod.due + missed)
             .fold((0, 0), |(unanswered, from_itself), pod| {
                 (unanswered + pod.unanswered, from_itself + pod.from_itself)
             })
@@ -221,7 +224,11 @@ mod tests {
             let mut check = Hairpin::default();
             for n in 0..6 {
                 let pod = format!("10.1.0.7:{port}");
-                let mut flow = udp(&format!("10.1.0.7:400{n}"), &format!("10.96.0.10:{port}"), &pod);
+                let mut flow = udp(
+                    &format!("10.1.0.7:400{n}"),
+                    &format!("10.96.0.10:{port}"),
+                    &pod,
+                );
                 flow.reply = tuple(17, &pod, &format!("192.0.2.1:400{n}"));
                 if n < silent {
                     unreplied(&mut flow);

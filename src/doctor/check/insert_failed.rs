@@ -8,7 +8,6 @@ use serde_json::Value;
 
 use crate::doctor::finding::{count, percent};
 use crate::doctor::{Check, Facts, Finding, Severity, Thresholds};
-use crate::stat::explain::NEARLY_FULL;
 
 use super::port_exhaustion::NAME as PORTS;
 
@@ -30,7 +29,7 @@ impl Check for InsertFailed {
         };
         let moved = |name| facts.moved.as_ref().and_then(|moved| moved.counter(name));
         let used = facts.stat.used_percent();
-        let full = used.is_some_and(|used| used >= NEARLY_FULL)
+        let full = used.is_some_and(|used| used >= thresholds.room_below as f64)
             || moved("early_drop").is_some_and(|evicted| evicted > 0);
         let seconds = facts.moved.as_ref().map(|moved| moved.seconds);
         let long = |all: Option<u64>| all.unwrap_or(0);

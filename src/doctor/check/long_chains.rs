@@ -18,7 +18,10 @@ impl Check for LongChains {
         let Some(total) = facts.total(COUNTER).filter(|total| *total > 0) else {
             return Vec::new();
         };
-        let more = facts.moved.as_ref().and_then(|moved| moved.counter(COUNTER));
+        let more = facts
+            .moved
+            .as_ref()
+            .and_then(|moved| moved.counter(COUNTER));
         let settings = &facts.stat.settings;
         let buckets = match settings.buckets {
             Some(buckets) => format!("the hash has {}", count(buckets, "bucket", "buckets")),
@@ -77,7 +80,13 @@ mod tests {
             if let Some(finding) = found.first() {
                 assert!(finding.message.ends_with("1024 buckets"), "{finding:?}");
                 assert_eq!(finding.evidence["chaintoolong_total"], total + more);
-                assert!(finding.help.as_deref().unwrap().contains("nf_conntrack_buckets"));
+                assert!(
+                    finding
+                        .help
+                        .as_deref()
+                        .unwrap()
+                        .contains("nf_conntrack_buckets")
+                );
             }
         }
         assert!(

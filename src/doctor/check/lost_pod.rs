@@ -8,11 +8,11 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use crate::cluster::index::Index;
 use crate::doctor::answers;
 use crate::doctor::example::{self, Examples};
 use crate::doctor::finding::count;
 use crate::doctor::groups::Groups;
-use crate::cluster::index::Index;
 use crate::doctor::{Check, Facts, Finding, Severity, Thresholds, pod_network};
 use crate::entry::Entry;
 use crate::verdict::{Refreshing, Replies, Verdict};
@@ -50,7 +50,10 @@ impl Check for LostPod {
             .as_ref()
             .map(|judgement| judgement.verdict());
         let is_endpoint = matches!(verdict, Some(Verdict::Ok | Verdict::Draining));
-        let (unreplied, stopped) = (flow.status.is_unreplied(), entry.replies == Replies::Stopped);
+        let (unreplied, stopped) = (
+            flow.status.is_unreplied(),
+            entry.replies == Replies::Stopped,
+        );
         if !(unreplied || stopped) || is_endpoint || !nobody_has(address, facts) {
             return;
         }
@@ -88,9 +91,15 @@ impl Check for LostPod {
             let in_range = facts.index.and_then(|index| index.in_pod_range(*address)) == Some(true);
             let due = group.due + group.stopped;
             let (severity, but) = if !in_range {
-                (Severity::Info, "; another machine may have it, as no node's podCIDR contains it")
+                (
+                    Severity::Info,
+                    "; another machine may have it, as no node's podCIDR contains it",
+                )
             } else if due < thresholds.lost_entries {
-                (Severity::Info, "; healthy where the protocol has no answers, as syslog and statsd")
+                (
+                    Severity::Info,
+                    "; healthy where the protocol has no answers, as syslog and statsd",
+                )
             } else {
                 (Severity::Warning, "")
             };
@@ -139,8 +148,7 @@ fn is_for_all(address: IpAddr, index: &Index) -> bool {
     v4.is_multicast()
         || v4.is_broadcast()
         || ranges.any(|range| {
-            range.contains(&address)
-                && (range.network() == address || range.broadcast() == address)
+            range.contains(&address) && (range.network() == address || range.broadcast() == address)
         })
 }
 
@@ -195,7 +203,11 @@ mod tests {
             (17, "203.0.113.1:53", false, None),
             (6, "10.244.1.5:80", false, None),
         ] {
-            assert_eq!(seen(protocol, to, stopped), expected, "{protocol} {to} {stopped}");
+            assert_eq!(
+                seen(protocol, to, stopped),
+                expected,
+                "{protocol} {to} {stopped}"
+            );
         }
     }
 }

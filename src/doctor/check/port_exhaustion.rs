@@ -7,7 +7,6 @@ use std::net::IpAddr;
 use crate::doctor::example::{self, Examples};
 use crate::doctor::finding::{count, percent};
 use crate::doctor::groups::Groups;
-use crate::doctor::threshold::PORTS_CRITICAL;
 use crate::doctor::{Check, Facts, Finding, Severity, Thresholds};
 use crate::entry::Entry;
 
@@ -43,9 +42,13 @@ impl Check for PortExhaustion {
         if !snat && !facts.is_own(flow.original.src) {
             return;
         }
-        let group = self
-            .0
-            .at((flow.zone.id, flow.protocol(), flow.reply.dst, flow.reply.src, port));
+        let group = self.0.at((
+            flow.zone.id,
+            flow.protocol(),
+            flow.reply.dst,
+            flow.reply.src,
+            port,
+        ));
         match snat {
             true => group.masqueraded += 1,
             false => group.own += 1,
@@ -73,7 +76,13 @@ impl Check for PortExhaustion {
                 worst.filter(|worst| worst.0 >= thresholds.ports_used)
             {
                 let missed = self.0.missed();
-                found.push(finding(pair, ports, (share, used, of, range), missed));
+                found.push(finding(
+                    pair,
+                    ports,
+                    (share, used, of, range),
+                    missed,
+                    thresholds.ports_critical,
+                ));
             }
         }
         found
@@ -85,8 +94,9 @@ fn finding(
     ports: &Ports,
     (share, used, of, range): (u64, u64, u64, &str),
     missed: u64,
+    critical: u64,
 ) -> Finding {
-    let severity = match share >= PORTS_CRITICAL {
+    let severity = match share >= critical {
         true => Severity::Critical,
         false => Severity::Warning,
     };

@@ -3,13 +3,14 @@
 //! and closing (`tcp_can_early_drop` and its like).
 
 use crate::doctor::finding::{count, not_lately, percent};
-use crate::doctor::threshold::TABLE_CRITICAL;
 use crate::doctor::{Check, Facts, Finding, Severity, Thresholds};
 use crate::entry::Entry;
 use crate::flow::Status;
 
 const NAME: &str = "table-full";
 
+/// `nf_conntrack_max95`, in percent.
+const CLEANED_UP: u64 = 95;
 /// States of TCP, SCTP and DCCP in which an ASSURED entry is removed from 95 % of the limit on.
 const CLOSING: [&str; 11] = [
     "FIN_WAIT",
@@ -63,12 +64,12 @@ impl Check for TableFull {
             .and_then(|(count, max)| percent(count, max));
         let full = used.is_some_and(|used| used >= thresholds.table_used);
         let evicting = evicted.is_some_and(|evicted| evicted > 0);
-        let refusing = used.is_some_and(|used| used >= TABLE_CRITICAL)
+        let refusing = used.is_some_and(|used| used >= thresholds.table_critical)
             && refused.is_some_and(|refused| refused > 0);
         if !full && !evicting {
             return self.evicted_before(facts).into_iter().collect();
         }
-        let severity = match evicting || refusing || used >= Some(TABLE_CRITICAL) {
+        let severity = match evicting || refusing || used >= Some(thresholds.table_critical) {
             true => Severity::Critical,
             false => Severity::Warning,
         };
@@ -116,7 +117,7 @@ impl TableFull {
         }
         if self.closing > 0 {
             message += &format!(
-                "; {} and closing, which the kernel removes bit by bit from {TABLE_CRITICAL} % on",
+                "; {} and closing, which the kernel removes bit by bit from {CLEANED_UP} % on",
                 count(self.closing, "is ASSURED", "are ASSURED")
             );
         }
@@ -138,7 +139,12 @@ impl TableFull {
         let entries = count(before, "entry was", "entries were");
         let message = format!(
             "{entries} pushed out by new ones (early_drop) at some time since the namespace was made{}",
-            not_lately(facts.moved.as_ref().and_then(|moved| moved.counter("early_drop")))
+            not_lately(
+                facts
+                    .moved
+                    .as_ref()
+                    .and_then(|moved| moved.counter("early_drop"))
+            )
         );
         Some(
             self.finding(Severity::Info, message, facts)
@@ -190,7 +196,13 @@ mod tests {
                 Severity::Info,
                 "7 entries were pushed out",
             ),
-            (159, 50, &[("early_drop", 0)], Severity::Info, "made; none while it was looked"),
+            (
+                159,
+                50,
+                &[("early_drop", 0)],
+                Severity::Info,
+                "made; none while it was looked",
+            ),
             // A refusal by an overfull bucket is an insertion that failed, and no drop.
             (
                 199,
@@ -281,7 +293,10 @@ mod tests {
         // ESTABLISHED stays, TIME_WAIT and CLOSE go, and what is not ASSURED makes room anyway.
         assert_eq!(found[0].evidence["closing"], 2, "{found:?}");
         assert_eq!(found[0].evidence["evictable"], 1);
-        assert!(found[0].message.contains("2 are ASSURED and closing"), "{found:?}");
+        assert!(
+            found[0].message.contains("2 are ASSURED and closing"),
+            "{found:?}"
+        );
     }
 
     #[test]
@@ -289,7 +304,10 @@ mod tests {
         let mut facts = counted(&[("early_drop", 7)], &[]);
         facts.moved = None;
         let found = TableFull::default().conclude(&facts, &Thresholds::default());
-        assert!(found[0].message.ends_with("since the namespace was made"), "{found:?}");
+        assert!(
+            found[0].message.ends_with("since the namespace was made"),
+            "{found:?}"
+        );
     }
 
     #[test]
