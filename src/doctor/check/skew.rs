@@ -11,10 +11,10 @@ use std::net::{IpAddr, SocketAddr};
 use serde_json::{Value, json};
 
 use crate::cluster::index::{Affinity, PortId};
-use crate::doctor::example::Examples;
+use crate::doctor::example::{self, Examples};
 use crate::doctor::finding::{count, percent};
 use crate::doctor::groups::Groups;
-use crate::doctor::{Check, Facts, Finding, Thresholds};
+use crate::doctor::{Check, Facts, Finding, Severity, Thresholds};
 use crate::entry::Entry;
 use crate::service::{Known, Policy, Reach, is_inside, is_open};
 use crate::spread::{Counted, Distinct, Reason, Spread};
@@ -22,20 +22,34 @@ use crate::spread::{Counted, Distinct, Reason, Spread};
 const NAME: &str = "keep-alive-skew";
 const TCP: u8 = 6;
 const UDP: u8 = 17;
-/// Endpoints, clients and source ports of one Service that are told apart.
-const MOST: usize = 1024;
-/// Of as many Services as a large cluster has, none is this uneven by chance.
-const BY_CHANCE: f64 = 1e-6;
+/// Clients and source ports of one Service that are told apart: whether they are one, and an idea of how many.
+const MOST: usize = 64;
+/// Endpoints of all Services together that flows are counted by, at some 130 bytes each. A node's rules hold fewer.
+const PLACES: usize = 65_536;
 /// Services in the list of those with one busy endpoint.
 const LISTED: usize = 10;
 
-#[derive(Default)]
-pub struct Skew(Groups<(PortId, Reach), Flows>);
+pub struct Skew {
+    groups: Groups<(PortId, Reach), Flows>,
+    /// Places that may still be told apart.
+    room: usize,
+}
+
+impl Default for Skew {
+    fn default() -> Self {
+        Skew {
+            groups: Groups::default(),
+            room: PLACES,
+        }
+    }
+}
 
 /// Open flows of one Service port that had the same endpoints to go to.
 #[derive(Default)]
 struct Flows {
     places: HashMap<SocketAddr, Load>,
+    /// There was no room for all of its places, so nothing is said of it.
+    is_cut: bool,
     clients: BTreeSet<IpAddr>,
     source_ports: BTreeSet<u16>,
     tcp: u64,
@@ -74,9 +88,13 @@ impl Check for Skew {
         let reach = Reach::of(kind, policy(internal), policy(external), || {
             is_inside(index, facts.node?, flow.original.src)
         });
-        let group = self.0.at((port, reach));
+        let group = self.groups.at((port, reach));
         let place = SocketAddr::new(flow.reply.src, number);
-        if group.places.len() < MOST || group.places.contains_key(&place) {
+        let is_known = group.places.contains_key(&place);
+        if !is_known && self.room == 0 {
+            group.is_cut = true;
+        } else {
+            self.room -= usize::from(!is_known);
             let load = group.places.entry(place).or_default();
             load.flows += 1;
             match flow.packets() {
@@ -96,7 +114,8 @@ impl Check for Skew {
     }
 
     fn conclude(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
-        let services = self.0.iter();
+        let missed = self.groups.missed();
+        let services = self.groups.iter().filter(|(_, flows)| !flows.is_cut);
         let mut services: Vec<Service<'_>> = services
             .filter_map(|((port, reach), flows)| Service::of(*port, *reach, flows, facts))
             .collect();
@@ -106,7 +125,10 @@ impl Check for Skew {
         let (uneven, rest): (Vec<_>, Vec<_>) = services
             .into_iter()
             .partition(|service| service.is_uneven(thresholds));
-        let mut found: Vec<Finding> = uneven.iter().map(Service::finding).collect();
+        let mut found: Vec<Finding> = uneven
+            .iter()
+            .map(|service| service.finding(missed))
+            .collect();
         found.extend(busy(&rest, thresholds));
         found
     }
@@ -184,10 +206,13 @@ impl<'a> Service<'a> {
             && spread
                 .ratio
                 .is_some_and(|ratio| ratio >= thresholds.skew_ratio)
-            && spread.chance.is_some_and(|chance| chance < BY_CHANCE)
+            && spread
+                .chance
+                .is_some_and(|chance| chance < thresholds.skew_chance)
     }
 
-    fn finding(&self) -> Finding {
+    /// `missed`: flows that it may lack, on whatever endpoint ([`Groups::missed`]).
+    fn finding(&self, missed: u64) -> Finding {
         let spread = &self.spread;
         let busiest = self.backends.iter().max_by_key(|(_, load)| load.flows);
         let busiest = busiest.map_or_else(String::new, |(name, _)| name.clone());
@@ -209,7 +234,12 @@ impl<'a> Service<'a> {
                 json!({"endpoint": name, "flows": load.flows, "packets": packets})
             })
             .collect();
-        Finding::warning(NAME, message)
+        let severity = match missed {
+            0 => Severity::Warning,
+            _ => Severity::Info,
+        };
+        Finding::new(NAME, severity, message)
+            .with("missed_at_most", missed)
             .with("service", self.name.as_str())
             .with("reach", self.reach.name())
             .with("flows", spread.flows)
@@ -224,7 +254,7 @@ impl<'a> Service<'a> {
             .with("examples", self.flows.examples.to_json())
             .help(format!(
                 "let clients renew connections now and then (a maximum age or number of requests), or balance requests in the client or a mesh; this node only: ctk svc {}",
-                self.name
+                example::word(&self.name)
             ))
     }
 
@@ -244,13 +274,13 @@ impl<'a> Service<'a> {
 
 /// One line for all Services whose packets nearly all go to one endpoint.
 fn busy(services: &[Service<'_>], thresholds: &Thresholds) -> Option<Finding> {
-    const NEARLY_ALL: u64 = 90;
+    let least = thresholds.skew_share;
     let mut found: Vec<(u64, Value)> = Vec::new();
     for service in services {
         let Some((endpoint, share, packets)) = service.busiest() else {
             continue;
         };
-        if share >= NEARLY_ALL && packets >= thresholds.skew_packets {
+        if share >= least && packets >= thresholds.skew_packets {
             let flows: Vec<u64> = service.backends.values().map(|load| load.flows).collect();
             let line = json!({
                 "service": service.name, "endpoint": endpoint, "percent": share, "packets": packets, "flows": flows,
@@ -262,7 +292,7 @@ fn busy(services: &[Service<'_>], thresholds: &Thresholds) -> Option<Finding> {
     let all = found.len() as u64;
     (all > 0).then(|| {
         let message = format!(
-            "{} {NEARLY_ALL} % or more of its packets from here to one endpoint: connections that are kept open stay where they were made",
+            "{} {least} % or more of its packets from here to one endpoint: connections that are kept open stay where they were made",
             count(all, "Service sends", "Services send")
         );
         let listed: Vec<Value> = found.into_iter().take(LISTED).map(|(_, line)| line).collect();
@@ -293,7 +323,24 @@ mod tests {
     const SLICE: &str = "slice shop/api http:8080/TCP 10.244.1.1(ready)@n1->a 10.244.2.2(ready)@n2->b 10.244.3.3(ready)@n3->c";
 
     /// What is found where 100 connections go from there to the first endpoint.
-    fn found(objects: &[&str], client: &str, destination: &str) -> Vec<Finding> {
+    fn found(cluster: &[&str], client: &str, destination: &str) -> Vec<Finding> {
+        seen(Skew::default(), cluster, client, destination)
+    }
+
+    #[test]
+    fn a_service_whose_endpoints_find_no_room_is_not_judged() {
+        for (room, findings) in [(0, 0), (1, 1)] {
+            let skew = Skew {
+                room,
+                ..Skew::default()
+            };
+            let found = seen(skew, &[SERVICE, SLICE], "10.244.1.9", "10.96.8.8:80");
+            assert_eq!(found.len(), findings, "{found:?}");
+        }
+    }
+
+    /// What is said of 100 connections of one client, all of them to the first endpoint.
+    fn seen(mut skew: Skew, objects: &[&str], client: &str, destination: &str) -> Vec<Finding> {
         let all: Vec<&str> = objects
             .iter()
             .copied()
@@ -310,7 +357,6 @@ mod tests {
             node: Some(&node),
             ..Facts::default()
         };
-        let mut skew = Skew::default();
         for port in 0..100 {
             let client = format!("{client}:{}", 40000 + port);
             let mut entry = Entry::bare(flow(6, &client, destination, "10.244.1.1:8080"));
