@@ -112,11 +112,15 @@ fn a_second_look_reads_what_the_plan_hangs_on_and_nothing_else() {
         let objects = objects();
         let server = ApiServer::start(move |asked| objects.answer(asked));
         let said = by_api(&server, "purge --stale --yes --settle 0 --verify 0").ended(0);
+        let asked = server.asked();
         let document = said.json();
         assert_eq!(document["summary"]["deleted"], 1, "{document}");
         let cluster = &document["summary"]["cluster"];
         assert_eq!(cluster["complete"], true);
         assert_eq!(cluster["missing"], json!([]));
+        let listed = by_api(&server, "ls").ended(0).json();
+        let whole = &listed["summary"]["cluster"]["counts"];
+        assert_eq!(&cluster["counts"], whole, "those of the first look");
         for kind in [
             "services",
             "endpointslices",
@@ -126,7 +130,6 @@ fn a_second_look_reads_what_the_plan_hangs_on_and_nothing_else() {
         ] {
             assert_eq!(cluster["lists"][kind], "complete", "{kind}");
         }
-        let asked = server.asked();
         let pods = asked.iter().rposition(|asked| asked.resource() == "pods");
         let second = &asked[pods.unwrap() + 1..];
         assert_eq!(
