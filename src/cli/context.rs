@@ -1,7 +1,6 @@
 //! What is meant: the namespace, the cluster and the node behind the flags that were typed.
 
 use std::fmt::Display;
-use std::io::Write;
 use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
@@ -24,6 +23,7 @@ use super::args::SourceArgs;
 use super::beside::Beside;
 use super::node_rules;
 use super::remote::{self, Purpose};
+use super::screen;
 use super::shell::names;
 
 /// How a cluster file is made.
@@ -39,9 +39,7 @@ pub const RUN_AS_ROOT: &str =
 
 /// A warning or a count, on stderr. It may hold names of others.
 pub fn note(text: impl Display) {
-    let text = safe_text(&text.to_string());
-    // Nobody is left to tell when stderr is closed.
-    let _ = writeln!(std::io::stderr(), "ctk: {text}");
+    screen::say(&format!("ctk: {}", safe_text(&text.to_string())));
 }
 
 /// The namespace whose table is meant.
