@@ -17,7 +17,7 @@ use crate::output::{
 };
 use crate::select::ServicePick;
 use crate::select::name::ServiceRef;
-use crate::service::{Known, Load, Report, Tally};
+use crate::service::{self, Known, Load, Report, Tally};
 use crate::verdict::Namespace;
 
 use super::World;
@@ -120,14 +120,15 @@ pub fn run(world: World, args: &SvcArgs) -> Result<Status, CommandError> {
         looks,
         || Tally::new(&known),
         |picker, tally, flow, seen| {
-            picker.show(flow, seen, |entry| tally.see(entry));
+            picker.show(flow, seen, |entry| {
+                let source = entry.flow.original.src;
+                let inside = || service::is_inside(cluster.index()?, &cluster.node, source);
+                tally.see(entry, inside);
+            });
         },
     )?;
     let deals = rules.as_ref().map(|read| read.deals.as_slice());
-    let report = Report {
-        complete: cluster.is_complete(),
-        ..Report::new(known, tally, deals.map_err(String::clone), pick::now())
-    };
+    let report = Report::new(known, tally, deals.map_err(String::clone), pick::now());
     let summary = Summary {
         shown: picker.counts.passed,
         scanned: picker.counts.scanned,
@@ -269,16 +270,23 @@ fn print(args: &SvcArgs, report: &Report, summary: &Summary) -> io::Result<()> {
 
 fn extra(report: &Report) -> Map<String, Value> {
     let tally = &report.tally;
-    let gone = tally.gone.values().map(|gone| &gone.load);
-    let gone: u64 = gone.chain([&tally.more_gone]).map(Load::flows).sum();
+    let flows = |gone: bool| -> u64 {
+        let others = tally
+            .others
+            .values()
+            .filter(|other| other.is_gone() == gone);
+        others.map(|other| other.load.flows()).sum()
+    };
     let fields = json!({
         "scope": "this-node",
         "open": tally.loads.iter().map(|load| load.open).sum::<u64>(),
         "other": tally.loads.iter().map(|load| load.other).sum::<u64>(),
-        "gone": gone,
-        "gone_left_out": tally.more_gone.flows(),
+        "gone": flows(true),
+        "elsewhere": flows(false),
+        "left_out": tally.more_others.flows(),
         "not_translated": tally.untranslated.flows(),
         "stale": report.stale(),
+        "stale_at_least": report.stale_at_least(),
         "new_packets_unknown": report.no_rules,
         "chains_not_understood": report.ahead.as_ref().map(|ahead| &ahead.not_understood),
     });

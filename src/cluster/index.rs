@@ -416,6 +416,11 @@ impl Index {
         in_ranges(&self.pod_ranges, address)
     }
 
+    /// Ranges that Nodes give pods addresses from.
+    pub fn pod_ranges(&self) -> impl Iterator<Item = IpNet> + '_ {
+        self.pod_ranges.iter().copied()
+    }
+
     /// Namespaces of anything that was read, sorted.
     pub fn namespaces(&self) -> impl Iterator<Item = &str> {
         self.namespaces.iter().map(|name| &**name)

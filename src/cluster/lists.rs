@@ -14,10 +14,7 @@ use super::list::{self, ListError};
 use super::listed::{Listed, State, gaps};
 use super::object::Kind;
 use super::source::{Loaded, Source, SourceKind};
-use super::wanted::{Again, ChosenPods, Concerned, Wanted};
-
-/// More addresses than this are not asked for one by one.
-pub(super) const MOST_ADDRESSES: usize = 50;
+use super::wanted::{Again, ChosenPods, Concerned, MOST_ADDRESSES, Wanted};
 
 /// Items of a page of a consistent list, as kubectl has it: small enough for the API server to collect at once.
 const PAGE: u32 = 500;

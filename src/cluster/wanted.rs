@@ -11,6 +11,9 @@ use super::source::Loaded;
 /// More Services than this are not asked for by name: a URL has its limits, and then the whole list is no longer.
 pub const MOST_SERVICES: usize = 50;
 
+/// Pods with more addresses than this are not asked for one by one: all Pods are read.
+pub const MOST_ADDRESSES: usize = 50;
+
 /// Which Pods are worth reading: one node's, and those that have certain addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChosenPods {
