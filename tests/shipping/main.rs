@@ -86,6 +86,7 @@ impl Home {
             .env("HOME", self.path())
             .env("PATH", self.search_path())
             .env("LC_ALL", "C.UTF-8")
+            .env("SHELL", "/bin/sh")
             .env("TERM", "xterm-256color");
         command
     }
