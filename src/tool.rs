@@ -2,13 +2,16 @@
 
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Beside `PATH`, where users without privilege often lack them.
 const FOLDERS: [&str; 3] = ["/usr/sbin", "/sbin", "/usr/local/sbin"];
+
+/// Between two looks whether a program has ended.
+const TICK: Duration = Duration::from_millis(1);
 
 /// Why a program gave no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,7 +63,13 @@ pub fn output(
             return Err(other.err().map_or_else(too_much, Fault::from));
         }
     };
-    let status = child.wait()?;
+    let Some(status) = wait(&mut child, until)? else {
+        end(&mut child);
+        return Err(Fault {
+            text: "it took too long".to_owned(),
+            refused: false,
+        });
+    };
     if status.success() {
         return Ok(String::from_utf8_lossy(&printed).into_owned());
     }
@@ -115,8 +124,39 @@ fn bounded(
     Ok(receiver)
 }
 
+/// Its end; `None` when it lives on. One that has closed its streams ends at once, nearly always.
+fn wait(child: &mut Child, until: Instant) -> io::Result<Option<ExitStatus>> {
+    loop {
+        match child.try_wait()? {
+            None if Instant::now() < until => thread::sleep(TICK),
+            ended => return Ok(ended),
+        }
+    }
+}
+
 fn end(child: &mut Child) {
     // One that has ended by itself meanwhile is no error.
     let _ = child.kill();
     let _ = child.wait();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_closes_its_streams_and_lives_on_is_ended() {
+        let shell = find("sh").unwrap();
+        let until = Instant::now() + Duration::from_millis(500);
+        let lives_on = output(&shell, &["-c", "exec >&- 2>&-; exec sleep 5"], until, 100);
+        let fault = lives_on.unwrap_err();
+        assert!(fault.text.contains("too long"), "{fault:?}");
+        let later = Instant::now() + Duration::from_secs(3600);
+        assert_eq!(
+            output(&shell, &["-c", "echo a"], later, 100),
+            Ok("a\n".to_owned())
+        );
+        let failed = output(&shell, &["-c", "echo no >&2; exit 3"], later, 100);
+        assert_eq!(failed.unwrap_err().text, "no");
+    }
 }
