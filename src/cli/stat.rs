@@ -39,11 +39,11 @@ pub enum StatFormat {
 
 #[derive(Args)]
 #[command(after_help = "Examples:
-  ctk stat                        how full, limits, settings, counters, timeouts
-  ctk stat --per-cpu              with the counters of each CPU
-  ctk stat --interval 10s         then, every 10 s, what was counted since
-  ctk stat --netns blue -o json   of another namespace, for scripts
+  ctk stat                how full, limits, settings, counters, timeouts
+  ctk stat --per-cpu      with the counters of each CPU
+  ctk stat -o json        for scripts
 
+--interval 10s goes on, and prints every 10 s what was counted since.
 Counters are those of the network namespace, since it was made; absent ones are - (null).")]
 pub struct StatArgs {
     /// After the whole, what was counted since, this often (at least 200ms); Ctrl-C ends it

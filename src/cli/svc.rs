@@ -49,11 +49,9 @@ pub enum SvcFormat {
 Flows and skew are those of this node: other nodes have tables of their own.
 
 Examples:
-  ctk svc kube-dns                        endpoints, flows on each, stale ones, where new flows go
-  ctk svc shop/api:https                  one port of a Service in a namespace
-  ctk svc api --client shop/web-1         flows of one client only
-  ctk svc api -o json | jq .skew          why one pod is busy, for scripts
-  ctk svc api --cluster rules             without the API: as far as this node's rules tell"
+  ctk svc kube-dns                          endpoints, flows on each, stale ones, where new flows go
+  ctk svc shop/api:http --client web-1      one port of a Service in a namespace, flows of one client
+  ctk svc shop/api -o json                  why one pod is busy (.skew), for scripts"
 )]
 pub struct SvcArgs {
     /// The Service; PORT by name or number

@@ -1,6 +1,8 @@
 //! What a new user meets first: manuals, completion, examples, the form of the output, and other ways to start it.
 
 mod examples;
+#[path = "../lab/mod.rs"]
+mod lab;
 mod manual;
 #[path = "../mixed/mod.rs"]
 mod mixed;

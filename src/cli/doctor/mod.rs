@@ -52,11 +52,10 @@ pub enum DoctorFormat {
 #[derive(Args)]
 #[command(after_help = "Examples:
   ctk doctor                               what is wrong on this node; takes 6 s
-  ctk doctor --sample 0                    at once, without telling which entries are kept alive
-  ctk doctor -o json | jq '.items[] | select(.severity != \"info\")'
-  ctk doctor --half-closed 20 --lost-entries 5   with other thresholds
-  ctk doctor --watch 30s                   again and again, until Ctrl-C
-  ctk demo -- doctor                       in the demo's world
+  ctk doctor --sample 0 --half-closed 20   at once, with another threshold
+  ctk doctor --sample 0 -o jsonl           a finding a line, for scripts
+
+--watch 30s looks again and again, until Ctrl-C.
 
 Exit status: 0 nothing above info, 5 a warning or worse, 3 something is missing from the answer (stderr says what)")]
 pub struct DoctorArgs {
