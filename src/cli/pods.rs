@@ -11,6 +11,7 @@ use std::ops::ControlFlow;
 use crate::cluster::index::Index;
 use crate::cluster::wanted::{ChoosePods, ChosenPods, MOST_ADDRESSES};
 use crate::doctor::groups::Groups;
+use crate::entry::FrontendKind;
 use crate::filter::{Filter, Outcome};
 use crate::flow::Flow;
 use crate::label::{Matched, endpoint_at};
@@ -129,7 +130,7 @@ fn add_silent(addresses: &mut HashSet<IpAddr>, silent: &Groups<IpAddr, u64>, lea
 }
 
 /// The address whose owner decides the verdict of an entry: where it was translated to, when that is no endpoint; where it
-/// comes from, when it was not translated (policy Local holds for sources that are no Pods).
+/// comes from, when it was not translated by an external frontend of policy Local, which binds sources that are no Pods.
 pub fn in_question(flow: &Flow, index: &Index, node: &ThisNode) -> Option<IpAddr> {
     let matched = Matched::of(flow, index, node);
     if matched.is_nothing() {
@@ -141,7 +142,12 @@ pub fn in_question(flow: &Flow, index: &Index, node: &ThisNode) -> Option<IpAddr
         return None;
     }
     if !flow.is_dnat() {
-        return Some(flow.original.src);
+        let mut ports = matched.ports();
+        let local = ports.any(|(id, kind)| {
+            let service = index.service(index.port(id).service);
+            kind != FrontendKind::ClusterIp && service.external_local
+        });
+        return local.then_some(flow.original.src);
     }
     let mut ports = matched.ports();
     let listed = ports.any(|(id, _)| endpoint_at(index.port(id), &flow.reply).is_some());

@@ -308,6 +308,11 @@ impl Index {
         asked.is_none_or(|asked| asked.contains(&self.service(id).name))
     }
 
+    /// A narrow reading left EndpointSlices out.
+    pub fn slices_are_chosen(&self) -> bool {
+        self.slices_asked.is_some()
+    }
+
     /// A narrow reading left Services out.
     pub fn services_are_chosen(&self) -> bool {
         self.destinations_asked.is_some()

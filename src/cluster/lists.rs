@@ -268,7 +268,9 @@ impl Reading<'_> {
     fn chosen_pods(&mut self, chosen: ChosenPods) -> Result<(), Failure> {
         let of_node = format!("spec.nodeName={}", chosen.node);
         self.select_pods(&of_node)?;
-        let addresses = chosen.addresses;
+        let mut addresses = chosen.addresses;
+        // Most sources of a node's entries are its own Pods.
+        self.builder.leave_unknown(&mut addresses);
         let family = self.builder.first_family();
         let one_by_one = addresses.len() <= MOST_ADDRESSES
             && addresses.iter().all(|a| Some(a.is_ipv4()) == family);
@@ -369,7 +371,11 @@ impl Reading<'_> {
                 }
                 other => return other,
             };
-            if attempt == ATTEMPTS || Instant::now() + pause >= self.asking.deadline {
+            let left = self
+                .asking
+                .deadline
+                .saturating_duration_since(Instant::now());
+            if attempt == ATTEMPTS || pause >= left {
                 return Err(busy);
             }
             std::thread::sleep(pause);

@@ -46,7 +46,7 @@ pub enum Concerned {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Destinations {
     pub addresses: HashSet<IpAddr>,
-    /// Protocol and port of those that may be node ports.
+    /// Protocol and port, any of which may be a node port.
     pub node_ports: HashSet<(u8, u16)>,
 }
 

@@ -208,12 +208,15 @@ impl Tally {
             .map(|(reach, pool)| (reach, pool.spread(reach, known, affinity)))
             .collect();
         if spreads.is_empty() {
-            let reach = Reach::of(
-                FrontendKind::ClusterIp,
-                self.internal,
-                self.external,
-                || None,
-            );
+            let internal = Reach::of(FrontendKind::ClusterIp, self.internal, None, || None);
+            let mut endpoints = known.endpoints.iter();
+            let reach = match self.internal {
+                // Rules may name no ClusterIP, or not tell which frontend is one.
+                None if !endpoints.any(|endpoint| endpoint.is_candidate(internal)) => {
+                    Reach::NotKnown
+                }
+                _ => internal,
+            };
             spreads.push((reach, none.spread(reach, known, affinity)));
         }
         // Stable: the wider reach first.

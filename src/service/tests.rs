@@ -318,6 +318,12 @@ COMMIT
     assert_eq!(candidates, [(true, true), (true, false), (false, false)]);
     let alone = Known::of_rules(&rules, &"api".into(), &"grpc".into(), &[Some("g".into())]);
     assert_eq!(alone.external_policy, None);
+    let node_port = RULES.replace("-d 10.96.8.8/32", "-d 203.0.113.9/32");
+    let node_port = node_port.replace("cluster IP", "loadbalancer IP");
+    let rules = iptables::read(&node_port);
+    let outside = Known::of_rules(&rules, &"api".into(), &"grpc".into(), &[Some("g".into())]);
+    let idle = spread(&tally(&outside, Vec::new()), &outside, None);
+    assert_eq!((idle.endpoints, idle.reason), (1, Reason::NoFlow));
     assert!(alone.may_be_fewer(Reach::NotKnown) && !alone.may_be_fewer(Reach::Cluster));
 }
 
