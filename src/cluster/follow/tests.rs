@@ -1,15 +1,18 @@
 //! The store against whole lists: following must end in the index that a new list would give.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::board::{Board, Standing};
-use super::store::{Decoder, Items, Store};
+use super::board::{Board, Post, Standing};
+use super::store::{Decoded, Decoder, Items, Store};
 use super::{Change, EndpointChange, Feed, notes};
 use crate::cluster::build::Builder;
 use crate::cluster::index::Index;
 use crate::cluster::listed::{Listed, State};
+use crate::cluster::lists::GetError;
 use crate::cluster::object::{Item, Kind};
 
 fn service(name: &str) -> Value {
@@ -147,23 +150,21 @@ fn a_pod_that_two_feeds_have_stands_once() {
 
 #[test]
 fn a_broken_stream_is_believed_for_a_moment_and_a_lost_list_not_at_all() {
-    let board = Board::default();
     let feed = Feed::Slices;
-    board.add(&feed);
+    let (board, post, _) = posted(&feed);
     assert!(!board.is_whole(&feed), "not listed yet");
-    board.broken(&feed, "no stream");
+    post.broken("no stream");
     assert!(
         !board.is_whole(&feed),
         "not listed yet, whatever becomes of the stream"
     );
-    board.set(&feed, Standing::Current);
-    board.broken(&feed, "the stream ended");
+    post.set(Standing::Current);
+    post.broken("the stream ended");
     assert!(board.is_whole(&feed));
-    let since = std::time::Instant::now().checked_sub(Duration::from_secs(3));
-    let since = since.unwrap();
+    let since = ago(3);
     let why = String::new();
-    board.set(&feed, Standing::Broken { since, why });
-    board.broken(&feed, "it cannot be opened");
+    post.set(Standing::Broken { since, why });
+    post.broken("it cannot be opened");
     assert!(
         !board.is_whole(&feed),
         "the time counts from the first break"
@@ -173,9 +174,83 @@ fn a_broken_stream_is_believed_for_a_moment_and_a_lost_list_not_at_all() {
         verb: "watch",
         why: String::new(),
     };
-    board.set(&feed, lost);
-    board.broken(&feed, "the stream ended");
+    post.set(lost);
+    post.broken("the stream ended");
     assert!(!board.is_whole(&feed), "only a list makes it whole");
+}
+
+fn posted(feed: &Feed) -> (Arc<Board>, Post, Arc<AtomicBool>) {
+    let (board, over) = (Arc::<Board>::default(), Arc::default());
+    let post = Post::new(&board, feed, &over);
+    (board, post, over)
+}
+
+fn ago(seconds: u64) -> Instant {
+    let time = Instant::now().checked_sub(Duration::from_secs(seconds));
+    time.unwrap()
+}
+
+fn listed(objects: &[Value], kind: Kind) -> Decoded {
+    Decoded {
+        items: decoded(kind, objects),
+        ..Decoded::default()
+    }
+}
+
+#[test]
+fn a_reader_that_was_ended_writes_nothing_on_what_its_successor_knows() {
+    let feed = Feed::PodsAt("10.244.0.1".parse().unwrap());
+    let (board, old, over) = posted(&feed);
+    over.store(true, Ordering::Relaxed);
+    board.remove(&feed);
+    let new = Post::new(&board, &feed, &Arc::default());
+    let pod = json!({"metadata": {"namespace": "shop", "name": "web"}, "spec": {"nodeName": "node1"},
+        "status": {"podIP": "10.244.0.1"}});
+    let stands = || format!("{:?}", board.known().standing(&feed));
+    old.replace(
+        listed(std::slice::from_ref(&pod), Kind::Pod),
+        Instant::now(),
+    );
+    old.set(Standing::Current);
+    old.failed(&GetError::Forbidden);
+    for (key, slim) in decoded(Kind::Pod, &[pod]) {
+        old.apply(key, Some(slim), None);
+    }
+    assert_eq!(stands(), "Some(Awaited)");
+    assert!(!board.known().store.has(&feed));
+    new.replace(Decoded::default(), Instant::now());
+    assert_eq!(stands(), "Some(Current)");
+}
+
+#[test]
+fn an_index_is_as_old_as_the_oldest_proof_and_the_first_change_that_it_lacks() {
+    let (board, services, over) = posted(&Feed::Services);
+    let slices = Post::new(&board, &Feed::Slices, &over);
+    assert_eq!(board.known().as_of(), None);
+    services.replace(Decoded::default(), ago(30));
+    assert_eq!(
+        board.known().as_of(),
+        None,
+        "half of it is not known at all"
+    );
+    slices.replace(Decoded::default(), ago(20));
+    board.known().unbuilt = None;
+    let (first, second) = (ago(10), ago(5));
+    services.proven(first);
+    slices.proven(second);
+    assert_eq!(board.known().as_of(), Some(first), "a silent stream");
+    services.proven(Instant::now());
+    assert_eq!(board.known().as_of(), Some(second));
+    slices.proven(Instant::now());
+    board.known().unbuilt = Some(ago(1));
+    for (key, slim) in decoded(Kind::Service, &[service("s")]) {
+        services.apply(key, Some(slim), None);
+    }
+    let as_of = board.known().as_of().unwrap();
+    assert!(
+        as_of.elapsed() >= Duration::from_secs(1),
+        "it waits to be built in"
+    );
 }
 
 #[test]
