@@ -27,7 +27,7 @@ use crate::verdict::Seen;
 
 use super::World;
 use super::args::{LEAST_SAMPLE, SourceArgs, duration};
-use super::conclude;
+use super::conclude::{self, Open};
 use super::context::{self, Cluster, note};
 use super::node_rules;
 use super::pick::Picker;
@@ -126,21 +126,19 @@ fn follow(
     netns: &Netns,
     pause: Duration,
 ) -> Result<Status, CommandError> {
-    let partial = Arc::new(AtomicBool::new(false));
+    let mut told = Told::default();
     let always = Arc::new(AtomicBool::new(true));
     for signal in [SIGINT, SIGTERM] {
-        for (status, when) in [(Status::Partial, &partial), (Status::Done, &always)] {
+        for (status, when) in [(Status::Partial, &told.partial), (Status::Done, &always)] {
             let code = status.code().into();
             signal_hook::flag::register_conditional_shutdown(signal, code, Arc::clone(when))
                 .map_err(|error| CommandError::failed(format!("watching signals: {error}")))?;
         }
     }
-    let mut told = Told::default();
     loop {
         let is_first = told.source.is_none();
         match Round::run(world, args, netns, &mut told) {
             Ok(round) => {
-                partial.fetch_or(round.partial, Ordering::Relaxed);
                 if let Err(error) = round.print(args) {
                     return ended(&error);
                 }
@@ -148,7 +146,7 @@ fn follow(
             Err(error) if is_first => return Err(error),
             // What worked before may work again: an API server restarts, too.
             Err(error) => {
-                partial.store(true, Ordering::Relaxed);
+                told.partial.store(true, Ordering::Relaxed);
                 note(error.message);
             }
         }
@@ -163,6 +161,8 @@ struct Told {
     source: Option<&'static str>,
     /// Of the round before this one: the same again would bury the rest.
     notes: Vec<String>,
+    /// Something was missing from an answer. Set before it is said, as a signal may come right then.
+    partial: Arc<AtomicBool>,
 }
 
 impl Told {
@@ -182,7 +182,9 @@ impl Told {
         Ok(())
     }
 
-    fn say_news(&mut self, notes: Vec<String>) {
+    fn say_news(&mut self, open: Open) {
+        self.partial.fetch_or(open.partial, Ordering::Relaxed);
+        let notes = open.notes;
         let news = notes.iter().filter(|note| !self.notes.contains(note));
         news.for_each(note);
         self.notes = notes;
@@ -248,7 +250,8 @@ impl Round {
         let mut open = conclude::of_table(report.unreadable, report.inconsistent);
         let counts = &picker.counts;
         open.add_selection(&nothing_selected, false, cluster.as_ref(), counts);
-        told.say_news(open.notes);
+        let partial = open.partial;
+        told.say_news(open);
         let summary = Summary {
             shown: findings.len() as u64,
             scanned: picker.counts.scanned,
@@ -260,7 +263,7 @@ impl Round {
         Ok(Round {
             findings,
             summary,
-            partial: open.partial,
+            partial,
         })
     }
 
