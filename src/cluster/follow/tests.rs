@@ -1,5 +1,7 @@
 //! The store against whole lists: following must end in the index that a new list would give.
 
+use std::collections::{BTreeMap, HashSet};
+use std::io::Read;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -7,12 +9,13 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::board::{Board, Post, Standing};
+use super::connect::Login;
 use super::store::{Decoded, Decoder, Items, Store};
-use super::{Change, EndpointChange, Feed, notes};
-use crate::cluster::build::Builder;
+use super::{Change, EndpointChange, Feed, Follower, Stream, notes};
+use crate::cluster::build::{Builder, NotAServiceRange};
 use crate::cluster::index::Index;
 use crate::cluster::listed::{Listed, State};
-use crate::cluster::lists::GetError;
+use crate::cluster::lists::{GetError, Server};
 use crate::cluster::object::{Item, Kind};
 
 fn service(name: &str) -> Value {
@@ -278,4 +281,110 @@ fn what_is_lost_and_found_is_said_once() {
     assert_eq!(notes(&lost, &lost), [""; 0]);
     let said = notes(&lost, &whole);
     assert_eq!(said, ["the API: services, pods are up to date again"]);
+}
+
+/// A server that never answers.
+struct Nobody;
+
+impl Login for Nobody {
+    fn client(&self) -> (u64, Box<dyn Stream>) {
+        (0, Box::new(Nobody))
+    }
+
+    fn renewed(&self, _: u64) -> Option<(u64, Box<dyn Stream>)> {
+        None
+    }
+}
+
+impl Stream for Nobody {
+    fn until(&mut self, _: Instant) {}
+}
+
+impl Server for Nobody {
+    fn get(&mut self, _: &str) -> Result<(), GetError> {
+        Err(GetError::TimedOut)
+    }
+}
+
+impl Read for Nobody {
+    fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
+        Err(std::io::ErrorKind::TimedOut.into())
+    }
+}
+
+/// One that follows nothing by itself.
+fn follower() -> Follower {
+    Follower {
+        board: Arc::default(),
+        login: Arc::new(Nobody),
+        limit: Duration::from_secs(1),
+        ranges: Vec::new(),
+        feeds: BTreeMap::new(),
+        listed: Vec::new(),
+        asked: HashSet::new(),
+        not_before: Instant::now(),
+    }
+}
+
+#[test]
+fn a_range_that_cannot_be_one_is_dropped_and_swallows_no_change() {
+    let range: ipnet::IpNet = "10.96.0.0/12".parse().unwrap();
+    let mut follower = follower();
+    follower.ranges = vec![range];
+    let services = Post::new(&follower.board, &Feed::Services, &Arc::default());
+    let conflict = || NotAServiceRange {
+        range,
+        address: "10.96.0.1".parse().unwrap(),
+        owner: "Node node1".to_owned(),
+    };
+    for (count, name) in ["s", "t"].into_iter().enumerate() {
+        for (key, slim) in decoded(Kind::Service, &[service(name)]) {
+            // Readers go on looking at the range that they were given.
+            services.apply(key, Some(slim), Some(conflict()));
+        }
+        (follower.board.known().unbuilt, follower.not_before) = (Some(ago(1)), Instant::now());
+        let news = follower.news();
+        let index = news.loaded.expect("an index").index;
+        assert_eq!(index.services().count(), count + 1);
+        let said = news
+            .notes
+            .iter()
+            .filter(|note| note.contains("not used any more"));
+        assert_eq!(said.count(), usize::from(count == 0), "{:?}", news.notes);
+    }
+}
+
+#[test]
+fn a_list_that_is_lost_is_told_at_once_however_long_building_takes() {
+    let mut follower = follower();
+    let services = Post::new(&follower.board, &Feed::Services, &Arc::default());
+    services.replace(Decoded::default(), Instant::now());
+    follower.build().unwrap();
+    follower.not_before = Instant::now() + Duration::from_secs(60);
+    for (key, slim) in decoded(Kind::Service, &[service("s")]) {
+        services.apply(key, Some(slim), None);
+    }
+    follower.board.known().unbuilt = Some(ago(1));
+    assert!(follower.news().loaded.is_none(), "it is not time yet");
+    services.failed(&GetError::Forbidden);
+    let loaded = follower.news().loaded.expect("an index");
+    assert!(!loaded.index.completeness().services);
+}
+
+#[test]
+fn who_has_an_address_is_asked_when_the_family_of_the_nodes_own_pods_is_known() {
+    let of_node = Feed::PodsOf("node1".to_owned());
+    let mut follower = follower();
+    let over: Arc<AtomicBool> = Arc::default();
+    let own = Post::new(&follower.board, &of_node, &over);
+    follower.feeds.insert(of_node.clone(), over);
+    let addresses = HashSet::from(["10.244.9.9".parse().unwrap()]);
+    assert_eq!(follower.ask(&addresses), Ok(false));
+    assert!(follower.feeds.keys().eq([&of_node]), "and not all Pods");
+    let pod = json!({"metadata": {"namespace": "shop", "name": "web"}, "spec": {"nodeName": "node1"},
+        "status": {"podIP": "10.244.0.1"}});
+    own.replace(listed(&[pod], Kind::Pod), Instant::now());
+    assert_eq!(follower.ask(&addresses), Ok(true));
+    let at = Feed::PodsAt("10.244.9.9".parse().unwrap());
+    assert!(follower.feeds.keys().eq([&of_node, &at]));
 }
