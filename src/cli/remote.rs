@@ -158,6 +158,7 @@ fn options(args: &SourceArgs, purpose: Purpose, limit: Duration) -> Options {
         context: args.context.clone(),
         limit: args.request_timeout.unwrap_or(limit),
         consistent: purpose == Purpose::Delete,
+        may_ask: true,
     }
 }
 

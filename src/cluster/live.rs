@@ -28,6 +28,8 @@ pub struct Options {
     pub limit: Duration,
     /// See [`Asking::consistent`].
     pub consistent: bool,
+    /// A plugin that logs in may ask the user at the terminal.
+    pub may_ask: bool,
 }
 
 /// What stands between this program and the cluster.

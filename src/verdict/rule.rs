@@ -41,6 +41,11 @@ impl Judgement<'_> {
         self
     }
 
+    /// The entry may be younger than the source, and the verdict is open for no other reason.
+    pub fn is_of_young(&self) -> bool {
+        matches!(self.evidence.detail, Detail::Because(YOUNG))
+    }
+
     /// The evidence goes on with what several looks at the entry showed.
     #[must_use]
     pub fn with_seen(mut self, seen: Seen) -> Self {

@@ -23,11 +23,12 @@ use super::record::Record;
 const REMEMBERED: usize = 4096;
 
 /// What names an entry for as long as it lives.
-type Key = (Zone, Tuple);
+pub type Key = (Zone, Tuple);
 
 /// Selects and judges; what a watch sees an entry with.
 pub trait Eyes<'c> {
-    /// The entry behind a flow, with what the looks at it showed, if it passes every selector.
+    /// The entry behind a flow, with what the looks at it showed, if it passes every selector. Without any it was not in the
+    /// view before.
     fn pick(&mut self, flow: Flow, seen: Option<Seen>) -> Option<Entry<'c>>;
 
     /// The same whether it passes or not.
@@ -267,6 +268,16 @@ impl View {
             let entry = eyes.entry(tracked.flow.clone(), tracked.seen());
             remember_pod(&mut self.pods, &entry);
             tell_verdict(tracked, entry, tell);
+        }
+    }
+
+    /// The same of some entries, as far as they are in the view.
+    pub fn judge_these<'c>(&mut self, keys: &[Key], eyes: &mut dyn Eyes<'c>, tell: Tell<'_, 'c>) {
+        for key in keys {
+            if let Some(tracked) = self.tracked.get_mut(key) {
+                let entry = eyes.entry(tracked.flow.clone(), tracked.seen());
+                tell_verdict(tracked, entry, tell);
+            }
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -26,6 +27,8 @@ struct Inner {
     /// Status of every list, and of every watch, of these resources.
     lists: HashMap<&'static str, u16>,
     watches: HashMap<&'static str, u16>,
+    /// Streams of these go on for ever, as where a connection died.
+    endless: Option<&'static str>,
 }
 
 #[derive(Clone)]
@@ -108,7 +111,7 @@ impl Living {
             return Answer::status(*status);
         }
         assert_eq!(asked.value("allowWatchBookmarks"), Some("true"));
-        assert!(asked.value("timeoutSeconds").is_some());
+        let seconds: u64 = asked.value("timeoutSeconds").unwrap().parse().unwrap();
         let from: u64 = asked.value("resourceVersion").unwrap().parse().unwrap();
         if from < inner.oldest {
             return Answer::status(410);
@@ -121,11 +124,23 @@ impl Living {
                 sender.send(line(kind, object)).unwrap();
             }
         }
+        let weak = sender.downgrade();
         inner.streams.push(Stream {
             resource,
             selector,
             sender,
         });
+        if inner.endless != Some(resource) {
+            let living = self.clone();
+            std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_secs(seconds));
+                let mut inner = living.0.lock().unwrap();
+                // A stream that was ended before has no sender any more.
+                if let Some(sender) = weak.upgrade() {
+                    inner.streams.retain(|s| !s.sender.same_channel(&sender));
+                }
+            });
+        }
         Answer {
             body: vec![Piece::Stream(Arc::new(Mutex::new(Some(receiver))))],
             ..Answer::ok("")
@@ -175,6 +190,11 @@ impl Living {
     pub fn end(&self, resource: &str) {
         let mut inner = self.0.lock().unwrap();
         inner.streams.retain(|stream| stream.resource != resource);
+    }
+
+    /// The streams of a resource do not end when their time is over.
+    pub fn never_end(&self, resource: &'static str) {
+        self.0.lock().unwrap().endless = Some(resource);
     }
 
     /// Nothing older than now is known any more.

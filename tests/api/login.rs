@@ -18,7 +18,7 @@ fn server() -> ApiServer {
 }
 
 /// A plugin that runs this shell script.
-fn plugin(server: &ApiServer, script: &str) -> Value {
+pub fn plugin(server: &ApiServer, script: &str) -> Value {
     let path = server.path("plugin");
     fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
@@ -28,7 +28,7 @@ fn plugin(server: &ApiServer, script: &str) -> Value {
 }
 
 /// What a plugin prints, as a shell command.
-fn credential(token: &str) -> String {
+pub fn credential(token: &str) -> String {
     let answer = json!({
         "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": token},
     });

@@ -53,6 +53,7 @@ fn options(kubeconfig: PathBuf) -> Options {
         context: None,
         limit: Duration::from_secs(15),
         consistent: false,
+        may_ask: true,
     }
 }
 

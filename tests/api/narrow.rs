@@ -109,7 +109,11 @@ fn a_second_look_reads_what_the_plan_hangs_on_and_nothing_else() {
     private_netns(|| {
         be_the_node();
         insert(&[to_dns(17, 40_000, GONE), to_dns(17, 40_001, "10.244.1.7")]);
-        let objects = objects();
+        let mut objects = objects();
+        let port = [("p", 80, "TCP")];
+        let other = service("a", "other", "10.96.1.1", &port);
+        let endpoints = slice("a", "other", &port, &[("10.244.1.8", "")]);
+        objects.0.extend([other, endpoints]);
         let server = ApiServer::start(move |asked| objects.answer(asked));
         let said = by_api(&server, "purge --stale --yes --settle 0 --verify 0").ended(0);
         let asked = server.asked();

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::cli::node_rules;
 use crate::cluster::follow::{self, EndpointChange};
@@ -18,6 +18,11 @@ use crate::watch::record::{self, Change, SeenBy};
 
 /// Between two readings of the rules: the tools print all of them each time.
 const LEAST: Duration = Duration::from_secs(5);
+
+/// Between two looks for kube-proxy's rules where there are none.
+const SELDOM: Duration = Duration::from_secs(60);
+/// Reading takes one part in so many of the time at most.
+const SHARE: u32 = 10;
 
 /// What was heard.
 #[derive(Debug)]
@@ -138,6 +143,11 @@ fn nanos(time: SystemTime) -> u64 {
 pub(super) struct Led(Option<BTreeMap<Target, Option<u16>>>);
 
 impl Led {
+    /// There were rules that were wholly known.
+    fn has_read(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// What changed since the last reading. Rules that are not wholly known say nothing.
     pub fn read(&mut self, rules: &NodeRules, time: SystemTime) -> Vec<Heard> {
         let Some(now) = targets(rules) else {
@@ -161,7 +171,7 @@ impl Led {
 pub(super) struct Poller(Receiver<Vec<Heard>>);
 
 impl Poller {
-    /// Where kube-proxy's rules are in the namespace; where not, nothing ever comes. `interval`: 0 = as rarely as can be.
+    /// Tells of kube-proxy's rules in the namespace, from when they are there. `interval`: 0 = as rarely as can be.
     pub fn start(netns: &Netns, interval: Duration) -> Option<Self> {
         let (sender, receiver) = sync_channel(1);
         let netns = netns.clone();
@@ -171,19 +181,21 @@ impl Poller {
         };
         let work = move || {
             let mut led = Led::default();
-            let Some(first) = node_rules::of_kube_proxy(&netns) else {
-                return;
-            };
-            led.read(&first.rules, SystemTime::now());
-            drop(first);
             loop {
-                std::thread::sleep(pause);
+                let began = Instant::now();
                 // All rules gone, or not readable for once: kube-proxy's are not told from that.
                 let read = node_rules::of_kube_proxy(&netns);
                 let heard = read.map(|read| led.read(&read.rules, SystemTime::now()));
+                let (seen, took) = (heard.is_some() || led.has_read(), began.elapsed());
                 if sender.send(heard.unwrap_or_default()).is_err() {
                     return;
                 }
+                // It may start later than this watch.
+                let pause = match seen {
+                    true => pause,
+                    false => pause.max(SELDOM),
+                };
+                std::thread::sleep(pause.max(took * SHARE));
             }
         };
         let spawned = std::thread::Builder::new()

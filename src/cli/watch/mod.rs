@@ -12,6 +12,7 @@ mod run;
 mod sight;
 mod source;
 mod tell;
+mod young;
 
 use std::time::Duration;
 

@@ -18,13 +18,14 @@ use crate::watch::view::View;
 
 use super::super::World;
 use super::super::context::{self, Cluster, note};
-use super::super::pick::{Counts, Picker};
+use super::super::pick::{self, Counts, Picker};
 use super::super::select::SelectArgs;
 use super::ended::{Ended, Lacks};
 use super::endpoints::Heard;
-use super::sight::{Sight, Young};
+use super::sight::Sight;
 use super::source::Source;
 use super::tell::Teller;
+use super::young::{Due, Young};
 use super::{Until, WatchArgs};
 
 /// The longest wait: signals, keys and a rewritten cluster file are looked for in between.
@@ -158,7 +159,7 @@ impl<'a> Watch<'a> {
                         Ok(read) => cluster = read,
                         Err(error) => {
                             let what = self.source.put_off(time);
-                            note(format!("{what}: {}", error.message));
+                            self.teller.say(format!("{what}: {}", error.message));
                         }
                     }
                     for heard in self.source.led(cluster.as_ref()) {
@@ -189,7 +190,8 @@ impl<'a> Watch<'a> {
             }
             Err(error) => {
                 if !std::mem::replace(&mut self.nameless, true) {
-                    note(format!("nothing is judged for now: {}", error.message));
+                    let text = format!("nothing is judged for now: {}", error.message);
+                    self.teller.say(text);
                 }
                 self.incomplete = true;
                 before.doubt();
@@ -241,19 +243,51 @@ impl<'a> Watch<'a> {
             if self.next_poll.is_some_and(|poll| poll <= Instant::now()) {
                 self.look(&mut picker, cluster)?;
             }
-            if self.young.is_due() {
-                self.judge_again(&mut picker, cluster);
-            }
+            self.judge_grown(&mut picker, cluster)?;
             self.source.ask();
+            for text in std::mem::take(&mut self.source.notes) {
+                self.teller.say(text);
+            }
         }
     }
 
-    /// What is followed is true as of a moment ago, and not as of when the index was made.
-    fn mark_time(&self, picker: &mut Picker<'_>) {
-        if self.source.is_followed()
-            && let Some(time) = SystemTime::now().checked_sub(SETTLE)
-        {
+    /// What is followed is true as of a moment ago, and not as of when the index was made; unless something newer is known
+    /// already that no index has.
+    fn mark_time(&mut self, picker: &mut Picker<'_>) {
+        let Some(behind) = self.source.behind() else {
+            return;
+        };
+        self.young.mark_time(pick::now(), behind);
+        if let Some(time) = SystemTime::now().checked_sub(behind + SETTLE) {
             picker.source_is_of(time);
+        }
+    }
+
+    /// Judges entries that are not young any more. Those that are selected by verdict may not be in the view yet.
+    fn judge_grown(
+        &mut self,
+        picker: &mut Picker<'_>,
+        cluster: Option<&Cluster>,
+    ) -> Result<(), Ended> {
+        let due = self.young.due();
+        if due == Due::Nothing {
+            return Ok(());
+        }
+        let look = self.select.wants_cluster();
+        if let Due::These(keys) = due {
+            if look {
+                self.young.let_in(&keys);
+            }
+            self.teller.is_now();
+            let mut eyes = Sight::new(picker, &mut self.young);
+            self.view
+                .judge_these(&keys, &mut eyes, &mut |record| self.teller.tell(record));
+        } else {
+            self.judge_again(picker, cluster);
+        }
+        match look {
+            true => self.look_soon(picker, cluster),
+            false => Ok(()),
         }
     }
 
@@ -328,8 +362,12 @@ impl<'a> Watch<'a> {
 
     fn event(&mut self, event: Event, picker: &mut Picker<'_>) {
         self.teller.time = event.time;
+        if event.kind == EventKind::New {
+            // It may come to be selected later.
+            let key = (event.flow.zone, event.flow.original);
+            self.young.note(key, event.time);
+        }
         let (mut eyes, teller) = (Sight::new(picker, &mut self.young), &mut self.teller);
-        eyes.made = (event.kind == EventKind::New).then_some(event.time);
         let tell: &mut dyn FnMut(Record<'_>) = &mut |record| teller.tell(record);
         match event.kind {
             EventKind::New => self.view.made(event.flow, &mut eyes, tell),

@@ -11,6 +11,7 @@ use crate::cli::context::{self, Cluster, note};
 use crate::cli::pods;
 use crate::cli::remote::{self, Purpose};
 use crate::cli::select::SelectArgs;
+use crate::cli::shell::names;
 use crate::cluster::follow::{Change, Follower};
 use crate::cluster::index::Index;
 use crate::cluster::source::{ClusterSource, Loaded};
@@ -46,6 +47,8 @@ pub(super) struct Source<'a> {
     pub in_question: HashSet<IpAddr>,
     /// Addresses of endpoints that have just gone, and until when they are asked for.
     foreseen: HashMap<IpAddr, Instant>,
+    /// What is to be said of the source.
+    pub notes: Vec<String>,
 }
 
 impl<'a> Source<'a> {
@@ -62,6 +65,7 @@ impl<'a> Source<'a> {
             asked: HashSet::new(),
             in_question: HashSet::new(),
             foreseen: HashMap::new(),
+            notes: Vec::new(),
         }
     }
 
@@ -113,7 +117,9 @@ impl<'a> Source<'a> {
             return Ok(None);
         };
         self.follower = Some(follower);
-        Ok(Some(Cluster::followed(self.args, netns, loaded)))
+        let cluster = Cluster::followed(self.args, netns, loaded);
+        names::keep(&cluster, names::Keep::Always);
+        Ok(Some(cluster))
     }
 
     /// Reads a file or the rules, also once more.
@@ -164,6 +170,11 @@ impl<'a> Source<'a> {
         self.follower.is_some()
     }
 
+    /// How far the newest state lies behind the cluster; `None` where it is not followed.
+    pub fn behind(&self) -> Option<Duration> {
+        self.follower.as_ref().map(Follower::behind)
+    }
+
     /// A newer state than the one that is judged by.
     pub fn take_newer(&mut self) -> Option<Loaded> {
         self.newer.take()
@@ -194,7 +205,7 @@ impl<'a> Source<'a> {
         let mut heard = Vec::new();
         if let Some(follower) = &mut self.follower {
             let news = follower.news();
-            news.notes.iter().for_each(note);
+            self.notes.extend(news.notes);
             if let Some(loaded) = news.loaded {
                 self.newer = Some(loaded);
             }
@@ -245,11 +256,16 @@ impl<'a> Source<'a> {
         if self.asked == wanted {
             return;
         }
-        self.asked = wanted;
-        if let Some(follower) = self.follower.as_mut().filter(|f| f.chooses_pods())
-            && let Err(error) = follower.ask(&self.asked)
-        {
-            note(format!("who has an address cannot be asked: {error}"));
+        let follower = self.follower.as_mut().filter(|f| f.chooses_pods());
+        match follower.map_or(Ok(true), |follower| follower.ask(&wanted)) {
+            Ok(true) => self.asked = wanted,
+            // It cannot be asked yet.
+            Ok(false) => {}
+            Err(error) => {
+                self.asked = wanted;
+                let text = format!("who has an address cannot be asked: {error}");
+                self.notes.push(text);
+            }
         }
     }
 

@@ -24,7 +24,7 @@ pub async fn client(options: &Options, until: Instant) -> Result<(Client, String
         config.cluster_url.authority().map_or("", |a| a.as_str())
     );
     tracing::info!(%url, proxy = config.proxy_url.is_some(), "API server");
-    plugin::log_in(&mut config.auth_info, until)?;
+    plugin::log_in(&mut config.auth_info, options.may_ask, until)?;
     let client = Client::try_from(config);
     let client = client.map_err(|failed| error::not_built(&failed))?;
     Ok((client, url))

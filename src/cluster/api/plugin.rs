@@ -45,7 +45,7 @@ struct Status {
 ///
 /// # Errors
 /// The plugin cannot be run, fails, takes too long, or prints no credential.
-pub fn log_in(user: &mut AuthInfo, until: Instant) -> Result<(), LiveError> {
+pub fn log_in(user: &mut AuthInfo, may_ask: bool, until: Instant) -> Result<(), LiveError> {
     let basic = user.username.is_some() && user.password.is_some();
     // In the order of client-go: whatever stands in the kubeconfig itself comes first.
     let known = basic || user.token.is_some() || user.token_file.is_some();
@@ -56,7 +56,7 @@ pub fn log_in(user: &mut AuthInfo, until: Instant) -> Result<(), LiveError> {
         return Ok(());
     };
     let name = exec.command.clone().unwrap_or_default();
-    let printed = run(&exec, &name, until)?;
+    let printed = run(&exec, &name, may_ask, until)?;
     let credential: Result<Credential, _> = serde_saphyr::from_slice(&printed);
     let status = credential.ok().and_then(|credential| credential.status);
     let status = status.unwrap_or_default();
@@ -80,8 +80,8 @@ fn base64(text: String) -> String {
 }
 
 /// What the plugin prints.
-fn run(exec: &ExecConfig, name: &str, until: Instant) -> Result<Vec<u8>, LiveError> {
-    let terminal = io::stdin().is_terminal();
+fn run(exec: &ExecConfig, name: &str, may_ask: bool, until: Instant) -> Result<Vec<u8>, LiveError> {
+    let terminal = may_ask && io::stdin().is_terminal();
     let interactive = terminal && exec.interactive_mode != Some(ExecInteractiveMode::Never);
     if exec.interactive_mode == Some(ExecInteractiveMode::Always) && !terminal {
         let said = "asks questions (interactiveMode: Always), and there is no terminal";

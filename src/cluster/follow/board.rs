@@ -1,12 +1,13 @@
 //! What all feeds know, and how each of them stands. The feeds write it, whoever judges reads it.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::IpAddr;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use super::store::{Decoded, Items, Key, Slim, Store};
-use super::{EndpointChange, Feed};
+use super::{DECIDING, EndpointChange, Feed};
 use crate::cluster::build::NotAServiceRange;
 use crate::cluster::listed::{Listed, State};
 use crate::cluster::lists::{GetError, refused_state};
@@ -69,6 +70,10 @@ impl Standing {
 pub struct Known {
     pub store: Store,
     standings: BTreeMap<Feed, Standing>,
+    /// When the API server last showed that nothing older is missing. A connection may be dead long before that is noticed.
+    proven: BTreeMap<Feed, Instant>,
+    /// Feeds of which a stream was open once.
+    opened: BTreeSet<Feed>,
     /// Since when there is something that no index has.
     pub unbuilt: Option<Instant>,
     pub changes: Vec<(SystemTime, EndpointChange)>,
@@ -100,6 +105,13 @@ impl Known {
             }
         }
         listed
+    }
+
+    /// An index that was built of all this is true as of then, or of a moment before. `None` before there are lists.
+    pub fn as_of(&self) -> Option<Instant> {
+        let proven = DECIDING.iter().map(|feed| self.proven.get(feed).copied());
+        let proven = proven.min().flatten()?;
+        Some(self.unbuilt.map_or(proven, |since| since.min(proven)))
     }
 
     /// Addresses of which it is known which Pod has them.
@@ -140,7 +152,7 @@ impl Board {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn add(&self, feed: &Feed) {
+    fn add(&self, feed: &Feed) {
         let mut known = self.known();
         known.standings.insert(feed.clone(), Standing::Awaited);
     }
@@ -148,24 +160,117 @@ impl Board {
     pub fn remove(&self, feed: &Feed) {
         let mut known = self.known();
         known.standings.remove(feed);
+        known.proven.remove(feed);
+        known.opened.remove(feed);
         known.store.forget(feed);
         known.unbuilt.get_or_insert_with(Instant::now);
     }
 
-    /// A feed that was removed meanwhile stays so.
-    pub fn set(&self, feed: &Feed, standing: Standing) {
+    pub fn is_whole(&self, feed: &Feed) -> bool {
+        let known = self.known();
+        known.standing(feed).is_some_and(Standing::is_whole)
+    }
+
+    /// Waits until every one of these feeds was listed, or cannot be; at most until `deadline`.
+    pub fn wait(&self, feeds: &[Feed], deadline: Instant, over: &dyn Fn() -> bool) {
+        let awaited =
+            |known: &Known, feed: &Feed| matches!(known.standing(feed), Some(Standing::Awaited));
+        self.wait_while(deadline, over, |known| {
+            feeds.iter().any(|feed| awaited(known, feed))
+        });
+    }
+
+    /// Waits until it shows of every one of these feeds whether it can be followed; at most until `deadline`.
+    pub fn wait_for_streams(&self, feeds: &[Feed], deadline: Instant) {
+        let open = |known: &Known, feed: &Feed| match known.standing(feed) {
+            Some(Standing::Current) => known.opened.contains(feed),
+            Some(Standing::Awaited | Standing::Broken { .. }) => false,
+            Some(Standing::Lost { .. }) | None => true,
+        };
+        self.wait_while(deadline, &|| false, |known| {
+            !feeds.iter().all(|feed| open(known, feed))
+        });
+    }
+
+    fn wait_while(
+        &self,
+        deadline: Instant,
+        over: &dyn Fn() -> bool,
+        pending: impl Fn(&Known) -> bool,
+    ) {
+        /// `over` wakes nobody.
+        const TICK: Duration = Duration::from_millis(100);
         let mut known = self.known();
-        if let Some(known) = known.standings.get_mut(feed) {
-            tracing::debug!(?feed, ?standing, "stands");
+        while pending(&known) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() || over() {
+                return;
+            }
+            let waited = self.changed.wait_timeout(known, left.min(TICK));
+            known = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+}
+
+/// Where one reader writes. Once its feed was ended nothing that it says counts: the feed may have a new reader by then.
+pub struct Post {
+    pub board: Arc<Board>,
+    pub feed: Feed,
+    over: Arc<AtomicBool>,
+}
+
+impl Post {
+    /// `over`: set before the feed is removed from the board.
+    pub fn new(board: &Arc<Board>, feed: &Feed, over: &Arc<AtomicBool>) -> Self {
+        board.add(feed);
+        Post {
+            board: Arc::clone(board),
+            feed: feed.clone(),
+            over: Arc::clone(over),
+        }
+    }
+
+    pub fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+
+    pub fn is_whole(&self) -> bool {
+        self.board.is_whole(&self.feed)
+    }
+
+    /// Who ends a feed says so before the board is cleared of it, so what is written under the lock is cleared, too.
+    fn known(&self) -> Option<MutexGuard<'_, Known>> {
+        let known = self.board.known();
+        (!self.is_over()).then_some(known)
+    }
+
+    /// A feed that was removed meanwhile stays so.
+    pub fn set(&self, standing: Standing) {
+        let Some(mut known) = self.known() else {
+            return;
+        };
+        if let Some(known) = known.standings.get_mut(&self.feed) {
+            tracing::debug!(feed = ?self.feed, ?standing, "stands");
             *known = standing;
         }
-        self.changed.notify_all();
+        drop(known);
+        self.board.changed.notify_all();
+    }
+
+    /// Its stream is open, and brought what was missed.
+    pub fn is_followed(&self) {
+        if let Some(mut known) = self.known() {
+            known.opened.insert(self.feed.clone());
+        }
+        self.board.changed.notify_all();
     }
 
     /// The stream is gone; since the first time that this is said in a row.
-    pub fn broken(&self, feed: &Feed, why: &str) {
-        let mut known = self.known();
-        if let Some(standing) = known.standings.get_mut(feed) {
+    pub fn broken(&self, why: &str) {
+        let Some(mut known) = self.known() else {
+            return;
+        };
+        if let Some(standing) = known.standings.get_mut(&self.feed) {
             let whole = matches!(standing, Standing::Current);
             let since = match standing {
                 Standing::Broken { since, .. } => Some(*since),
@@ -177,34 +282,31 @@ impl Board {
                 *standing = Standing::Broken { since, why };
             }
         }
-        self.changed.notify_all();
-    }
-
-    pub fn is_whole(&self, feed: &Feed) -> bool {
-        let known = self.known();
-        known.standing(feed).is_some_and(Standing::is_whole)
+        drop(known);
+        self.board.changed.notify_all();
     }
 
     /// The list could not be read.
-    pub fn failed(&self, feed: &Feed, error: &GetError) {
-        let mut known = self.known();
-        if *feed == Feed::Services && known.first_error.is_none() {
+    pub fn failed(&self, error: &GetError) {
+        if let Some(mut known) = self.known()
+            && self.feed == Feed::Services
+            && known.first_error.is_none()
+        {
             known.first_error = Some(error.clone());
         }
-        drop(known);
-        self.set(
-            feed,
-            Standing::Lost {
-                state: refused_state(feed.kind(), error),
-                verb: "list",
-                why: error.to_string(),
-            },
-        );
+        self.set(Standing::Lost {
+            state: refused_state(self.feed.kind(), error),
+            verb: "list",
+            why: error.to_string(),
+        });
     }
 
-    /// A whole list.
-    pub fn replace(&self, feed: &Feed, decoded: Decoded) {
-        let mut known = self.known();
+    /// A whole list, for which was asked at `asked`.
+    pub fn replace(&self, decoded: Decoded, asked: Instant) {
+        let feed = &self.feed;
+        let Some(mut known) = self.known() else {
+            return;
+        };
         let Some(standing) = known.standings.get(feed) else {
             return;
         };
@@ -224,42 +326,27 @@ impl Board {
             },
         };
         known.standings.insert(feed.clone(), standing);
+        known.proven.insert(feed.clone(), asked);
         drop(known);
-        self.changed.notify_all();
+        self.board.changed.notify_all();
     }
 
     /// One event.
-    pub fn apply(
-        &self,
-        feed: &Feed,
-        key: Key,
-        slim: Option<Slim>,
-        conflict: Option<NotAServiceRange>,
-    ) {
-        let mut known = self.known();
-        if known.standings.contains_key(feed) {
-            let happened = known.store.apply(feed, key, slim);
+    pub fn apply(&self, key: Key, slim: Option<Slim>, conflict: Option<NotAServiceRange>) {
+        let Some(mut known) = self.known() else {
+            return;
+        };
+        if known.standings.contains_key(&self.feed) {
+            let happened = known.store.apply(&self.feed, key, slim);
             known.note(happened);
             known.conflict = known.conflict.take().or(conflict);
         }
     }
 
-    /// Waits until every one of these feeds was listed, or cannot be; at most until `deadline`. Whether all are.
-    pub fn wait(&self, feeds: &[Feed], deadline: Instant, over: &dyn Fn() -> bool) -> bool {
-        /// `over` wakes nobody.
-        const TICK: Duration = Duration::from_millis(100);
-        let mut known = self.known();
-        loop {
-            let awaited = |feed: &Feed| matches!(known.standing(feed), Some(Standing::Awaited));
-            if !feeds.iter().any(awaited) {
-                return true;
-            }
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() || over() {
-                return false;
-            }
-            let waited = self.changed.wait_timeout(known, left.min(TICK));
-            known = waited.unwrap_or_else(PoisonError::into_inner).0;
+    /// Nothing is missing that happened until then, but for what is on its way.
+    pub fn proven(&self, at: Instant) {
+        if let Some(mut known) = self.known() {
+            known.proven.insert(self.feed.clone(), at);
         }
     }
 }

@@ -1,33 +1,38 @@
 //! One list that is followed: read once, then kept current by a stream of events, and read anew where that broke.
 //!
-//! A stream ends every [`SECONDS`]: a connection that died in silence is noticed by that, because its end never comes.
+//! A stream ends every [`SECONDS`]: a connection that died in silence is noticed by that, because its end never comes. What
+//! verdicts hang on is proven to be current by such an end, so it comes more often there.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use ipnet::IpNet;
 
-use super::board::{Board, Standing};
+use super::board::{Post, Standing};
+use super::connect::Login;
 use super::event::{Event, Lines, Malformed, event};
 use super::store::Decoder;
-use super::{Feed, Stream};
+use super::{DECIDING, Feed, Stream};
 use crate::cluster::listed::State;
 use crate::cluster::lists::{self, Asking, Failure, GetError, encoded};
 
 /// The API server is asked to end a stream after so many seconds.
 const SECONDS: u64 = 20;
+/// The same for [`DECIDING`]: nobody calls an entry stale that is younger than the last proof of both.
+const SECONDS_OF_DECIDING: u64 = 5;
 /// The same for the Pods of one address, of which there may be many.
 const SECONDS_OF_ADDRESS: u64 = 60;
 /// A stream that did not end by so much later is dead.
 const LATE: Duration = Duration::from_secs(5);
+/// A stream that lived for so long shows that the trouble before it is over.
+const LIVED: Duration = Duration::from_secs(2);
 /// For the first byte of an answer.
 const ANSWER: Duration = Duration::from_secs(10);
 /// The longest wait: in between it is looked whether to go on.
 const TICK: Duration = Duration::from_millis(250);
 /// A stream that was opened after a long break first brings what was missed, in one go: with a pause of this length, a
-/// bookmark, or after [`CAUGHT_UP`] that is over.
+/// bookmark, or after [`CAUGHT_UP`] that is over. That is a guess, so [`DECIDING`] are listed anew instead.
 const PAUSE: Duration = Duration::from_millis(500);
 const CAUGHT_UP: Duration = Duration::from_secs(5);
 /// Between two attempts, twice as long each time.
@@ -37,10 +42,11 @@ const LONGEST_WAIT: Duration = Duration::from_secs(10);
 const REFUSED_WAIT: Duration = Duration::from_secs(30);
 
 pub(super) struct Reader {
-    pub feed: Feed,
+    pub post: Post,
     pub server: Box<dyn Stream>,
-    pub board: Arc<Board>,
-    pub over: Arc<AtomicBool>,
+    /// Where there may be newer credentials, and the number of those that are shown.
+    pub login: Arc<dyn Login>,
+    pub credential: u64,
     /// For a whole list.
     pub limit: Duration,
     pub ranges: Vec<IpNet>,
@@ -54,7 +60,8 @@ type At = Option<(String, &'static str)>;
 
 /// What came of an attempt, and where to go on from.
 enum Ended {
-    Listed(At),
+    /// From this version on it can be followed.
+    Listed(String, &'static str),
     /// As it should.
     Closed(At),
     /// Later it may be better.
@@ -78,23 +85,21 @@ enum Ended {
 impl Reader {
     /// Until nobody wants it any more.
     pub fn run(mut self) {
-        if self.feed == Feed::Slices {
+        if self.post.feed == Feed::Slices {
             // No slice is to be met whose Service is only missing because it was listed too early.
             let far = Instant::now() + Duration::from_secs(24 * 3600);
-            let over = Arc::clone(&self.over);
-            let over = move || over.load(Ordering::Relaxed);
-            self.board.wait(&[Feed::Services], far, &over);
+            let over = || self.post.is_over();
+            self.post.board.wait(&[Feed::Services], far, &over);
         }
         let mut at: At = None;
         let mut failures = 0;
-        while !self.is_over() {
+        while !self.post.is_over() {
             let began = Instant::now();
             let ended = match at.take() {
                 None => self.list(),
                 Some((version, path)) => self.follow(version, path),
             };
-            // A stream that lived shows that the trouble before it is over.
-            if !matches!(ended, Ended::Listed(_)) && began.elapsed() > LATE {
+            if !matches!(ended, Ended::Listed(..)) && began.elapsed() > LIVED {
                 failures = 0;
             }
             let wait;
@@ -103,25 +108,21 @@ impl Reader {
         }
     }
 
-    fn is_over(&self) -> bool {
-        self.over.load(Ordering::Relaxed)
-    }
-
     /// Notes how it stands; where to go on from, and after which time.
     fn conclude(&self, ended: Ended, failures: &mut u32) -> (At, Duration) {
-        let (board, feed) = (&self.board, &self.feed);
+        let post = &self.post;
         let lost = |state, verb, why: &str| {
             let why = why.to_owned();
-            board.set(feed, Standing::Lost { state, verb, why });
+            post.set(Standing::Lost { state, verb, why });
         };
         let at = match ended {
-            Ended::Listed(at) => return (at, Duration::ZERO),
+            Ended::Listed(version, path) => return (Some((version, path)), Duration::ZERO),
             Ended::Closed(at) => {
-                board.broken(feed, "the stream ended");
+                post.broken("the stream ended");
                 at
             }
             Ended::Broken { at, why, after } => {
-                board.broken(feed, &why);
+                post.broken(&why);
                 *failures += 1;
                 return (at, after.unwrap_or_default().max(backoff(*failures)));
             }
@@ -151,20 +152,21 @@ impl Reader {
 
     fn pause(&self, time: Duration) {
         let until = Instant::now() + time;
-        while !self.is_over() && Instant::now() < until {
+        while !self.post.is_over() && Instant::now() < until {
             let left = until.saturating_duration_since(Instant::now());
             std::thread::sleep(left.min(TICK));
         }
     }
 
     fn list(&mut self) -> Ended {
-        let deadline = Instant::now() + self.limit;
+        let asked = Instant::now();
+        let deadline = asked + self.limit;
         self.server.until(deadline);
         let asking = Asking {
             deadline,
             consistent: false,
         };
-        let (kind, selector) = (self.feed.kind(), self.feed.selector());
+        let (kind, selector) = (self.post.feed.kind(), self.post.feed.selector());
         let server = &mut *self.server as &mut dyn lists::Server;
         let listed = lists::one(server, asking, kind, selector.as_deref(), &self.ranges);
         let list = match listed {
@@ -176,18 +178,19 @@ impl Reader {
             let error = GetError::Other("the list has no resourceVersion".to_owned());
             return self.not_listed(Failure::Get(error));
         };
-        tracing::info!(feed = ?self.feed, items = decoded.items.len(), %version, "listed");
+        tracing::info!(feed = ?self.post.feed, items = decoded.items.len(), %version, "listed");
         self.partial = decoded.broken.then(|| Instant::now() + REFUSED_WAIT);
-        self.board.replace(&self.feed, decoded);
-        Ended::Listed(Some((version, list.path)))
+        self.post.replace(decoded, asked);
+        Ended::Listed(version, list.path)
     }
 
-    fn not_listed(&self, failure: Failure) -> Ended {
+    fn not_listed(&mut self, failure: Failure) -> Ended {
         let error = match failure {
             Failure::Get(error) => error,
             Failure::Midway(why) => GetError::Other(why),
         };
-        self.board.failed(&self.feed, &error);
+        self.post.failed(&error);
+        self.log_in(&error);
         let after = match error {
             GetError::Forbidden | GetError::NotServed => Some(REFUSED_WAIT),
             GetError::Busy { after, .. } => after,
@@ -200,21 +203,38 @@ impl Reader {
         }
     }
 
+    /// Credentials that were good once may be over: a plugin gives newer ones, to one reader for all.
+    fn log_in(&mut self, error: &GetError) {
+        let were_good = || self.post.board.known().store.has(&Feed::Services);
+        if *error == GetError::Unauthorized
+            && were_good()
+            && let Some(newer) = self.login.renewed(self.credential)
+        {
+            (self.credential, self.server) = newer;
+        }
+    }
+
+    fn decides(&self) -> bool {
+        DECIDING.contains(&self.post.feed)
+    }
+
     /// Opens a stream from this version, and takes from it until it ends.
     fn follow(&mut self, version: String, path: &'static str) -> Ended {
-        let seconds = match self.feed {
+        let seconds = match self.post.feed {
             Feed::PodsAt(_) => SECONDS_OF_ADDRESS,
+            _ if self.decides() => SECONDS_OF_DECIDING,
             _ => SECONDS,
         };
-        let selector = self.feed.selector();
+        let selector = self.post.feed.selector();
         let selector = selector.map(|selector| format!("&{}", lists::field_selector(&selector)));
         let request = format!(
             "{path}?watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}&resourceVersion={}{}",
             encoded(&version),
             selector.unwrap_or_default()
         );
+        let (whole, asked) = (self.post.is_whole(), Instant::now());
         // Not followed until it is open.
-        self.board.broken(&self.feed, "the stream is being opened");
+        self.post.broken("the stream is being opened");
         self.server.until(Instant::now() + ANSWER);
         let at = Some((version.clone(), path));
         let broken = |at, why: String, after| Ended::Broken { at, why, after };
@@ -235,19 +255,32 @@ impl Reader {
             Err(error @ (GetError::NotServed | GetError::Other(_))) => {
                 return Ended::Lost(error.to_string());
             }
-            Err(error) => return broken(at, error.to_string(), None),
+            Err(error) => {
+                self.log_in(&error);
+                return broken(at, error.to_string(), None);
+            }
         }
-        tracing::debug!(feed = ?self.feed, %version, "stream opened");
-        self.take(version, path, Duration::from_secs(seconds) + LATE)
+        if !whole && self.decides() {
+            // What was missed has no end that would show in the stream.
+            return self.list();
+        }
+        tracing::debug!(feed = ?self.post.feed, %version, "stream opened");
+        self.take(version, path, asked, Duration::from_secs(seconds) + LATE)
     }
 
-    /// Takes events until the stream ends. `silence`: so long nothing may be heard.
-    fn take(&mut self, mut version: String, path: &'static str, silence: Duration) -> Ended {
+    /// Takes events until the stream ends, for which was asked at `asked`. `silence`: so long nothing may be heard.
+    fn take(
+        &mut self,
+        mut version: String,
+        path: &'static str,
+        asked: Instant,
+        silence: Duration,
+    ) -> Ended {
         let opened = Instant::now();
         let mut heard = opened;
-        let mut catching_up = !self.board.is_whole(&self.feed);
+        let mut catching_up = !self.post.is_whole();
         if !catching_up {
-            self.is_current();
+            self.is_current(asked);
         }
         let mut lines = Lines::default();
         let mut buffer = vec![0; 16 * 1024];
@@ -269,10 +302,13 @@ impl Reader {
             let paused = heard.elapsed() >= PAUSE || opened.elapsed() >= CAUGHT_UP;
             if catching_up && (bookmark || paused) {
                 catching_up = false;
-                self.is_current();
+                self.is_current(heard);
+            }
+            if !catching_up && heard != opened {
+                self.post.proven(heard);
             }
             let at = || Some((version.clone(), path));
-            if self.is_over() || self.partial.is_some_and(|again| again <= Instant::now()) {
+            if self.post.is_over() || self.partial.is_some_and(|again| again <= Instant::now()) {
                 return Ended::Again;
             }
             if heard.elapsed() > silence {
@@ -284,7 +320,12 @@ impl Reader {
             }
             self.server.until(Instant::now() + TICK);
             match self.server.read(&mut buffer) {
-                Ok(0) => return Ended::Closed(at()),
+                Ok(0) => {
+                    if !catching_up {
+                        self.post.proven(Instant::now());
+                    }
+                    return Ended::Closed(at());
+                }
                 Ok(length) => {
                     lines.push(buffer.get(..length).unwrap_or_default());
                     heard = Instant::now();
@@ -301,15 +342,17 @@ impl Reader {
         }
     }
 
-    fn is_current(&self) {
+    fn is_current(&self, proven: Instant) {
+        self.post.proven(proven);
+        self.post.is_followed();
         if self.partial.is_none() {
-            self.board.set(&self.feed, Standing::Current);
+            self.post.set(Standing::Current);
         }
     }
 
     /// Takes one line in.
     fn event(&mut self, line: &[u8]) -> Result<Told, Malformed> {
-        let kind = self.feed.kind();
+        let kind = self.post.feed.kind();
         let (item, version, is) = match event(line, kind)? {
             Event::Is(item, version) => (item, version, true),
             Event::Gone(item, version) => (item, version, false),
@@ -324,7 +367,7 @@ impl Reader {
         let key = Decoder::key(kind, metadata).ok_or(Malformed)?;
         let version = version.to_owned();
         if !is {
-            self.board.apply(&self.feed, key, None, None);
+            self.post.apply(key, None, None);
             return Ok(Told::Version(version));
         }
         let mut decoded = self.decoder.item(kind, &item);
@@ -333,7 +376,7 @@ impl Reader {
         }
         // An item that is of no interest here, such as a slice of no Service, is none.
         let slim = decoded.items.remove(&key);
-        self.board.apply(&self.feed, key, slim, decoded.conflict);
+        self.post.apply(key, slim, decoded.conflict);
         Ok(Told::Version(version))
     }
 }

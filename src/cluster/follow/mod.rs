@@ -9,6 +9,7 @@
 //! cluster: an entry younger than [`SETTLE`] may go to an endpoint that was not heard of yet.
 
 mod board;
+mod connect;
 mod event;
 mod feed;
 mod store;
@@ -32,8 +33,9 @@ use super::live::{self, LiveError, Options};
 use super::object::Kind;
 use super::source::{Loaded, Source, SourceKind};
 use super::wanted::{ChoosePods, MOST_ADDRESSES};
-use board::Board;
 pub use board::GRACE;
+use board::{Board, Post};
+use connect::Login;
 use store::Decoder;
 pub use transition::Change;
 
@@ -41,6 +43,8 @@ pub use transition::Change;
 pub const SETTLE: Duration = Duration::from_millis(2500);
 /// Changes of so long become one index.
 const WINDOW: Duration = Duration::from_millis(150);
+/// Streams that are not open by so long after the lists are not waited for.
+const FIRST_STREAMS: Duration = Duration::from_secs(1);
 /// Of the time, building takes one part in so many at most.
 const SHARE: u32 = 10;
 
@@ -111,13 +115,10 @@ pub struct News {
     pub notes: Vec<String>,
 }
 
-/// Makes a client for one thread.
-type Connect = Box<dyn Fn() -> Box<dyn Stream> + Send>;
-
 /// Follows a cluster until it is dropped.
 pub struct Follower {
     board: Arc<Board>,
-    connect: Connect,
+    login: Arc<dyn Login>,
     limit: Duration,
     ranges: Vec<IpNet>,
     /// Every feed that is read, with the word that ends it.
@@ -126,9 +127,12 @@ pub struct Follower {
     listed: Vec<Listed>,
     /// Addresses of which the last index knows who has them.
     asked: HashSet<IpAddr>,
-    /// No index is built before.
+    /// No index is built before, unless a list is lost or found.
     not_before: Instant,
 }
+
+/// What verdicts hang on.
+const DECIDING: [Feed; 2] = [Feed::Services, Feed::Slices];
 
 const FIRST: [Feed; 4] = [
     Feed::Services,
@@ -148,21 +152,11 @@ impl Follower {
         service_ranges: &[IpNet],
     ) -> Result<(Self, Loaded), LiveError> {
         let deadline = Instant::now() + options.limit;
-        let (connect, whom) = connect(options, deadline)?;
-        Self::over(connect, &whom, options.limit, choose_pods, service_ranges)
-    }
-
-    fn over(
-        connect: Connect,
-        whom: &str,
-        limit: Duration,
-        choose_pods: Option<ChoosePods>,
-        service_ranges: &[IpNet],
-    ) -> Result<(Self, Loaded), LiveError> {
-        let deadline = Instant::now() + limit;
+        let limit = options.limit;
+        let (login, whom) = connect::connect(options, deadline)?;
         let mut follower = Follower {
             board: Arc::default(),
-            connect,
+            login,
             limit,
             ranges: service_ranges.to_vec(),
             feeds: BTreeMap::new(),
@@ -177,18 +171,21 @@ impl Follower {
         follower.board.wait(&[Feed::Services], deadline, &never);
         let error = follower.board.known().first_error.clone();
         if let Some(error) = error.filter(super::lists::GetError::ends_all) {
-            return Err(live::explained(ReadError::Get(error), whom, limit));
+            return Err(live::explained(ReadError::Get(error), &whom, limit));
         }
         follower.board.wait(&FIRST, deadline, &never);
         follower.read_pods(choose_pods, deadline)?;
         let pods: Vec<Feed> = follower.feeds.keys().cloned().collect();
         follower.board.wait(&pods, deadline, &never);
+        // Who may list and not watch is to know at once, while there may be another source to go on to.
+        let soon = deadline.min(Instant::now() + FIRST_STREAMS);
+        follower.board.wait_for_streams(&DECIDING, soon);
         if Instant::now() >= deadline && follower.knows_nothing() {
             return Err(LiveError::timed_out(limit));
         }
         let mut loaded = follower
             .build()
-            .map_err(|error| live::explained(ReadError::ServiceRange(error), whom, limit))?;
+            .map_err(|error| live::explained(ReadError::ServiceRange(error), &whom, limit))?;
         let warnings = std::mem::take(&mut follower.board.known().warnings);
         loaded.warnings.extend(warnings);
         loaded.warnings.extend(gaps(&loaded.listed));
@@ -216,7 +213,7 @@ impl Follower {
         let of_node = Feed::PodsOf(chosen.node);
         self.read(of_node.clone())?;
         self.board.wait(&[of_node], deadline, &|| false);
-        self.ask(&chosen.addresses)
+        self.ask(&chosen.addresses).map(|_| ())
     }
 
     /// Begins to follow one feed.
@@ -225,12 +222,12 @@ impl Follower {
             return Ok(());
         }
         let over = Arc::new(AtomicBool::new(false));
-        self.board.add(&feed);
+        let (credential, server) = self.login.client();
         let reader = feed::Reader {
-            feed: feed.clone(),
-            server: (self.connect)(),
-            board: Arc::clone(&self.board),
-            over: Arc::clone(&over),
+            post: Post::new(&self.board, &feed, &over),
+            server,
+            login: Arc::clone(&self.login),
+            credential,
             limit: self.limit,
             ranges: self.ranges.clone(),
             decoder: Decoder::new(&self.ranges),
@@ -261,15 +258,19 @@ impl Follower {
     }
 
     /// Who has these addresses must be known, and no others. The API server selects by a Pod's first address only: where
-    /// that is of another family, and where the addresses are many, all Pods are followed from now on.
+    /// that is of another family, and where the addresses are many, all Pods are followed from now on. `false`: the family
+    /// is not known for want of the node's own Pods, so it is to be asked again later.
     ///
     /// # Errors
     /// There can be no other thread.
-    pub fn ask(&mut self, addresses: &HashSet<IpAddr>) -> Result<(), LiveError> {
+    pub fn ask(&mut self, addresses: &HashSet<IpAddr>) -> Result<bool, LiveError> {
         let of_node = self.feeds.keys().find(|f| matches!(f, Feed::PodsOf(_)));
         let Some(of_node) = of_node.cloned() else {
-            return Ok(());
+            return Ok(true);
         };
+        if !addresses.is_empty() && !self.board.is_whole(&of_node) {
+            return Ok(false);
+        }
         let family = self.board.known().store.first_family(&of_node);
         let one_by_one = addresses.len() <= MOST_ADDRESSES
             && addresses
@@ -282,7 +283,7 @@ impl Follower {
             for feed in of_pods {
                 self.end(&feed);
             }
-            return self.read(Feed::Pods);
+            return self.read(Feed::Pods).map(|()| true);
         }
         for feed in of_pods {
             if matches!(&feed, Feed::PodsAt(address) if !addresses.contains(address)) {
@@ -292,7 +293,14 @@ impl Follower {
         for address in addresses {
             self.read(Feed::PodsAt(*address))?;
         }
-        Ok(())
+        Ok(true)
+    }
+
+    /// How far the last index lies behind the cluster, the delay of a stream aside: something newer waits to be built in, or
+    /// nothing proves that there is nothing newer.
+    pub fn behind(&self) -> Duration {
+        let as_of = self.board.known().as_of();
+        as_of.map_or(Duration::ZERO, |as_of| as_of.elapsed())
     }
 
     /// What is new. An index at most every now and then: building takes a small part of the time.
@@ -310,7 +318,8 @@ impl Follower {
             warnings
                 .iter()
                 .for_each(|text| tracing::info!(text, "cluster"));
-            if !same(&known.listed(), &self.listed) || known.asked() != self.asked {
+            let told = same(&known.listed(), &self.listed);
+            if !told || known.asked() != self.asked {
                 known.unbuilt.get_or_insert_with(Instant::now);
             }
             // What happened is told before anything is judged by it: there is time to ask for what the judging will need.
@@ -318,9 +327,10 @@ impl Follower {
                 true => WINDOW,
                 false => 3 * WINDOW,
             };
-            known.unbuilt.is_some_and(|since| since.elapsed() >= window)
+            let due = known.unbuilt.is_some_and(|since| since.elapsed() >= window);
+            due && (!told || Instant::now() >= self.not_before)
         };
-        if due && Instant::now() >= self.not_before {
+        if due {
             self.renew(&mut news);
         }
         news
@@ -328,14 +338,18 @@ impl Follower {
 
     fn renew(&mut self, news: &mut News) {
         let before = std::mem::take(&mut self.listed);
-        let loaded = match self.build() {
-            Ok(loaded) => loaded,
+        let built = match self.build() {
             Err(error) => {
                 news.notes.push(format!("{error}; it is not used any more"));
+                // What else changed must not wait for another change, and without ranges there is no conflict.
                 self.ranges.clear();
-                self.listed = before;
-                return;
+                self.build()
             }
+            built => built,
+        };
+        let Ok(loaded) = built else {
+            self.listed = before;
+            return;
         };
         news.notes.extend(notes(&before, &loaded.listed));
         news.loaded = Some(loaded);
@@ -348,10 +362,12 @@ impl Follower {
         let time = SystemTime::now();
         let (listed, asked) = {
             let mut known = self.board.known();
-            known.unbuilt = None;
-            if let Some(conflict) = known.conflict.take() {
+            // Readers go on telling of ranges that are given up.
+            let conflict = known.conflict.take();
+            if let Some(conflict) = conflict.filter(|_| !self.ranges.is_empty()) {
                 return Err(conflict);
             }
+            known.unbuilt = None;
             known.store.fill(&mut builder);
             (known.listed(), known.asked())
         };
@@ -428,36 +444,4 @@ fn notes(before: &[Listed], now: &[Listed]) -> Vec<String> {
         ));
     }
     notes
-}
-
-#[cfg(feature = "kube")]
-fn connect(options: &Options, deadline: Instant) -> Result<(Connect, String), LiveError> {
-    let shared = super::api::Shared::connect(options, deadline)
-        .map_err(|error| without_kubectl(error, options, deadline))?;
-    let url = shared.url().to_owned();
-    Ok((Box::new(move || Box::new(shared.api())), url))
-}
-
-#[cfg(not(feature = "kube"))]
-fn connect(options: &Options, deadline: Instant) -> Result<(Connect, String), LiveError> {
-    let error = LiveError::new(
-        live::Obstacle::NotBuilt,
-        "this build of ctk has no API client, so it cannot follow the API",
-        "use a build with the feature kube",
-    );
-    Err(without_kubectl(error, options, deadline))
-}
-
-/// What other commands ask kubectl for cannot be had here: it prints a list and ends.
-fn without_kubectl(mut error: LiveError, options: &Options, deadline: Instant) -> LiveError {
-    let built = error.obstacle != live::Obstacle::NotBuilt;
-    if !built && super::kubectl::Kubectl::find(options, deadline).is_some() {
-        error.hint = Some(
-            "kubectl, which other commands ask instead, cannot follow a cluster: \
-             kubectl get nodes,svc,endpointslices,pods -A -o json > cluster.json, now and then, and \
-             ctk watch --cluster cluster.json, which reads it again whenever it changes"
-                .to_owned(),
-        );
-    }
-    error
 }

@@ -1,15 +1,21 @@
 //! The store against whole lists: following must end in the index that a new list would give.
 
-use std::time::Duration;
+use std::collections::{BTreeMap, HashSet};
+use std::io::Read;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::board::{Board, Standing};
-use super::store::{Decoder, Items, Store};
-use super::{Change, EndpointChange, Feed, notes};
-use crate::cluster::build::Builder;
+use super::board::{Board, Post, Standing};
+use super::connect::Login;
+use super::store::{Decoded, Decoder, Items, Store};
+use super::{Change, EndpointChange, Feed, Follower, Stream, notes};
+use crate::cluster::build::{Builder, NotAServiceRange};
 use crate::cluster::index::Index;
 use crate::cluster::listed::{Listed, State};
+use crate::cluster::lists::{GetError, Server};
 use crate::cluster::object::{Item, Kind};
 
 fn service(name: &str) -> Value {
@@ -147,23 +153,21 @@ fn a_pod_that_two_feeds_have_stands_once() {
 
 #[test]
 fn a_broken_stream_is_believed_for_a_moment_and_a_lost_list_not_at_all() {
-    let board = Board::default();
     let feed = Feed::Slices;
-    board.add(&feed);
+    let (board, post, _) = posted(&feed);
     assert!(!board.is_whole(&feed), "not listed yet");
-    board.broken(&feed, "no stream");
+    post.broken("no stream");
     assert!(
         !board.is_whole(&feed),
         "not listed yet, whatever becomes of the stream"
     );
-    board.set(&feed, Standing::Current);
-    board.broken(&feed, "the stream ended");
+    post.set(Standing::Current);
+    post.broken("the stream ended");
     assert!(board.is_whole(&feed));
-    let since = std::time::Instant::now().checked_sub(Duration::from_secs(3));
-    let since = since.unwrap();
+    let since = ago(3);
     let why = String::new();
-    board.set(&feed, Standing::Broken { since, why });
-    board.broken(&feed, "it cannot be opened");
+    post.set(Standing::Broken { since, why });
+    post.broken("it cannot be opened");
     assert!(
         !board.is_whole(&feed),
         "the time counts from the first break"
@@ -173,9 +177,83 @@ fn a_broken_stream_is_believed_for_a_moment_and_a_lost_list_not_at_all() {
         verb: "watch",
         why: String::new(),
     };
-    board.set(&feed, lost);
-    board.broken(&feed, "the stream ended");
+    post.set(lost);
+    post.broken("the stream ended");
     assert!(!board.is_whole(&feed), "only a list makes it whole");
+}
+
+fn posted(feed: &Feed) -> (Arc<Board>, Post, Arc<AtomicBool>) {
+    let (board, over) = (Arc::<Board>::default(), Arc::default());
+    let post = Post::new(&board, feed, &over);
+    (board, post, over)
+}
+
+fn ago(seconds: u64) -> Instant {
+    let time = Instant::now().checked_sub(Duration::from_secs(seconds));
+    time.unwrap()
+}
+
+fn listed(objects: &[Value], kind: Kind) -> Decoded {
+    Decoded {
+        items: decoded(kind, objects),
+        ..Decoded::default()
+    }
+}
+
+#[test]
+fn a_reader_that_was_ended_writes_nothing_on_what_its_successor_knows() {
+    let feed = Feed::PodsAt("10.244.0.1".parse().unwrap());
+    let (board, old, over) = posted(&feed);
+    over.store(true, Ordering::Relaxed);
+    board.remove(&feed);
+    let new = Post::new(&board, &feed, &Arc::default());
+    let pod = json!({"metadata": {"namespace": "shop", "name": "web"}, "spec": {"nodeName": "node1"},
+        "status": {"podIP": "10.244.0.1"}});
+    let stands = || format!("{:?}", board.known().standing(&feed));
+    old.replace(
+        listed(std::slice::from_ref(&pod), Kind::Pod),
+        Instant::now(),
+    );
+    old.set(Standing::Current);
+    old.failed(&GetError::Forbidden);
+    for (key, slim) in decoded(Kind::Pod, &[pod]) {
+        old.apply(key, Some(slim), None);
+    }
+    assert_eq!(stands(), "Some(Awaited)");
+    assert!(!board.known().store.has(&feed));
+    new.replace(Decoded::default(), Instant::now());
+    assert_eq!(stands(), "Some(Current)");
+}
+
+#[test]
+fn an_index_is_as_old_as_the_oldest_proof_and_the_first_change_that_it_lacks() {
+    let (board, services, over) = posted(&Feed::Services);
+    let slices = Post::new(&board, &Feed::Slices, &over);
+    assert_eq!(board.known().as_of(), None);
+    services.replace(Decoded::default(), ago(30));
+    assert_eq!(
+        board.known().as_of(),
+        None,
+        "half of it is not known at all"
+    );
+    slices.replace(Decoded::default(), ago(20));
+    board.known().unbuilt = None;
+    let (first, second) = (ago(10), ago(5));
+    services.proven(first);
+    slices.proven(second);
+    assert_eq!(board.known().as_of(), Some(first), "a silent stream");
+    services.proven(Instant::now());
+    assert_eq!(board.known().as_of(), Some(second));
+    slices.proven(Instant::now());
+    board.known().unbuilt = Some(ago(1));
+    for (key, slim) in decoded(Kind::Service, &[service("s")]) {
+        services.apply(key, Some(slim), None);
+    }
+    let as_of = board.known().as_of().unwrap();
+    assert!(
+        as_of.elapsed() >= Duration::from_secs(1),
+        "it waits to be built in"
+    );
 }
 
 #[test]
@@ -203,4 +281,110 @@ fn what_is_lost_and_found_is_said_once() {
     assert_eq!(notes(&lost, &lost), [""; 0]);
     let said = notes(&lost, &whole);
     assert_eq!(said, ["the API: services, pods are up to date again"]);
+}
+
+/// A server that never answers.
+struct Nobody;
+
+impl Login for Nobody {
+    fn client(&self) -> (u64, Box<dyn Stream>) {
+        (0, Box::new(Nobody))
+    }
+
+    fn renewed(&self, _: u64) -> Option<(u64, Box<dyn Stream>)> {
+        None
+    }
+}
+
+impl Stream for Nobody {
+    fn until(&mut self, _: Instant) {}
+}
+
+impl Server for Nobody {
+    fn get(&mut self, _: &str) -> Result<(), GetError> {
+        Err(GetError::TimedOut)
+    }
+}
+
+impl Read for Nobody {
+    fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
+        Err(std::io::ErrorKind::TimedOut.into())
+    }
+}
+
+/// One that follows nothing by itself.
+fn follower() -> Follower {
+    Follower {
+        board: Arc::default(),
+        login: Arc::new(Nobody),
+        limit: Duration::from_secs(1),
+        ranges: Vec::new(),
+        feeds: BTreeMap::new(),
+        listed: Vec::new(),
+        asked: HashSet::new(),
+        not_before: Instant::now(),
+    }
+}
+
+#[test]
+fn a_range_that_cannot_be_one_is_dropped_and_swallows_no_change() {
+    let range: ipnet::IpNet = "10.96.0.0/12".parse().unwrap();
+    let mut follower = follower();
+    follower.ranges = vec![range];
+    let services = Post::new(&follower.board, &Feed::Services, &Arc::default());
+    let conflict = || NotAServiceRange {
+        range,
+        address: "10.96.0.1".parse().unwrap(),
+        owner: "Node node1".to_owned(),
+    };
+    for (count, name) in ["s", "t"].into_iter().enumerate() {
+        for (key, slim) in decoded(Kind::Service, &[service(name)]) {
+            // Readers go on looking at the range that they were given.
+            services.apply(key, Some(slim), Some(conflict()));
+        }
+        (follower.board.known().unbuilt, follower.not_before) = (Some(ago(1)), Instant::now());
+        let news = follower.news();
+        let index = news.loaded.expect("an index").index;
+        assert_eq!(index.services().count(), count + 1);
+        let said = news
+            .notes
+            .iter()
+            .filter(|note| note.contains("not used any more"));
+        assert_eq!(said.count(), usize::from(count == 0), "{:?}", news.notes);
+    }
+}
+
+#[test]
+fn a_list_that_is_lost_is_told_at_once_however_long_building_takes() {
+    let mut follower = follower();
+    let services = Post::new(&follower.board, &Feed::Services, &Arc::default());
+    services.replace(Decoded::default(), Instant::now());
+    follower.build().unwrap();
+    follower.not_before = Instant::now() + Duration::from_secs(60);
+    for (key, slim) in decoded(Kind::Service, &[service("s")]) {
+        services.apply(key, Some(slim), None);
+    }
+    follower.board.known().unbuilt = Some(ago(1));
+    assert!(follower.news().loaded.is_none(), "it is not time yet");
+    services.failed(&GetError::Forbidden);
+    let loaded = follower.news().loaded.expect("an index");
+    assert!(!loaded.index.completeness().services);
+}
+
+#[test]
+fn who_has_an_address_is_asked_when_the_family_of_the_nodes_own_pods_is_known() {
+    let of_node = Feed::PodsOf("node1".to_owned());
+    let mut follower = follower();
+    let over: Arc<AtomicBool> = Arc::default();
+    let own = Post::new(&follower.board, &of_node, &over);
+    follower.feeds.insert(of_node.clone(), over);
+    let addresses = HashSet::from(["10.244.9.9".parse().unwrap()]);
+    assert_eq!(follower.ask(&addresses), Ok(false));
+    assert!(follower.feeds.keys().eq([&of_node]), "and not all Pods");
+    let pod = json!({"metadata": {"namespace": "shop", "name": "web"}, "spec": {"nodeName": "node1"},
+        "status": {"podIP": "10.244.0.1"}});
+    own.replace(listed(&[pod], Kind::Pod), Instant::now());
+    assert_eq!(follower.ask(&addresses), Ok(true));
+    let at = Feed::PodsAt("10.244.9.9".parse().unwrap());
+    assert!(follower.feeds.keys().eq([&of_node, &at]));
 }

@@ -46,6 +46,7 @@ impl Watch<'_> {
             }
         }
         if whole {
+            self.young.looked();
             let calm = self.looked.map(|(_, calm)| calm);
             let calm = calm.filter(|calm| self.teller.busy <= *calm);
             self.looked = Some((began, calm.unwrap_or_else(Instant::now)));

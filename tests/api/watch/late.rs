@@ -1,0 +1,142 @@
+//! What a watch over the API hears late, or not at all: it says nothing that it does not know, and finds its way back.
+
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use super::super::login::{credential, plugin};
+use super::super::server::{Asked, TOKEN};
+use super::*;
+
+/// Streams of slices that were opened.
+fn streams_of(server: &ApiServer) -> usize {
+    let asked = server.asked();
+    let of = |a: &&Asked| a.resource() == "endpointslices" && a.value("watch").is_some();
+    asked.iter().filter(of).count()
+}
+
+fn silent_node() -> (Living, ApiServer, Watch) {
+    be_the_node();
+    insert(&[to_dns(17, PORT, &DYING.to_string())]);
+    let living = living();
+    living.never_end("endpointslices");
+    let server = living.serve();
+    let watch = follow(&server, "--interval 1s");
+    (living, server, watch)
+}
+
+#[test]
+fn a_connection_that_fell_silent_is_noticed() {
+    private_netns(|| {
+        let (living, server, watch) = silent_node();
+        watch.wait("a stream", |_| streams_of(&server) == 1);
+        watch.wait("another one", |_| streams_of(&server) == 2);
+        living.put(&slice_of(&[(LIVING, READY)]));
+        wait(&watch, "stale");
+        watch.wait_for_quiet(Duration::from_millis(100));
+        watch.stop();
+    });
+}
+
+#[test]
+fn while_a_stream_is_silent_a_new_entry_is_not_stale() {
+    private_netns(|| {
+        let (_living, server, watch) = silent_node();
+        watch.wait("a stream", |_| streams_of(&server) == 1);
+        insert(&[to_dns(17, PORT + 1, "10.244.9.9")]);
+        wait(&watch, "new unknown");
+        watch.wait("a verdict", |records| {
+            let told = story(records).contains(&"stale".to_owned());
+            if told {
+                assert!(streams_of(&server) > 1, "nothing had proven it");
+            }
+            told
+        });
+        watch.stop();
+    });
+}
+
+#[test]
+fn an_entry_that_is_not_young_any_more_is_found_where_stale_ones_are_selected() {
+    private_netns(|| {
+        let (_living, _server, watch) = quiet_node("--stale --interval 0 --until stale");
+        insert(&[to_dns(17, PORT + 1, "10.244.9.9")]);
+        let ended = watch.ended();
+        assert_eq!(ended.status, Some(0), "{ended:#?}");
+        let told = story(&ended.records);
+        assert_eq!(
+            told.first().map(String::as_str),
+            Some("new stale"),
+            "{told:?}"
+        );
+    });
+}
+
+#[test]
+fn a_plugin_gives_a_newer_token_when_the_first_one_is_over() {
+    static RUNS: OnceLock<PathBuf> = OnceLock::new();
+    static EXPIRED: AtomicBool = AtomicBool::new(false);
+    fn runs() -> usize {
+        let runs = RUNS.get().map(std::fs::read_to_string);
+        runs.map_or(0, |text| text.unwrap_or_default().lines().count())
+    }
+    private_netns(|| {
+        be_the_node();
+        insert(&[to_dns(17, PORT, &DYING.to_string())]);
+        let living = living();
+        let cluster = living.clone();
+        let server =
+            ApiServer::start(
+                move |asked| match EXPIRED.load(Ordering::Relaxed) && runs() < 2 {
+                    true => super::super::server::Answer::status(401),
+                    false => cluster.answer(asked),
+                },
+            );
+        let path = RUNS.get_or_init(|| server.path("runs"));
+        let script = format!("echo run >> {}; {}", path.display(), credential(TOKEN));
+        let kubeconfig = server.kubeconfig_of(&plugin(&server, &script), "ca.pem");
+        let kubeconfig = kubeconfig.to_str().unwrap();
+        let watch = start(&[
+            "--cluster",
+            "api",
+            "--interval",
+            "1s",
+            "--kubeconfig",
+            kubeconfig,
+        ]);
+        assert_eq!(runs(), 1);
+        EXPIRED.store(true, Ordering::Relaxed);
+        living.end("services");
+        living.end("endpointslices");
+        watch.wait("another login", |_| runs() == 2);
+        living.put(&slice_of(&[(LIVING, READY)]));
+        wait(&watch, "stale");
+        let ended = watch.stop();
+        assert_eq!(ended.status, Some(0), "{ended:#?}");
+        assert_eq!(runs(), 2, "one login for all streams");
+    });
+}
+
+#[test]
+fn who_may_list_and_not_watch_is_judged_by_the_rules_of_the_node() {
+    private_netns(|| {
+        let lab = Lab::new(Proxy::Nftables);
+        lab.set_endpoints(&[DYING]);
+        let living = living();
+        living.refuse_watches("endpointslices", Some(403));
+        let server = living.serve();
+        let kubeconfig = server.kubeconfig();
+        let watch = start(&[
+            "--interval",
+            "1s",
+            "--kubeconfig",
+            kubeconfig.to_str().unwrap(),
+        ]);
+        insert(&[to_dns(17, PORT, &LIVING.to_string())]);
+        // More than that no rules tell.
+        wait(&watch, "new suspect");
+        let ended = watch.stop();
+        let said = "not the API, which lacks endpointslices";
+        assert!(ended.stderr.contains(said), "{ended:#?}");
+    });
+}
