@@ -146,7 +146,7 @@ fn doctor_tells_that_kube_proxy_is_behind_the_api() {
             items.retain(|item| item["check"] == "rules-behind");
             items
         };
-        let args = "doctor --cluster api --sample 0 -o json";
+        let args = "doctor --cluster api --sample 0 --rules-apart 0s -o json";
         let said = with(&server_of(&BACKENDS), args).ended(0);
         assert!(of_check(&said).is_empty(), "{said:#?}");
         let said = with(&server_of(&BACKENDS[1..]), args).ended(5);
