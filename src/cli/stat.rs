@@ -44,6 +44,7 @@ pub enum StatFormat {
   ctk stat -o json        for scripts
 
 --interval 10s goes on, and prints every 10 s what was counted since.
+
 Counters are those of the network namespace, since it was made; absent ones are - (null).")]
 pub struct StatArgs {
     /// After the whole, what was counted since, this often (at least 200ms); Ctrl-C ends it

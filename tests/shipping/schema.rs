@@ -70,7 +70,8 @@ impl Schema {
         wanted: impl Fn(&Value) -> bool,
     ) {
         let mut command = ctk_command(command.split_whitespace());
-        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        command.stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
         let out = child.stdout.take().unwrap();
         let lines = BufReader::new(out)
             .lines()
