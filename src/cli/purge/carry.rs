@@ -1,10 +1,12 @@
 //! The part of a purge that changes the table: the second look, the deletes, and the look at what came back.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::entry::Entry;
 use crate::error::{CommandError, Status};
 use crate::flow::Flow;
 use crate::netlink::Table;
@@ -145,6 +147,8 @@ impl Purge<'_> {
             || verdict_may_change;
         let printer = RefCell::new(self.printer());
         let picker = RefCell::new(picker);
+        // Of one batch, by place in the plan: an entry that was judged as it was planned is printed as it was judged.
+        let judged: RefCell<VecDeque<(*const Planned, Entry<'_>)>> = RefCell::default();
         let report = execute(
             table,
             plan,
@@ -152,12 +156,24 @@ impl Purge<'_> {
                 still_wanted: &mut |planned: &Planned, flow: &Flow| {
                     // One more look tells nothing new about refills, unless it shows another entry.
                     let seen = planned.seen.filter(|_| !is_recreated(&planned.flow, flow));
-                    let entry = picker.borrow_mut().consider(flow.clone(), seen);
-                    entry.is_some_and(|entry| self.fate(&entry) == Fate::Planned)
+                    let Some(entry) = picker.borrow_mut().consider(flow.clone(), seen) else {
+                        return false;
+                    };
+                    let wanted = self.fate(&entry) == Fate::Planned;
+                    if !look_again {
+                        judged.borrow_mut().push_back((planned, entry));
+                    }
+                    wanted
                 },
                 look_again,
                 on_outcome: &mut |planned: &Planned, outcome: &Outcome| {
-                    let entry = say::entry(&picker.borrow(), planned);
+                    let kept = judged
+                        .borrow_mut()
+                        .pop_front_if(|(at, _)| std::ptr::eq(*at, planned));
+                    let entry = match kept {
+                        Some((_, entry)) => entry,
+                        None => say::entry(&picker.borrow(), planned),
+                    };
                     let error = match outcome {
                         Outcome::Failed(error) => Some(error.clone()),
                         _ => None,
