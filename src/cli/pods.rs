@@ -24,6 +24,10 @@ use crate::verdict::{Namespace, ThisNode};
 use super::args::SourceArgs;
 use super::context;
 
+/// Addresses that are kept. This node's own Pods are taken out of them later, which are fewer; with more than
+/// [`MOST_ADDRESSES`] left all Pods are read, and it does not matter whose these are.
+const MOST_KEPT: usize = 4096;
+
 /// Chooses for a command that selects so; `None` where every Pod is needed: by flag, and where Pods are selected by name.
 pub fn choice(
     args: &SourceArgs,
@@ -84,8 +88,7 @@ fn choose(
     for dump in filter.dumps() {
         let report = table.dump(TableKind::Conntrack, &dump, &mut |flow| {
             if lasting.test(&flow, super::pick::now()) != Outcome::Fail {
-                // With one more all Pods are read, and it does not matter whose.
-                if addresses.len() <= MOST_ADDRESSES {
+                if addresses.len() < MOST_KEPT {
                     addresses.extend(in_question(&flow, index, node));
                 }
                 if unanswered.is_some() && may_be_a_lost_pod(&flow, index) {

@@ -88,9 +88,9 @@ impl Check for LostPod {
             } else {
                 ""
             };
-            let in_range = facts.index.and_then(|index| index.in_pod_range(*address)) == Some(true);
+            let in_range = facts.index.and_then(|index| index.in_pod_range(*address));
             let due = group.due + group.stopped;
-            let (severity, but) = if !in_range {
+            let (severity, but) = if in_range != Some(true) {
                 (
                     Severity::Info,
                     "; another machine may have it, as no node's podCIDR contains it",
