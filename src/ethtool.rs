@@ -2,7 +2,7 @@
 //! ioctl whose answer has the length that the driver says cannot be made without unsafe code. (Crates that make it leave the
 //! field for that length as it comes, which new kernels, 6.18.44 among them, answer with nothing.)
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use crate::tool::{self, Fault};
 
@@ -10,8 +10,6 @@ use crate::tool::{self, Fault};
 pub const ALLOWANCE_EXCEEDED: &str = "conntrack_allowance_exceeded";
 pub const ALLOWANCE_AVAILABLE: &str = "conntrack_allowance_available";
 
-/// For one interface: a driver asks its hardware.
-const BUDGET: Duration = Duration::from_secs(5);
 /// The largest adapters have 20,000 statistics.
 const LIMIT: u64 = 4 << 20;
 
@@ -25,13 +23,12 @@ pub enum EthtoolError {
 }
 
 /// Name and value of every statistic of an interface of the namespace that the calling thread is in. Empty when its driver
-/// has none.
+/// has none. The program is ended at `until`.
 ///
 /// # Errors
 /// [`EthtoolError`].
-pub fn statistics(interface: &str) -> Result<Vec<(String, u64)>, EthtoolError> {
+pub fn statistics(interface: &str, until: Instant) -> Result<Vec<(String, u64)>, EthtoolError> {
     let path = tool::find("ethtool").ok_or(EthtoolError::NoTool)?;
-    let until = Instant::now() + BUDGET;
     match tool::output(&path, &["-S", interface], until, LIMIT) {
         Ok(text) => Ok(parse(&text)),
         Err(Fault { text, .. }) if has_none(&text) => Ok(Vec::new()),

@@ -125,6 +125,8 @@ pub struct Counted {
     pub source_ports: Distinct,
     /// The Service keeps a client address on one endpoint; `None` when that is not known.
     pub affinity: Option<bool>,
+    /// Something left these flows maybe fewer endpoints than are counted: topology hints, or a policy.
+    pub may_be_fewer: bool,
 }
 
 /// Why the flows lie as they do, as far as the numbers tell.
@@ -141,6 +143,8 @@ pub enum Reason {
     /// There are not enough flows for all endpoints.
     FewFlows,
     SessionAffinity,
+    /// How many endpoints they could choose among is not known.
+    FewerEndpoints,
     /// A choice at random for each flow may well give this.
     Chance,
     /// Beyond chance, and all flows are of one client address.
@@ -161,6 +165,7 @@ impl Reason {
             Reason::Even => "even",
             Reason::FewFlows => "few-flows",
             Reason::SessionAffinity => "session-affinity",
+            Reason::FewerEndpoints => "fewer-endpoints",
             Reason::Chance => "chance",
             Reason::OneClient => "one-client",
             Reason::Uneven => "uneven",
@@ -184,7 +189,8 @@ pub struct Spread {
     pub ratio: Option<f64>,
     /// Part of all flows that the busiest endpoint has, 0 to 1; `None` without flows.
     pub share: Option<f64>,
-    /// How likely a choice at random for each flow makes some endpoint at least this busy, at most; `None` without flows.
+    /// How likely a choice at random for each flow makes some endpoint at least this busy, at most; `None` without flows,
+    /// and where it is not known among how many endpoints.
     pub chance: Option<f64>,
     pub clients: Distinct,
     pub source_ports: Distinct,
@@ -201,6 +207,7 @@ impl Spread {
         let mean = (endpoints > 0).then(|| flows as f64 / endpoints as f64);
         let some = |value: f64| (flows > 0).then_some(value);
         let chance = some(1.0).map(|_| chance(flows, endpoints, max));
+        let reason = reason(counted, flows, max, chance);
         Spread {
             flows,
             endpoints,
@@ -209,10 +216,11 @@ impl Spread {
             mean,
             ratio: mean.and_then(|mean| some(max as f64 / mean)),
             share: some(max as f64 / flows as f64),
-            chance,
+            // Among how many is not known.
+            chance: chance.filter(|_| reason != Reason::FewerEndpoints),
             clients: counted.clients,
             source_ports: counted.source_ports,
-            reason: reason(counted, flows, max, chance),
+            reason,
             noun: match (counted.tcp == flows, counted.udp == flows) {
                 (true, _) => "connection",
                 (_, true) => "UDP flow",
@@ -249,6 +257,11 @@ impl Spread {
             Reason::SessionAffinity => format!(
                 "session affinity keeps each client address on one endpoint; these are of {clients}"
             ),
+            Reason::FewerEndpoints => format!(
+                "topology hints or a traffic policy may leave these {flows} fewer endpoints than {}: whether they are \
+                 uneven is not known",
+                self.endpoints
+            ),
             Reason::Chance => "no more uneven than a choice at random may be".to_owned(),
             Reason::OneClient => format!(
                 "{flows} of 1 client address, more uneven than a choice at random for each: a {noun} stays on its endpoint as \
@@ -274,6 +287,7 @@ fn reason(counted: &Counted, flows: u64, max: u64, chance: Option<f64>) -> Reaso
         _ if counted.affinity == Some(true) && max > flows.div_ceil(endpoints) => {
             Reason::SessionAffinity
         }
+        _ if counted.may_be_fewer && max > flows.div_ceil(endpoints) => Reason::FewerEndpoints,
         _ if chance.is_some_and(|chance| chance >= UNLIKELY) => match flows {
             _ if flows < endpoints => Reason::FewFlows,
             _ if max == flows.div_ceil(endpoints) => Reason::Even,
@@ -361,8 +375,15 @@ mod tests {
             affinity: Some(true),
             ..tcp(&[10, 10, 10], 3, 30)
         };
+        let hinted = |endpoints: &[u64]| Counted {
+            may_be_fewer: true,
+            ..tcp(endpoints, 9, 90)
+        };
+        assert_eq!(Spread::of(&hinted(&[45, 45, 0, 0, 0, 0])).chance, None);
         for (counted, reason) in [
             (even, Reason::Even),
+            (hinted(&[45, 45, 0, 0, 0, 0]), Reason::FewerEndpoints),
+            (hinted(&[30, 30, 30]), Reason::Even),
             (tcp(&[], 0, 0), Reason::NoEndpoint),
             (tcp(&[0, 0], 0, 0), Reason::NoFlow),
             (tcp(&[7], 1, 7), Reason::OneEndpoint),

@@ -2,13 +2,16 @@
 
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{self, Receiver};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Beside `PATH`, where users without privilege often lack them.
 const FOLDERS: [&str; 3] = ["/usr/sbin", "/sbin", "/usr/local/sbin"];
+
+/// Between two looks whether a program has ended.
+const TICK: Duration = Duration::from_millis(1);
 
 /// Why a program gave no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,15 +56,20 @@ pub fn output(
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()?;
-    let said = listen(&mut child, until, limit);
-    let Some((printed, complaint)) = said else {
+    let (printed, complaint) = match listen(&mut child, until, limit) {
+        Ok(Some(said)) => said,
+        other => {
+            end(&mut child);
+            return Err(other.err().map_or_else(too_much, Fault::from));
+        }
+    };
+    let Some(status) = wait(&mut child, until)? else {
         end(&mut child);
         return Err(Fault {
-            text: "it took too long, or printed too much".to_owned(),
+            text: "it took too long".to_owned(),
             refused: false,
         });
     };
-    let status = child.wait()?;
     if status.success() {
         return Ok(String::from_utf8_lossy(&printed).into_owned());
     }
@@ -79,28 +87,76 @@ pub fn output(
     })
 }
 
-/// Both streams to their ends; `None` when that takes too long or is too much.
-fn listen(child: &mut Child, until: Instant, limit: u64) -> Option<(Vec<u8>, Vec<u8>)> {
-    let (stdout, stderr) = (child.stdout.take()?, child.stderr.take()?);
-    let (to_printed, printed) = mpsc::channel();
-    let (to_complaint, complaint) = mpsc::channel();
-    // They end with the program: its ends of the pipes are closed then.
-    thread::spawn(move || to_printed.send(bounded(stdout, limit)));
-    thread::spawn(move || to_complaint.send(bounded(stderr, limit)));
-    let left = || until.saturating_duration_since(Instant::now());
-    let printed = printed.recv_timeout(left()).ok()??;
-    let complaint = complaint.recv_timeout(left()).ok()??;
-    Some((printed, complaint))
+fn too_much() -> Fault {
+    Fault {
+        text: "it took too long, or printed too much".to_owned(),
+        refused: false,
+    }
 }
 
-fn bounded(stream: impl io::Read, limit: u64) -> Option<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let read = stream.take(limit).read_to_end(&mut bytes).ok()?;
-    ((read as u64) < limit).then_some(bytes)
+/// Both streams to their ends; `None` when that takes too long or is too much.
+///
+/// # Errors
+/// No thread can be started.
+fn listen(child: &mut Child, until: Instant, limit: u64) -> io::Result<Option<(Vec<u8>, Vec<u8>)>> {
+    let printed = bounded(child.stdout.take(), limit)?;
+    let complaint = bounded(child.stderr.take(), limit)?;
+    let said = |stream: Receiver<Option<Vec<u8>>>| {
+        let left = until.saturating_duration_since(Instant::now());
+        stream.recv_timeout(left).ok().flatten()
+    };
+    Ok(said(printed).and_then(|printed| Some((printed, said(complaint)?))))
+}
+
+/// What a stream holds, read on a thread that ends with the program: its end of the pipe is closed then.
+fn bounded(
+    stream: Option<impl io::Read + Send + 'static>,
+    limit: u64,
+) -> io::Result<Receiver<Option<Vec<u8>>>> {
+    let (sender, receiver) = mpsc::channel();
+    let read = move || {
+        let mut bytes = Vec::new();
+        let read = stream?.take(limit).read_to_end(&mut bytes).ok()?;
+        ((read as u64) < limit).then_some(bytes)
+    };
+    // Nobody waits any more when it took too long.
+    thread::Builder::new().spawn(move || sender.send(read()))?;
+    Ok(receiver)
+}
+
+/// Its end; `None` when it lives on. One that has closed its streams ends at once, nearly always.
+fn wait(child: &mut Child, until: Instant) -> io::Result<Option<ExitStatus>> {
+    loop {
+        match child.try_wait()? {
+            None if Instant::now() < until => thread::sleep(TICK),
+            ended => return Ok(ended),
+        }
+    }
 }
 
 fn end(child: &mut Child) {
     // One that has ended by itself meanwhile is no error.
     let _ = child.kill();
     let _ = child.wait();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_closes_its_streams_and_lives_on_is_ended() {
+        let shell = find("sh").unwrap();
+        let until = Instant::now() + Duration::from_millis(500);
+        let lives_on = output(&shell, &["-c", "exec >&- 2>&-; exec sleep 5"], until, 100);
+        let fault = lives_on.unwrap_err();
+        assert!(fault.text.contains("too long"), "{fault:?}");
+        let later = Instant::now() + Duration::from_secs(3600);
+        assert_eq!(
+            output(&shell, &["-c", "echo a"], later, 100),
+            Ok("a\n".to_owned())
+        );
+        let failed = output(&shell, &["-c", "echo no >&2; exit 3"], later, 100);
+        assert_eq!(failed.unwrap_err().text, "no");
+    }
 }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use ctk::netlink::{InsertError, Table};
 use ctk::netns::Netns;
@@ -166,7 +167,7 @@ fn sizes_settings_and_every_timeout_are_those_of_proc() {
         let (max, buckets) = (files["max"].parse(), files["buckets"].parse());
         let (max, buckets): (f64, f64) = (max.unwrap(), buckets.unwrap());
         assert_eq!(document["used_percent"], 200.0 / max);
-        assert_eq!(document["mean_chain_length"], 2.0 / buckets);
+        assert_eq!(document["mean_chain_length"], 4.0 / buckets);
 
         let table = ctk_line("stat --per-cpu").ended(0);
         let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -229,6 +230,21 @@ fn without_the_capability_counters_come_from_proc_and_that_is_said() {
         // The last entry of the connection may have timed out; ours has not.
         assert!(document["count"].as_u64() > Some(0), "{document}");
         assert_eq!(document["expect_count"], Value::Null);
+    });
+}
+
+#[test]
+fn where_nothing_may_be_read_it_is_refused() {
+    private_netns(|| {
+        let script = format!(
+            "mount -t tmpfs none /proc/sys/net/netfilter && \
+             exec setpriv --bounding-set=-net_admin --inh-caps=-net_admin {CTK} stat -o json"
+        );
+        let mut command = Command::new("unshare");
+        command.args(["-m", "sh", "-c", &script]);
+        let said = Said::of(clean(command, [""; 0]).output().unwrap());
+        assert_error(&said, 4, &["not permitted", "CAP_NET_ADMIN"]);
+        assert_eq!(said.stdout, "");
     });
 }
 
@@ -368,10 +384,11 @@ fn statistics_of_a_driver_are_those_that_ethtool_prints() {
         );
         let shown = run("ip", &["-o", "link", "show", "v1"]).stdout;
         let index = shown.split(':').next().unwrap().parse::<u64>().unwrap();
-        let all = ctk::ethtool::statistics("v0").unwrap();
+        let until = Instant::now() + Duration::from_secs(60);
+        let all = ctk::ethtool::statistics("v0", until).unwrap();
         assert!(all.contains(&("peer_ifindex".to_owned(), index)), "{all:?}");
-        assert_eq!(ctk::ethtool::statistics("lo"), Ok(Vec::new()));
-        assert!(ctk::ethtool::statistics("no-such-one").is_err());
+        assert_eq!(ctk::ethtool::statistics("lo", until), Ok(Vec::new()));
+        assert!(ctk::ethtool::statistics("no-such-one", until).is_err());
         // A veth is no device of its own: nobody asks it for a cloud's allowance.
         assert_eq!(stat_json("")["interfaces"], serde_json::json!([]));
     });

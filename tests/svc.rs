@@ -396,10 +396,69 @@ fn rules_that_are_not_this_nodes_say_nothing_of_new_flows() {
         // A flow that nobody can judge is not one that is fine.
         entry("198.51.100.7:4000 10.96.8.8:80 10.244.1.9:8080");
         let document = svc(&cluster(&BACKENDS), "");
-        let gone = &document["gone"][0];
-        assert_eq!((&gone["open"], &gone["stale"]), (&json!(1), &Value::Null));
-        assert_eq!(gone["reasons"], json!({"foreign-netns": 1}));
+        let there = &document["elsewhere"][0];
+        assert_eq!((&there["open"], &there["stale"]), (&json!(1), &Value::Null));
+        assert_eq!(there["reasons"], json!({"foreign-netns": 1}));
+        assert_eq!(document["gone"], json!([]));
         assert_eq!(document["summary"]["stale"], Value::Null);
+    });
+}
+
+#[test]
+fn connections_from_outside_that_a_policy_keeps_on_this_node_are_not_uneven() {
+    private_netns(|| {
+        run("ip", &["link", "set", "lo", "up"]);
+        be_the_node();
+        let mut objects = minimal(NODE);
+        let mut balanced = service("shop", "web", "10.96.8.8", &[("http", 80, "TCP")]);
+        balanced["spec"]["type"] = json!("LoadBalancer");
+        balanced["spec"]["externalTrafficPolicy"] = json!("Local");
+        balanced["status"] = json!({"loadBalancer": {"ingress": [{"ip": "203.0.113.9"}]}});
+        let backing = BACKENDS.map(|address| address.to_string());
+        let backing: Vec<_> = backing.iter().map(String::as_str).zip(PODS).collect();
+        let mut slice = slice("shop", "web", &[("http", 8080, "TCP")], &backing);
+        slice["endpoints"][0]["nodeName"] = json!("node1");
+        objects.extend([balanced, slice]);
+        for (at, (address, name)) in backing.iter().enumerate() {
+            let node = if at == 0 { "node1" } else { "node2" };
+            objects.push(pod("shop", name, address, node));
+        }
+        objects.push(pod("shop", "client-1", "10.244.2.5", "node1"));
+        let file = ClusterFile::of(&objects);
+        for port in 40_000..40_060 {
+            entry(&format!(
+                "198.51.100.7:{port} 203.0.113.9:80 10.244.1.1:8080"
+            ));
+        }
+        let skews = || {
+            let line = format!("doctor --sample 0 --cluster {} -o json", file.path());
+            let document = ctk_line(&line).json();
+            let findings = document["items"].as_array().expect("findings").clone();
+            let skew = |finding: &&Value| finding.to_string().contains("keep-alive-skew");
+            findings.iter().filter(skew).count()
+        };
+        let one = svc(&file, "");
+        let skew = &one["skew"];
+        assert_eq!(
+            (&skew["reach"], &skew["reason"], &skew["open"]),
+            (&json!("local"), &json!("one-endpoint"), &json!(60)),
+            "{one}"
+        );
+        assert_eq!(skew["beyond_chance"], false);
+        assert_eq!(skews(), 0);
+
+        // A pod of this node is sent to every endpoint by the same address: those lie on one, and could on three.
+        for port in 41_000..41_030 {
+            entry(&format!("10.244.2.5:{port} 203.0.113.9:80 10.244.1.1:8080"));
+        }
+        let both = svc(&file, "");
+        let apart = &both["skew"]["apart"][0];
+        assert_eq!(
+            (&apart["reach"], &apart["reason"], &apart["endpoints"]),
+            (&json!("cluster"), &json!("one-client"), &json!(3)),
+            "{both}"
+        );
+        assert_eq!(skews(), 1);
     });
 }
 

@@ -16,7 +16,6 @@ use crate::output::{ColorChoice, Columns, Format, SortOrder};
 #[command(name = "ctk", version, propagate_version = true, max_term_width = 100)]
 #[command(after_help = "Examples:
   ctk ls --svc kube-dns          flows to one Service, with the endpoint that each goes to
-  ctk ls --stale                 UDP flows still sent to an endpoint that is gone
   ctk doctor                     what is wrong on this node
   ctk demo                       see it work without a cluster")]
 pub struct Cli {

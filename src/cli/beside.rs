@@ -1,12 +1,13 @@
 //! What the node itself says beside the API: rules that lag behind it, and whoever translates in kube-proxy's place.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use crate::cluster::compare::{Disagreement, Place, compare};
+use crate::cluster::compare::{Difference, Disagreement, Place, compare};
 use crate::cluster::datapath::{self, Datapath, Mark};
+use crate::cluster::index::Index;
 use crate::cluster::rules::read::{self, Read};
 use crate::cluster::source::Loaded;
 use crate::flow;
@@ -36,7 +37,7 @@ impl Beside {
         tell: &dyn Fn(&str),
     ) -> Self {
         let disagreements = loaded.zip(rules).map(|(loaded, read)| {
-            let found = compare(&loaded.index, &read.rules);
+            let found = cross_check(&loaded.index, read, netns);
             describe(&found, tell);
             found
         });
@@ -118,6 +119,22 @@ impl Translator {
     }
 }
 
+/// Where the rules differ from the API. They were read first, so they are looked at once more where they do: kube-proxy is not
+/// behind for an endpoint that came or went between the two.
+fn cross_check(index: &Index, read: &Read, netns: &Netns) -> Vec<Disagreement> {
+    let mut found = compare(index, &read.rules);
+    if found.is_empty() || read.path.is_some() {
+        return found;
+    }
+    if let Ok(Ok(later)) = netns.run(|| read::here(None)) {
+        let key = |one: &Disagreement| (one.frontend, one.protocol, one.difference);
+        let later = compare(index, &later.rules);
+        let lasting: BTreeSet<(Place, u8, Difference)> = later.iter().map(key).collect();
+        found.retain(|one| lasting.contains(&key(one)));
+    }
+    found
+}
+
 /// A line for each Service and endpoint: several frontends of a Service share an endpoint.
 fn describe(found: &[Disagreement], tell: &dyn Fn(&str)) {
     let mut seen = HashSet::new();
@@ -168,7 +185,6 @@ mod tests {
     use std::cell::RefCell;
 
     use super::*;
-    use crate::cluster::compare::Difference;
 
     #[test]
     fn an_endpoint_of_several_frontends_is_one_line_and_many_are_counted() {

@@ -1,7 +1,6 @@
 //! What is meant: the namespace, the cluster and the node behind the flags that were typed.
 
 use std::fmt::Display;
-use std::io::Write;
 use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
@@ -24,6 +23,7 @@ use super::args::SourceArgs;
 use super::beside::Beside;
 use super::node_rules;
 use super::remote::{self, Purpose};
+use super::screen;
 use super::shell::names;
 
 /// How a cluster file is made.
@@ -39,9 +39,7 @@ pub const RUN_AS_ROOT: &str =
 
 /// A warning or a count, on stderr. It may hold names of others.
 pub fn note(text: impl Display) {
-    let text = safe_text(&text.to_string());
-    // Nobody is left to tell when stderr is closed.
-    let _ = writeln!(std::io::stderr(), "ctk: {text}");
+    screen::say(&format!("ctk: {}", safe_text(&text.to_string())));
 }
 
 /// The namespace whose table is meant.
@@ -92,6 +90,8 @@ pub struct Cluster {
     pub rules: Option<rules::Read>,
     pub node: ThisNode,
     pub beside: Beside,
+    /// Whether kube-proxy's rules are in the namespace; `None` until it was looked for, because nothing else shows whose it is.
+    kube_proxy: Option<bool>,
 }
 
 impl Cluster {
@@ -182,15 +182,15 @@ impl Cluster {
     /// A later state of a cluster that is followed. That kube-proxy's rules were seen here holds.
     pub fn renewed(&self, args: &SourceArgs, netns: &Netns, loaded: Loaded) -> Self {
         let mut node = find_node(args.node.clone(), netns, Some(&loaded.index));
-        if node.namespace == Namespace::Foreign && self.node.namespace == Namespace::Node {
-            node.sees_kube_proxy();
-        }
+        let mut kube_proxy = self.kube_proxy;
+        prove_by_rules(&mut node, &mut kube_proxy, None, netns);
         let beside = self.beside.clone();
         Cluster {
             loaded: Some(loaded),
             rules: None,
             node,
             beside,
+            kube_proxy,
         }
     }
 
@@ -203,13 +203,14 @@ impl Cluster {
     ) -> Self {
         let warnings = loaded.iter().flat_map(|loaded| &loaded.warnings);
         warnings.for_each(|warning| tell(warning));
-        let node = this_node(args, netns, loaded.as_ref(), rules.as_ref(), tell);
+        let (node, kube_proxy) = this_node(args, netns, loaded.as_ref(), rules.as_ref(), tell);
         let beside = Beside::look(loaded.as_ref(), rules.as_ref(), &node, netns, tell);
         Cluster {
             loaded,
             rules,
             node,
             beside,
+            kube_proxy,
         }
     }
 
@@ -371,14 +372,14 @@ pub fn incompleteness(cluster: &Cluster, undecided: u64) -> Option<String> {
     None
 }
 
-/// The node that `netns` belongs to, with what is odd about it told.
+/// The node that `netns` belongs to, with what is odd about it told; and [`Cluster::kube_proxy`].
 fn this_node(
     args: &SourceArgs,
     netns: &Netns,
     loaded: Option<&Loaded>,
     rules: Option<&rules::Read>,
     tell: &dyn Fn(&str),
-) -> ThisNode {
+) -> (ThisNode, Option<bool>) {
     let index = loaded.map(|loaded| &loaded.index);
     let mut node = find_node(args.node.clone(), netns, index);
     if node.local.is_none() {
@@ -389,11 +390,24 @@ fn this_node(
     if let Some(name) = named.filter(|_| index.is_some_and(|index| !is_known(index))) {
         tell(&format!("the cluster source knows no Node named {name:?}"));
     }
-    if node.namespace == Namespace::Foreign && node_rules::hold_kube_proxy(rules, netns) {
+    let mut kube_proxy = None;
+    prove_by_rules(&mut node, &mut kube_proxy, rules, netns);
+    tracing::info!(node = ?node.name, namespace = ?node.namespace, "this node");
+    (node, kube_proxy)
+}
+
+/// The rules of kube-proxy show that the namespace is the node's, where nothing else does. `seen`: what an earlier look at
+/// them showed.
+fn prove_by_rules(
+    node: &mut ThisNode,
+    seen: &mut Option<bool>,
+    rules: Option<&rules::Read>,
+    netns: &Netns,
+) {
+    let look = || node_rules::hold_kube_proxy(rules, netns);
+    if node.namespace == Namespace::Foreign && *seen.get_or_insert_with(look) {
         node.sees_kube_proxy();
     }
-    tracing::info!(node = ?node.name, namespace = ?node.namespace, "this node");
-    node
 }
 
 /// The name that the flag gives, else the downward API's usual variable, set where ctk runs in a pod.
@@ -477,3 +491,7 @@ pub fn cluster_summary(cluster: Option<&Cluster>) -> ClusterSummary {
         extra,
     }
 }
+
+#[cfg(test)]
+#[path = "context_tests.rs"]
+mod tests;

@@ -10,7 +10,7 @@ use crate::flow::Flow;
 use crate::label::{self, Matched};
 use crate::output;
 use crate::select::{Directory, SelectError, SelectErrorKind, Selection};
-use crate::verdict::{Judge, Reason, Seen, Verdict};
+use crate::verdict::{Judge, Judgement, Reason, Seen, Verdict};
 
 use super::context::Cluster;
 use super::select::SelectArgs;
@@ -124,6 +124,8 @@ impl<'c> Picker<'c> {
     }
 
     /// As [`Picker::pick`], for listings: an entry is half a kilobyte, and lent to `show` it is made once and never moved.
+    ///
+    /// The source was read before the first look, so an entry that came after it may lead to an endpoint that came, too.
     #[inline]
     pub fn show<R>(
         &mut self,
@@ -136,6 +138,10 @@ impl<'c> Picker<'c> {
         }
         let mut entry = Entry::bare(flow);
         self.complete(&mut entry, seen);
+        if seen.is_some_and(|seen| seen.is_new) {
+            let young = |judgement: Judgement<'c>| judgement.of_young(&entry.flow);
+            entry.judgement = entry.judgement.map(young);
+        }
         self.passes(&entry).then(|| show(&entry))
     }
 

@@ -3,12 +3,15 @@
 //! On a node those that run on it give nearly all names, and slices name the endpoints. What is left are the addresses that
 //! entries were translated to without being an endpoint: whether a living Pod has such an address decides their verdict.
 
+use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::net::IpAddr;
 use std::ops::ControlFlow;
 
 use crate::cluster::index::Index;
-use crate::cluster::wanted::{ChoosePods, ChosenPods};
+use crate::cluster::wanted::{ChoosePods, ChosenPods, MOST_ADDRESSES};
+use crate::doctor::groups::Groups;
+use crate::entry::FrontendKind;
 use crate::filter::{Filter, Outcome};
 use crate::flow::Flow;
 use crate::label::{Matched, endpoint_at};
@@ -34,23 +37,20 @@ pub fn choice(
     let (named, netns, filter) = (args.node.clone(), netns.clone(), filter.clone());
     Some(Box::new(move |index| {
         let node = context::find_node(named, &netns, Some(index));
-        choose(index, &node, &netns, &filter, in_question)
+        choose(index, &node, &netns, &filter, None)
     }))
 }
 
-/// Chooses for a look at everything, which asks, too, who has the addresses from which no answer came.
-pub fn choice_with_unanswered(args: &SourceArgs, netns: &Netns) -> Option<ChoosePods> {
+/// Chooses for a look at everything, which asks, too, who has the addresses from which no answer came: those with so many
+/// entries (`least`), where pods may live.
+pub fn choice_with_unanswered(args: &SourceArgs, netns: &Netns, least: u64) -> Option<ChoosePods> {
     if args.all_pods {
         return None;
     }
     let (named, netns) = (args.node.clone(), netns.clone());
-    let ask = |flow: &Flow, index: &Index, node: &ThisNode| {
-        let silent = flow.status.is_unreplied().then_some(flow.reply.src);
-        in_question(flow, index, node).or(silent)
-    };
     Some(Box::new(move |index| {
         let node = context::find_node(named, &netns, Some(index));
-        choose(index, &node, &netns, &Filter::default(), ask)
+        choose(index, &node, &netns, &Filter::default(), Some(least))
     }))
 }
 
@@ -70,24 +70,34 @@ fn choose(
     node: &ThisNode,
     netns: &Netns,
     filter: &Filter,
-    ask: impl Fn(&Flow, &Index, &ThisNode) -> Option<IpAddr>,
+    unanswered: Option<u64>,
 ) -> Option<ChosenPods> {
     let name = node.object(index)?.name.to_string();
     if node.namespace != Namespace::Node {
         return None;
     }
     let mut addresses = HashSet::new();
+    let mut silent = Groups::<IpAddr, u64>::default();
     // What a selector leaves out now and might let in later is looked at: only lasting answers count.
     let lasting = filter.lasting();
     let mut table = Table::open(netns).ok()?;
     for dump in filter.dumps() {
         let report = table.dump(TableKind::Conntrack, &dump, &mut |flow| {
             if lasting.test(&flow, super::pick::now()) != Outcome::Fail {
-                addresses.extend(ask(&flow, index, node));
+                // With one more all Pods are read, and it does not matter whose.
+                if addresses.len() <= MOST_ADDRESSES {
+                    addresses.extend(in_question(&flow, index, node));
+                }
+                if unanswered.is_some() && may_be_a_lost_pod(&flow, index) {
+                    *silent.at(flow.reply.src) += 1;
+                }
             }
             ControlFlow::Continue(())
         });
         report.ok()?;
+    }
+    if let Some(least) = unanswered {
+        add_silent(&mut addresses, &silent, least);
     }
     let count = addresses.len();
     tracing::info!(node = %name, addresses = count, "Pods of this node, and whoever has these addresses");
@@ -97,8 +107,30 @@ fn choose(
     })
 }
 
+/// Nobody answers from where pods get addresses, as far as Nodes tell.
+fn may_be_a_lost_pod(flow: &Flow, index: &Index) -> bool {
+    flow.status.is_unreplied() && index.in_pod_range(flow.reply.src) != Some(false)
+}
+
+/// Adds the addresses with most unanswered entries while there is room: for them alone not every Pod is read.
+fn add_silent(addresses: &mut HashSet<IpAddr>, silent: &Groups<IpAddr, u64>, least: u64) {
+    let enough = |count: u64| count.saturating_add(silent.missed()) >= least;
+    let mut worst: Vec<(IpAddr, u64)> = silent
+        .iter()
+        .map(|(address, count)| (*address, *count))
+        .filter(|(_, count)| enough(*count))
+        .collect();
+    worst.sort_unstable_by_key(|(address, count)| (Reverse(*count), *address));
+    for (address, _) in worst {
+        if addresses.len() >= MOST_ADDRESSES {
+            break;
+        }
+        addresses.insert(address);
+    }
+}
+
 /// The address whose owner decides the verdict of an entry: where it was translated to, when that is no endpoint; where it
-/// comes from, when it was not translated (policy Local holds for sources that are no Pods).
+/// comes from, when it was not translated by an external frontend of policy Local, which binds sources that are no Pods.
 pub fn in_question(flow: &Flow, index: &Index, node: &ThisNode) -> Option<IpAddr> {
     let matched = Matched::of(flow, index, node);
     if matched.is_nothing() {
@@ -110,9 +142,58 @@ pub fn in_question(flow: &Flow, index: &Index, node: &ThisNode) -> Option<IpAddr
         return None;
     }
     if !flow.is_dnat() {
-        return Some(flow.original.src);
+        let mut ports = matched.ports();
+        let local = ports.any(|(id, kind)| {
+            let service = index.service(index.port(id).service);
+            kind != FrontendKind::ClusterIp && service.external_local
+        });
+        return local.then_some(flow.original.src);
     }
     let mut ports = matched.ports();
     let listed = ports.any(|(id, _)| endpoint_at(index.port(id), &flow.reply).is_some());
     (!listed).then_some(flow.reply.src)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::testing::world;
+    use crate::doctor::testing::{udp, unreplied};
+
+    #[test]
+    fn only_silent_addresses_where_pods_live_are_asked_about() {
+        let index = world(&["node n1 192.0.2.11 podCIDR=10.244.1.0/24"]);
+        let (pod, outside) = ("10.244.1.9:514", "203.0.113.9:514");
+        for (to, silent, asked) in [
+            (pod, true, true),
+            (pod, false, false),
+            (outside, true, false),
+        ] {
+            let mut flow = udp("10.244.1.5:4000", to, to);
+            if silent {
+                unreplied(&mut flow);
+            }
+            assert_eq!(may_be_a_lost_pod(&flow, &index), asked, "{to} {silent}");
+        }
+    }
+
+    #[test]
+    fn a_scan_of_the_pods_range_is_no_reason_to_read_every_pod() {
+        let address = |n: u32| IpAddr::V4(std::net::Ipv4Addr::from_bits(0x0af4_0000 + n));
+        let mut silent = Groups::default();
+        for n in 0..500 {
+            for _ in 0..1 + n % 200 {
+                *silent.at(address(n)) += 1;
+            }
+        }
+        let mut asked = HashSet::from([address(9999)]);
+        add_silent(&mut asked, &silent, 20);
+        assert_eq!(asked.len(), MOST_ADDRESSES);
+        assert!(asked.contains(&address(199)) && asked.contains(&address(9999)));
+        assert!(!asked.contains(&address(5)), "it has 6 entries");
+        // Those whose owners decide verdicts are not left out for them.
+        let mut many: HashSet<_> = (1000..1051).map(address).collect();
+        add_silent(&mut many, &silent, 20);
+        assert_eq!(many.len(), MOST_ADDRESSES + 1);
+    }
 }

@@ -73,6 +73,11 @@ impl Sample {
         Ok(sample)
     }
 
+    /// Entries of which a look is kept.
+    pub fn kept(&self) -> usize {
+        self.sampler.len()
+    }
+
     /// What all looks showed of `flow`, which the kernel wrote down at `at`.
     pub fn seen(&self, flow: &Flow, at: Instant) -> Seen {
         self.sampler

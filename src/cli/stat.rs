@@ -7,11 +7,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
+use serde_json::Value;
 
 use crate::error::{CommandError, Status};
 use crate::netns::Netns;
 use crate::output::{
-    self, ColorChoice, Palette, StatOptions, delta_json, delta_line, stat_json, stat_table,
+    self, ColorChoice, Palette, StatOptions, delta_json, delta_line, safe_json, stat_json,
+    stat_table,
 };
 use crate::stat::{Stat, read};
 
@@ -37,11 +39,11 @@ pub enum StatFormat {
 
 #[derive(Args)]
 #[command(after_help = "Examples:
-  ctk stat                        how full, limits, settings, counters, timeouts
-  ctk stat --per-cpu              with the counters of each CPU
-  ctk stat --interval 10s         then, every 10 s, what was counted since
-  ctk stat --netns blue -o json   of another namespace, for scripts
+  ctk stat                how full, limits, settings, counters, timeouts
+  ctk stat --per-cpu      with the counters of each CPU
+  ctk stat -o json        for scripts
 
+--interval 10s goes on, and prints every 10 s what was counted since.
 Counters are those of the network namespace, since it was made; absent ones are - (null).")]
 pub struct StatArgs {
     /// After the whole, what was counted since, this often (at least 200ms); Ctrl-C ends it
@@ -145,10 +147,15 @@ fn print(args: &StatArgs, stat: &Stat, out: &mut dyn Write) -> io::Result<()> {
             };
             stat_table(stat, options)
         }
-        StatFormat::Json | StatFormat::Jsonl => stat_json(stat, args.per_cpu).to_string() + "\n",
+        StatFormat::Json | StatFormat::Jsonl => line(&stat_json(stat, args.per_cpu)),
     };
     out.write_all(text.as_bytes())?;
     out.flush()
+}
+
+/// Names of interfaces are others' text.
+fn line(document: &Value) -> String {
+    safe_json(document) + "\n"
 }
 
 /// Every interval, counted from the first look so that slow looks do not add up, until told to stop.
@@ -181,7 +188,7 @@ fn follow(
                 let gap = if first { "\n" } else { "" };
                 gap.to_owned() + &delta_line(&stat, &delta, seconds)
             }
-            _ => delta_json(&stat, &delta, seconds, args.per_cpu).to_string() + "\n",
+            _ => line(&delta_json(&stat, &delta, seconds, args.per_cpu)),
         };
         out.write_all(text.as_bytes())?;
         out.flush()?;
@@ -189,6 +196,34 @@ fn follow(
         // Looks that took longer than the interval are not made up for.
         while next <= now {
             next += interval;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stat::Allowance;
+
+    #[test]
+    fn names_of_interfaces_cannot_steer_a_terminal() {
+        let name = "v\u{7f}\u{9b}\u{202e}0";
+        let stat = Stat {
+            interfaces: Some(vec![Allowance {
+                interface: name.to_owned(),
+                ..Allowance::default()
+            }]),
+            ..Stat::default()
+        };
+        let delta = stat.since(&stat);
+        for document in [
+            stat_json(&stat, false),
+            delta_json(&stat, &delta, 1.0, false),
+        ] {
+            let text = line(&document);
+            assert!(text.is_ascii() && !text.contains('\u{7f}'), "{text:?}");
+            let read: Value = serde_json::from_str(&text).unwrap();
+            assert_eq!(read["interfaces"][0]["interface"], name, "{text}");
         }
     }
 }

@@ -17,7 +17,7 @@ use crate::output::{
 };
 use crate::select::ServicePick;
 use crate::select::name::ServiceRef;
-use crate::service::{Known, Load, Report, Tally};
+use crate::service::{self, Known, Load, Report, Tally};
 use crate::verdict::Namespace;
 
 use super::World;
@@ -49,11 +49,9 @@ pub enum SvcFormat {
 Flows and skew are those of this node: other nodes have tables of their own.
 
 Examples:
-  ctk svc kube-dns                        endpoints, flows on each, stale ones, where new flows go
-  ctk svc shop/api:https                  one port of a Service in a namespace
-  ctk svc api --client shop/web-1         flows of one client only
-  ctk svc api -o json | jq .skew          why one pod is busy, for scripts
-  ctk svc api --cluster rules             without the API: as far as this node's rules tell"
+  ctk svc kube-dns                          endpoints, flows on each, stale ones, where new flows go
+  ctk svc shop/api:http --client web-1      one port of a Service in a namespace, flows of one client
+  ctk svc shop/api -o json                  why one pod is busy (.skew), for scripts"
 )]
 pub struct SvcArgs {
     /// The Service; PORT by name or number
@@ -120,14 +118,15 @@ pub fn run(world: World, args: &SvcArgs) -> Result<Status, CommandError> {
         looks,
         || Tally::new(&known),
         |picker, tally, flow, seen| {
-            picker.show(flow, seen, |entry| tally.see(entry));
+            picker.show(flow, seen, |entry| {
+                let source = entry.flow.original.src;
+                let inside = || service::is_inside(cluster.index()?, &cluster.node, source);
+                tally.see(entry, inside);
+            });
         },
     )?;
     let deals = rules.as_ref().map(|read| read.deals.as_slice());
-    let report = Report {
-        complete: cluster.is_complete(),
-        ..Report::new(known, tally, deals.map_err(String::clone), pick::now())
-    };
+    let report = Report::new(known, tally, deals.map_err(String::clone), pick::now());
     let summary = Summary {
         shown: picker.counts.passed,
         scanned: picker.counts.scanned,
@@ -269,16 +268,23 @@ fn print(args: &SvcArgs, report: &Report, summary: &Summary) -> io::Result<()> {
 
 fn extra(report: &Report) -> Map<String, Value> {
     let tally = &report.tally;
-    let gone = tally.gone.values().map(|gone| &gone.load);
-    let gone: u64 = gone.chain([&tally.more_gone]).map(Load::flows).sum();
+    let flows = |gone: bool| -> u64 {
+        let others = tally
+            .others
+            .values()
+            .filter(|other| other.is_gone() == gone);
+        others.map(|other| other.load.flows()).sum()
+    };
     let fields = json!({
         "scope": "this-node",
         "open": tally.loads.iter().map(|load| load.open).sum::<u64>(),
         "other": tally.loads.iter().map(|load| load.other).sum::<u64>(),
-        "gone": gone,
-        "gone_left_out": tally.more_gone.flows(),
+        "gone": flows(true),
+        "elsewhere": flows(false),
+        "left_out": tally.more_others.flows(),
         "not_translated": tally.untranslated.flows(),
         "stale": report.stale(),
+        "stale_at_least": report.stale_at_least(),
         "new_packets_unknown": report.no_rules,
         "chains_not_understood": report.ahead.as_ref().map(|ahead| &ahead.not_understood),
     });

@@ -39,7 +39,7 @@ pub fn again(first: &mut Option<Loaded>, plan: &Plan, selectors: &Selectors) -> 
         return None;
     }
     let loaded = first.take_if(is_live)?;
-    let destinations = destinations(plan, &loaded.index);
+    let destinations = destinations(plan);
     let services = services(&destinations, &loaded.index, selectors);
     Some(Wanted {
         slices: Some(Concerned::Destinations(destinations)),
@@ -51,14 +51,14 @@ pub fn again(first: &mut Option<Loaded>, plan: &Plan, selectors: &Selectors) -> 
     })
 }
 
-fn destinations(plan: &Plan, index: &Index) -> Destinations {
+fn destinations(plan: &Plan) -> Destinations {
     let mut destinations = Destinations::default();
     for planned in plan.planned() {
         let flow = &planned.flow;
         let address = flow.original.dst;
         destinations.addresses.insert(address);
-        let port = flow.original.dport();
-        if let Some(port) = port.filter(|_| index.owners(address).is_empty()) {
+        // An address of a node can be some Service's, too.
+        if let Some(port) = flow.original.dport() {
             destinations.node_ports.insert((flow.protocol(), port));
         }
     }
@@ -77,6 +77,10 @@ fn services(
         let service = index.service(id);
         (service.namespace.clone(), service.name.clone())
     };
+    let mut ports = destinations.node_ports.iter();
+    if ports.any(|(protocol, port)| !index.node_ports(*protocol, *port).is_empty()) {
+        return None;
+    }
     for address in &destinations.addresses {
         let owners = index.owners(*address);
         let exclusive = owners

@@ -209,6 +209,17 @@ impl Builder {
         self.destinations_asked = Some(destinations.addresses.clone());
     }
 
+    /// Takes out the addresses that a living Pod so far has to itself.
+    pub fn leave_unknown(&self, addresses: &mut HashSet<IpAddr>) {
+        let own = self
+            .pods
+            .iter()
+            .filter(|(pod, _)| pod.live && !pod.host_network);
+        for address in own.flat_map(|(_, addresses)| addresses.iter()) {
+            addresses.remove(&address);
+        }
+    }
+
     /// Whether the first address of every Pod so far is an IPv4 one (`true`) or an IPv6 one; `None` when they differ, and
     /// when there is none. Addresses shared with a node do not count.
     pub fn first_family(&self) -> Option<bool> {

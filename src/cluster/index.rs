@@ -308,6 +308,11 @@ impl Index {
         asked.is_none_or(|asked| asked.contains(&self.service(id).name))
     }
 
+    /// A narrow reading left EndpointSlices out.
+    pub fn slices_are_chosen(&self) -> bool {
+        self.slices_asked.is_some()
+    }
+
     /// A narrow reading left Services out.
     pub fn services_are_chosen(&self) -> bool {
         self.destinations_asked.is_some()
@@ -409,6 +414,11 @@ impl Index {
     /// one of its family. Many network plug-ins do not use these ranges: "no" proves nothing.
     pub fn in_pod_range(&self, address: IpAddr) -> Option<bool> {
         in_ranges(&self.pod_ranges, address)
+    }
+
+    /// Ranges that Nodes give pods addresses from.
+    pub fn pod_ranges(&self) -> impl Iterator<Item = IpNet> + '_ {
+        self.pod_ranges.iter().copied()
     }
 
     /// Namespaces of anything that was read, sorted.

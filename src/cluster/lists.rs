@@ -14,10 +14,7 @@ use super::list::{self, ListError};
 use super::listed::{Listed, State, gaps};
 use super::object::Kind;
 use super::source::{Loaded, Source, SourceKind};
-use super::wanted::{Again, ChosenPods, Concerned, Wanted};
-
-/// More addresses than this are not asked for one by one.
-pub(super) const MOST_ADDRESSES: usize = 50;
+use super::wanted::{Again, ChosenPods, Concerned, MOST_ADDRESSES, Wanted};
 
 /// Items of a page of a consistent list, as kubectl has it: small enough for the API server to collect at once.
 const PAGE: u32 = 500;
@@ -271,7 +268,9 @@ impl Reading<'_> {
     fn chosen_pods(&mut self, chosen: ChosenPods) -> Result<(), Failure> {
         let of_node = format!("spec.nodeName={}", chosen.node);
         self.select_pods(&of_node)?;
-        let addresses = chosen.addresses;
+        let mut addresses = chosen.addresses;
+        // Most sources of a node's entries are its own Pods.
+        self.builder.leave_unknown(&mut addresses);
         let family = self.builder.first_family();
         let one_by_one = addresses.len() <= MOST_ADDRESSES
             && addresses.iter().all(|a| Some(a.is_ipv4()) == family);
@@ -372,7 +371,11 @@ impl Reading<'_> {
                 }
                 other => return other,
             };
-            if attempt == ATTEMPTS || Instant::now() + pause >= self.asking.deadline {
+            let left = self
+                .asking
+                .deadline
+                .saturating_duration_since(Instant::now());
+            if attempt == ATTEMPTS || pause >= left {
                 return Err(busy);
             }
             std::thread::sleep(pause);

@@ -90,22 +90,25 @@ fn what_ends_all_is_an_error_at_first_and_a_gap_later() {
 
 #[test]
 fn no_wait_outlasts_the_time_that_is_left() {
-    let busy = || GetError::Busy {
-        status: 503,
-        after: None,
-    };
-    let mut server = script(vec![Err(busy()); 20]);
-    let loaded = read(&mut server, asking(Duration::ZERO), Wanted::default(), &[]).unwrap();
-    assert_eq!(
-        server.asked.len(),
-        Kind::ALL.len(),
-        "each kind once, and no wait"
-    );
-    assert!(loaded.listed.iter().all(|one| one.state == State::Failed));
+    for (after, left) in [
+        (None, Duration::ZERO),
+        (Some(Duration::from_secs(3600)), LONG),
+        (Some(Duration::MAX), LONG),
+    ] {
+        let busy = GetError::Busy { status: 503, after };
+        let mut server = script(vec![Err(busy); 20]);
+        let loaded = read(&mut server, asking(left), Wanted::default(), &[]).unwrap();
+        assert_eq!(
+            server.asked.len(),
+            Kind::ALL.len(),
+            "each kind once, and no wait: {after:?}"
+        );
+        assert!(loaded.listed.iter().all(|one| one.state == State::Failed));
+    }
 }
 
-#[test]
-fn pods_of_another_family_than_their_first_address_are_not_asked_for_by_it() {
+/// A server with one Pod, which is node `n`'s, and what it was asked for after all other kinds.
+fn pods_asked(address: IpAddr) -> (Loaded, Vec<String>) {
     const SERVICES: &str = r#"{"kind":"ServiceList","apiVersion":"v1","items":[]}"#;
     const SLICES: &str =
         r#"{"kind":"EndpointSliceList","apiVersion":"discovery.k8s.io/v1","items":[]}"#;
@@ -114,6 +117,37 @@ fn pods_of_another_family_than_their_first_address_are_not_asked_for_by_it() {
         r#"{"kind":"ServiceCIDRList","apiVersion":"networking.k8s.io/v1","items":[]}"#;
     const PODS: &str = r#"{"kind":"PodList","apiVersion":"v1","items":[{"metadata":{"namespace":"a","name":"b"},
         "spec":{"nodeName":"n"},"status":{"podIP":"10.0.0.1","podIPs":[{"ip":"10.0.0.1"},{"ip":"fd00::1"}]}}]}"#;
+    let answers = [SERVICES, SLICES, NODES, RANGES, PODS, PODS].map(Ok);
+    let mut server = script(answers.to_vec());
+    let choose: ChoosePods = Box::new(move |_| {
+        Some(ChosenPods {
+            node: "n".to_owned(),
+            addresses: HashSet::from([address]),
+        })
+    });
+    let wanted = Wanted {
+        pods: Some(choose),
+        ..Wanted::default()
+    };
+    let loaded = read(&mut server, asking(LONG), wanted, &[]).unwrap();
+    (loaded, server.asked.split_off(4))
+}
+
+const OF_NODE: &str = "/api/v1/pods?fieldSelector=spec.nodeName%3Dn&resourceVersion=0";
+
+#[test]
+fn addresses_of_this_nodes_own_pods_are_not_asked_for() {
+    for address in ["10.0.0.1", "fd00::1"] {
+        let address: IpAddr = address.parse().unwrap();
+        let (loaded, asked) = pods_asked(address);
+        assert_eq!(asked, [OF_NODE], "{address}");
+        assert!(loaded.index.pods_known_at(address), "{address}");
+        assert!(!loaded.index.pods_known_at("10.0.0.77".parse().unwrap()));
+    }
+}
+
+#[test]
+fn pods_of_another_family_than_their_first_address_are_not_asked_for_by_it() {
     for (address, last) in [
         (
             "10.0.0.9",
@@ -121,23 +155,9 @@ fn pods_of_another_family_than_their_first_address_are_not_asked_for_by_it() {
         ),
         ("fd00::9", "resourceVersion=0"),
     ] {
-        let answers = [SERVICES, SLICES, NODES, RANGES, PODS, PODS].map(Ok);
-        let mut server = script(answers.to_vec());
         let address: IpAddr = address.parse().unwrap();
-        let choose: ChoosePods = Box::new(move |_| {
-            Some(ChosenPods {
-                node: "n".to_owned(),
-                addresses: HashSet::from([address]),
-            })
-        });
-        let wanted = Wanted {
-            pods: Some(choose),
-            ..Wanted::default()
-        };
-        let loaded = read(&mut server, asking(LONG), wanted, &[]).unwrap();
-        let asked: Vec<&str> = server.asked[4..].iter().map(String::as_str).collect();
-        let of_node = "/api/v1/pods?fieldSelector=spec.nodeName%3Dn&resourceVersion=0";
-        assert_eq!(asked, [of_node, &format!("/api/v1/pods?{last}")]);
+        let (loaded, asked) = pods_asked(address);
+        assert_eq!(asked, [OF_NODE, &format!("/api/v1/pods?{last}")]);
         assert!(loaded.index.pods_known_at(address));
         let other = loaded.index.pods_known_at("10.0.0.77".parse().unwrap());
         assert_eq!(

@@ -162,12 +162,28 @@ impl Loaded {
 
     /// Takes from an earlier reading what this one left out: Nodes, Pods and Service ranges.
     pub(super) fn keep(&mut self, first: Loaded) {
+        // Of Services and slices that were read for a few destinations only, the earlier number says more of the cluster.
+        let (few_services, few_slices) = (
+            self.index.services_are_chosen(),
+            self.index.slices_are_chosen(),
+        );
         self.index.keep(first.index);
+        let (before, now) = (first.summary.counts, self.summary.counts);
         let counts = Counts {
-            pods: first.summary.counts.pods,
-            nodes: first.summary.counts.nodes,
-            service_cidrs: first.summary.counts.service_cidrs,
-            ..self.summary.counts
+            services: if few_services {
+                before.services
+            } else {
+                now.services
+            },
+            endpoint_slices: if few_slices {
+                before.endpoint_slices
+            } else {
+                now.endpoint_slices
+            },
+            pods: before.pods,
+            nodes: before.nodes,
+            service_cidrs: before.service_cidrs,
+            ..now
         };
         self.summary = Summary::new(&self.source, self.index.completeness(), counts);
         let is_new = |kind| self.listed.iter().any(|one: &Listed| one.kind == kind);

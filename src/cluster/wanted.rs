@@ -11,6 +11,9 @@ use super::source::Loaded;
 /// More Services than this are not asked for by name: a URL has its limits, and then the whole list is no longer.
 pub const MOST_SERVICES: usize = 50;
 
+/// Pods with more addresses than this are not asked for one by one: all Pods are read.
+pub const MOST_ADDRESSES: usize = 50;
+
 /// Which Pods are worth reading: one node's, and those that have certain addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChosenPods {
@@ -43,7 +46,7 @@ pub enum Concerned {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Destinations {
     pub addresses: HashSet<IpAddr>,
-    /// Protocol and port of those that may be node ports.
+    /// Protocol and port, any of which may be a node port.
     pub node_ports: HashSet<(u8, u16)>,
 }
 

@@ -1,5 +1,6 @@
 //! Entries as evidence: a line that names one so that `ctk ls`, `conntrack` or `grep` finds it again.
 
+use std::borrow::Cow;
 use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
@@ -72,6 +73,15 @@ pub fn protocol(number: u8) -> String {
     protocol_name(number).map_or_else(|| format!("proto-{number}"), str::to_owned)
 }
 
+/// A name inside a command that is made to be copied: a file may hold any, so what a shell would read is quoted.
+pub fn word(text: &str) -> Cow<'_, str> {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_./:".contains(&b);
+    match !text.is_empty() && !text.starts_with('-') && text.bytes().all(plain) {
+        true => text.into(),
+        false => format!("'{}'", text.replace('\'', r"'\''")).into(),
+    }
+}
+
 /// `10.96.0.10:53`, `[fd00::a]:53`; the address alone where there is no port.
 pub fn place(address: IpAddr, port: Option<u16>) -> String {
     match port {
@@ -120,6 +130,20 @@ mod tests {
             line(&entry),
             "udp 10.0.0.1:4000 > 10.96.0.10:53, leads to 10.1.0.7:53, 1m 58s left, refreshing"
         );
+    }
+
+    #[test]
+    fn a_command_that_is_copied_runs_nothing_else() {
+        for (text, expected) in [
+            ("kube-system/kube-dns:dns", "kube-system/kube-dns:dns"),
+            ("a$(reboot)", "'a$(reboot)'"),
+            ("a;b", "'a;b'"),
+            ("a'b", r"'a'\''b'"),
+            ("-x", "'-x'"),
+            ("", "''"),
+        ] {
+            assert_eq!(word(text), expected);
+        }
     }
 
     #[test]

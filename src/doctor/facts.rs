@@ -7,6 +7,7 @@ use std::time::Duration;
 use ipnet::IpNet;
 
 use crate::cluster::compare::Disagreement;
+use crate::cluster::datapath::Datapath;
 use crate::cluster::index::Index;
 use crate::cluster::rules::NodeRules;
 use crate::netns::BridgePort;
@@ -27,6 +28,8 @@ pub struct Facts<'c> {
     pub rules: Option<&'c NodeRules>,
     /// Whose table this is; `None` without a source.
     pub node: Option<&'c ThisNode>,
+    /// Who translates Services here in kube-proxy's place.
+    pub instead: Option<Datapath>,
     /// For sentences: `network namespace blue`.
     pub netns: String,
     /// The namespace that the machine started with; `None` when it cannot be told.
@@ -46,7 +49,7 @@ pub struct Facts<'c> {
     /// Time between these two readings.
     pub rules_apart: Duration,
     /// Ports of bridges in this namespace.
-    pub bridge_ports: Vec<BridgePort>,
+    pub bridge_ports: Option<Vec<BridgePort>>,
     /// What kube-proxy says of itself, where it can be asked.
     pub kube_proxy: Option<KubeProxy>,
     /// How the reading of the entries went; after it.

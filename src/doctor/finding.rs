@@ -99,6 +99,15 @@ pub fn count(number: u64, one: &str, many: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { many })
 }
 
+/// What is said of something that was counted once, and did not move between the two looks; nothing where there was only
+/// one.
+pub fn not_lately(moved: Option<u64>) -> &'static str {
+    match moved {
+        Some(0) => "; none while it was looked",
+        _ => "",
+    }
+}
+
 /// `part` of `whole` in percent, rounded down; `None` of nothing.
 pub fn percent(part: u64, whole: u64) -> Option<u64> {
     let percent = u128::from(part) * 100 / u128::from(whole).max(1);

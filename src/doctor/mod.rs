@@ -7,14 +7,15 @@
 //!
 //! No finding without its number, and none above [`Severity::Info`] on a healthy node.
 
+mod answers;
 mod check;
 mod example;
 mod facts;
 mod finding;
-mod groups;
+pub(crate) mod groups;
 pub mod metrics;
 #[cfg(test)]
-mod testing;
+pub(crate) mod testing;
 mod threshold;
 
 use crate::entry::Entry;
@@ -56,6 +57,7 @@ fn checks() -> Vec<Box<dyn Check>> {
         Box::<check::WrongNamespace>::default(),
         Box::<check::TableFull>::default(),
         Box::<check::InsertFailed>::default(),
+        Box::<check::LongChains>::default(),
         Box::<check::Unlisted>::default(),
         Box::<check::Allowance>::default(),
         Box::<check::Expectations>::default(),
@@ -88,6 +90,7 @@ impl Examination {
         let mut findings: Vec<Finding> = all
             .flat_map(|check| bounded(check.conclude(facts, thresholds)))
             .collect();
+        check::insert_failed::relate(&mut findings);
         finding::sort(&mut findings);
         findings
     }

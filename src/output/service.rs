@@ -3,7 +3,7 @@
 mod document;
 
 use crate::entry::FrontendKind;
-use crate::service::{Affinity, Ahead, Frontend, Listed, Load, Report};
+use crate::service::{Affinity, Ahead, Frontend, Listed, Load, Reach, Report};
 use crate::spread::Spread;
 
 use super::bar::{Glyphs, bar};
@@ -31,8 +31,10 @@ pub fn service_table(report: &Report, style: ServiceStyle) -> String {
     let sections = [
         head(report, style),
         endpoints(report, style),
-        gone(report, style),
-        skew(report, style),
+        others(report, true, style),
+        others(report, false, style),
+        left_out(report, style),
+        skews(report, style),
         ahead(report, style),
     ];
     let some = sections.into_iter().filter(|text| !text.is_empty());
@@ -172,68 +174,71 @@ fn age(start: u64, now: u64) -> u64 {
 }
 
 fn stale(load: &Load) -> TextCell {
-    match load.stale() {
-        None => TextCell::plain("-"),
-        Some(0) => TextCell::plain("0"),
-        Some(some) => TextCell::styled(some.to_string(), Style::Bad),
+    match (load.stale(), load.stale_at_least()) {
+        (Some(0), _) => TextCell::plain("0"),
+        (Some(some), _) => TextCell::styled(some.to_string(), Style::Bad),
+        // There may be more.
+        (None, Some(some)) if some > 0 => TextCell::styled(format!("{some}+"), Style::Bad),
+        (None, _) => TextCell::plain("-"),
     }
 }
 
-/// Places that are no endpoints, and flows that were not translated.
-fn gone(report: &Report, style: ServiceStyle) -> String {
+/// Places that are no endpoints: those that are no more, or those of which nothing says that they ever were one.
+fn others(report: &Report, gone: bool, style: ServiceStyle) -> String {
+    let others = report.tally.others.iter();
+    let mut others = others
+        .filter(|(_, other)| other.is_gone() == gone)
+        .peekable();
+    if others.peek().is_none() {
+        return String::new();
+    }
+    let columns = [
+        (if gone { "GONE" } else { "ELSEWHERE" }, Lean::Left),
+        ("POD THERE NOW", Lean::Left),
+        ("NODE", Lean::Left),
+        ("OPEN", Lean::Right),
+        ("OTHER", Lean::Right),
+        ("STALE", Lean::Right),
+        ("REASON", Lean::Left),
+    ];
+    let rows = others.map(|((protocol, at), other)| {
+        let reasons = other
+            .reasons
+            .iter()
+            .map(|(reason, count)| match other.reasons.len() {
+                1 => (*reason).to_owned(),
+                _ => format!("{reason} ({count})"),
+            });
+        let pod = other.pod.as_ref();
+        vec![
+            TextCell::plain(place(*at, *protocol)),
+            TextCell::or_dash(pod.map(|(namespace, name)| format!("{namespace}/{name}"))),
+            TextCell::or_dash(other.node.as_deref()),
+            TextCell::plain(other.load.open.to_string()),
+            TextCell::plain(other.load.other.to_string()),
+            stale(&other.load),
+            TextCell::plain(reasons.collect::<Vec<_>>().join(", ")),
+        ]
+    });
+    bounded_table(&columns, rows, true, style.palette)
+}
+
+/// Flows to places that are not listed, and flows that were not translated.
+fn left_out(report: &Report, style: ServiceStyle) -> String {
     let tally = &report.tally;
     let mut text = String::new();
-    if !tally.gone.is_empty() {
-        let columns = [
-            // Of endpoints that were not read whole nothing tells which of them these are.
-            (
-                if report.complete {
-                    "GONE"
-                } else {
-                    "NOT LISTED"
-                },
-                Lean::Left,
-            ),
-            ("POD THERE NOW", Lean::Left),
-            ("NODE", Lean::Left),
-            ("OPEN", Lean::Right),
-            ("OTHER", Lean::Right),
-            ("STALE", Lean::Right),
-            ("REASON", Lean::Left),
-        ];
-        let rows = tally.gone.iter().map(|((protocol, at), gone)| {
-            let reasons = gone
-                .reasons
-                .iter()
-                .map(|(reason, count)| match gone.reasons.len() {
-                    1 => (*reason).to_owned(),
-                    _ => format!("{reason} ({count})"),
-                });
-            let pod = gone.pod.as_ref();
-            vec![
-                TextCell::plain(place(*at, *protocol)),
-                TextCell::or_dash(pod.map(|(namespace, name)| format!("{namespace}/{name}"))),
-                TextCell::or_dash(gone.node.as_deref()),
-                TextCell::plain(gone.load.open.to_string()),
-                TextCell::plain(gone.load.other.to_string()),
-                stale(&gone.load),
-                TextCell::plain(reasons.collect::<Vec<_>>().join(", ")),
-            ]
-        });
-        text += &bounded_table(&columns, rows, true, style.palette);
-    }
-    let more = tally.more_gone.flows();
+    let more = tally.more_others.flows();
     if more > 0 {
         let said = format!("{more} flows to further places that are no endpoints");
         text += &line(style, Style::Warning, &said);
     }
     let own = &tally.untranslated;
     if own.flows() > 0 {
-        let stale = own.stale();
-        let stale = stale.map_or_else(
-            || "whether they are stale is not known".to_owned(),
-            |n| format!("{n} of them are stale"),
-        );
+        let stale = match (own.stale(), own.stale_at_least()) {
+            (Some(stale), _) => format!("{stale} of them are stale"),
+            (None, Some(stale)) if stale > 0 => format!("at least {stale} of them are stale"),
+            (None, _) => "whether they are stale is not known".to_owned(),
+        };
         let said = format!(
             "{} flows were never translated: they end at the frontend's own address; {stale}",
             own.flows()
@@ -243,8 +248,31 @@ fn gone(report: &Report, style: ServiceStyle) -> String {
     text
 }
 
+/// Under one heading, most flows first; those that could go to the same endpoints together.
+fn skews(report: &Report, style: ServiceStyle) -> String {
+    let mut text = line(style, Style::Heading, "SKEW (flows on this node)");
+    let several = report.spreads.len() > 1;
+    for (reach, spread) in &report.spreads {
+        let whose = match reach {
+            _ if !several => None,
+            Reach::Cluster => Some("flows that may go to every endpoint:"),
+            Reach::Local => {
+                Some("flows that may go to endpoints on this node only, by traffic policy:")
+            }
+            Reach::NotKnown => Some(
+                "flows of which it is not known whether a traffic policy keeps them on this node:",
+            ),
+        };
+        if let Some(whose) = whose {
+            text += &line(style, Style::Plain, whose);
+        }
+        text += &skew(spread, style);
+    }
+    text
+}
+
 /// `busiest has 40 of 43 open flows (93.0%), max/mean 40/14.3 = 2.8, ...`, then the reason.
-fn skew(report: &Report, style: ServiceStyle) -> String {
+fn skew(spread: &Spread, style: ServiceStyle) -> String {
     let Spread {
         flows,
         max,
@@ -254,7 +282,7 @@ fn skew(report: &Report, style: ServiceStyle) -> String {
         clients,
         source_ports,
         ..
-    } = &report.spread;
+    } = spread;
     let mut facts = Vec::new();
     if let (Some(share), Some(ratio), Some(mean)) = (share, ratio, mean) {
         facts.push(format!(
@@ -264,15 +292,15 @@ fn skew(report: &Report, style: ServiceStyle) -> String {
         facts.push(format!("clients: {}", clients));
         facts.push(format!("source ports: {}", source_ports));
     }
-    let mut text = line(style, Style::Heading, "SKEW (flows on this node)");
+    let mut text = String::new();
     if !facts.is_empty() {
         text += &line(style, Style::Plain, &facts.join(", "));
     }
-    let reason_style = match report.spread.is_beyond_chance() {
+    let reason_style = match spread.is_beyond_chance() {
         true => Style::Warning,
         false => Style::Plain,
     };
-    for part in wrapped(&report.spread.sentence()) {
+    for part in wrapped(&spread.sentence()) {
         text += &line(style, reason_style, &part);
     }
     text

@@ -61,7 +61,7 @@ fn sizes(stat: &Stat, options: StatOptions) -> String {
     };
     let chain = stat
         .mean_chain_length()
-        .map(|mean| format!("{mean:.2} entries a bucket"));
+        .map(|mean| format!("{mean:.2} hashed tuples a bucket, two an entry"));
     let switch = |value: Option<u64>, words: &[&str]| {
         let word = value.and_then(|value| words.get(usize::try_from(value).ok()?));
         word.map(|word| (*word).to_owned())
@@ -237,7 +237,8 @@ pub fn delta_line(stat: &Stat, delta: &Delta, seconds: f64) -> String {
 }
 
 /// Fields of one look. Names are the kernel's where it has any (`nf_conntrack_count` is `count`); timeouts are seconds,
-/// `used_percent` is count in percent of max, `mean_chain_length` is count by buckets.
+/// `used_percent` is count in percent of max, `mean_chain_length` is twice count by buckets: each
+/// entry is hashed by either direction. Entries of other namespaces lie in the same buckets and are not in it.
 pub fn stat_json(stat: &Stat, per_cpu: bool) -> Value {
     let settings = &stat.settings;
     let total = stat.counters.as_ref().map(CpuCounters::total);

@@ -7,6 +7,8 @@ use crate::cluster::index::{AddressKind, Affinity, Endpoint, Index, Name, PortId
 use crate::cluster::rules::{NodeRules, RuleFrontend, RuleKind, RuleService};
 use crate::entry::FrontendKind;
 
+use super::reach::Reach;
+
 /// Where packets to the Service go, before they are translated.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Frontend {
@@ -29,7 +31,7 @@ pub enum Policy {
 }
 
 impl Policy {
-    fn of(local: bool) -> Self {
+    pub fn of(local: bool) -> Self {
         if local {
             Policy::Local
         } else {
@@ -59,8 +61,21 @@ pub struct Listed {
     /// Namespace and name.
     pub pod: Option<(Name, Name)>,
     pub node: Option<Name>,
-    /// New flows of this node may go there: the mean counts it even without a flow.
+    /// New flows of [`Reach::Cluster`] may go there: the mean counts it even without a flow.
     pub candidate: bool,
+    /// Those of [`Reach::Local`] may.
+    pub local_candidate: bool,
+}
+
+impl Listed {
+    /// New flows of this reach may go there.
+    pub fn is_candidate(&self, reach: Reach) -> bool {
+        match reach {
+            Reach::Cluster => self.candidate,
+            Reach::Local => self.local_candidate,
+            Reach::NotKnown => self.candidate || self.local_candidate,
+        }
+    }
 }
 
 /// One Service.
@@ -79,6 +94,10 @@ pub struct Known {
     pub affinity: Option<Affinity>,
     /// In the order of ports and addresses.
     pub endpoints: Vec<Listed>,
+    /// Topology hints may leave this node fewer endpoints than flows of [`Reach::Cluster`] are counted for.
+    pub hinted: bool,
+    /// Which endpoints are on this node is not known, and a policy asks for these.
+    pub node_unknown: bool,
 }
 
 /// Endpoints, each with the position of its first Service port.
@@ -90,6 +109,7 @@ impl Known {
         let service = index.service(index.port(*ports.first()?).service);
         let mut frontends = Vec::new();
         let mut places = Places::new();
+        let mut hinted = false;
         for (order, id) in ports.iter().enumerate() {
             let port = index.port(*id);
             let frontend = |kind, address, number| Frontend {
@@ -107,23 +127,28 @@ impl Known {
                     .map(|number| frontend(FrontendKind::NodePort, None, number)),
             );
             for endpoint in &port.endpoints {
-                // From elsewhere nobody comes to another node's endpoint, from here nobody leaves.
-                let elsewhere = service.internal_local
-                    && node.is_some_and(|node| endpoint.node.as_deref() != Some(node));
+                hinted |= endpoint.hinted && endpoint.ready;
+                let here = node.is_none_or(|node| endpoint.node.as_deref() == Some(node));
                 let place = SocketAddr::new(endpoint.address, endpoint.port);
                 places
                     .entry((port.protocol, place))
-                    .or_insert_with(|| (order, listed(port.protocol, endpoint, !elsewhere)))
+                    .or_insert_with(|| (order, listed(port.protocol, endpoint, here)))
                     .1
                     .ports
                     .insert(port.name.clone());
             }
         }
         let mut endpoints = in_order(places);
+        // Where none is ready, kube-proxy falls back on those that are terminating and still serve.
         if !endpoints.iter().any(|endpoint| endpoint.candidate) {
-            // Where none is ready, kube-proxy falls back on those that are terminating and still serve.
             for endpoint in &mut endpoints {
                 endpoint.candidate = endpoint.serving == Some(true);
+            }
+        }
+        if !endpoints.iter().any(|endpoint| endpoint.local_candidate) {
+            for endpoint in &mut endpoints {
+                let here = node.is_none_or(|node| endpoint.node.as_deref() == Some(node));
+                endpoint.local_candidate = here && endpoint.serving == Some(true);
             }
         }
         let outside = frontends
@@ -138,6 +163,8 @@ impl Known {
             external_policy: outside.then(|| Policy::of(service.external_local)),
             affinity: service.affinity,
             endpoints,
+            hinted,
+            node_unknown: node.is_none(),
         })
     }
 
@@ -177,11 +204,16 @@ impl Known {
                     terminating: None,
                     pod: None,
                     node: None,
-                    candidate,
+                    candidate: false,
+                    local_candidate: false,
                 };
                 let place = places.entry((protocol, *place));
                 let (_, listed) = place.or_insert_with(|| (0, unknown()));
-                listed.candidate |= candidate;
+                // Rules for the outside lead the node's own packets to every endpoint, and others maybe to few.
+                match found.kind {
+                    RuleKind::ClusterIp => listed.candidate |= candidate,
+                    _ => listed.local_candidate |= candidate,
+                }
                 listed.ports.insert(service.port.clone());
             }
         }
@@ -194,25 +226,60 @@ impl Known {
             external_policy: None,
             affinity: None,
             endpoints: in_order(places),
+            hinted: false,
+            node_unknown: false,
         }
     }
 
     /// New flows go where the node's rules lead, where these are understood: policies, hints and conditions are in them.
     pub fn narrow(&mut self, rules: &NodeRules) {
+        let (Some(internal), external) = (self.internal_policy, self.external_policy) else {
+            // They are all that is known of it.
+            return;
+        };
         let of_service: Vec<(u8, &RuleFrontend)> = all(rules)
             .filter(|(_, _, s)| s.namespace == self.namespace && s.name == self.name)
             .map(|((_, protocol, _), frontend, _)| (protocol, frontend))
             .collect();
         let understood = of_service.iter().all(|(_, frontend)| frontend.understood);
-        let targets: HashSet<(u8, SocketAddr)> = of_service
-            .iter()
-            .flat_map(|(protocol, frontend)| frontend.targets.iter().map(|t| (*protocol, *t)))
-            .collect();
-        if rules.cut || !understood || targets.is_empty() {
+        let targets = |wanted: &dyn Fn(RuleKind) -> bool| -> HashSet<(u8, SocketAddr)> {
+            let frontends = of_service.iter().filter(|(_, found)| wanted(found.kind));
+            let targets = |(protocol, found): &(u8, &RuleFrontend)| {
+                let protocol = *protocol;
+                let places = found.targets.clone();
+                places.into_iter().map(move |place| (protocol, place))
+            };
+            frontends.flat_map(targets).collect()
+        };
+        let all = targets(&|_| true);
+        if rules.cut || !understood || all.is_empty() {
             return;
         }
+        let inside = targets(&|kind| kind == RuleKind::ClusterIp);
+        let outside = targets(&|kind| kind != RuleKind::ClusterIp);
+        // With policy Local, frontends for the outside lead to this node's endpoints, and the node's own packets to all.
+        let everywhere = match internal {
+            Policy::Cluster if !inside.is_empty() => &inside,
+            _ => &all,
+        };
+        self.hinted &= internal == Policy::Local && external != Some(Policy::Cluster);
         for endpoint in &mut self.endpoints {
-            endpoint.candidate = targets.contains(&(endpoint.protocol, endpoint.place));
+            let place = (endpoint.protocol, endpoint.place);
+            endpoint.candidate = everywhere.contains(&place);
+            endpoint.local_candidate = match internal {
+                Policy::Local if !inside.is_empty() => inside.contains(&place),
+                _ => endpoint.local_candidate && (outside.is_empty() || outside.contains(&place)),
+            };
+        }
+        self.node_unknown &= internal == Policy::Cluster || inside.is_empty();
+    }
+
+    /// Flows of this reach may have had fewer endpoints to go to than the candidates are.
+    pub fn may_be_fewer(&self, reach: Reach) -> bool {
+        match reach {
+            Reach::Cluster => self.hinted,
+            Reach::Local => self.node_unknown,
+            Reach::NotKnown => true,
         }
     }
 }
@@ -241,7 +308,7 @@ fn all(rules: &NodeRules) -> impl Iterator<Item = (Place, &RuleFrontend, &RuleSe
         .filter_map(|(place, frontend)| Some((place, frontend, frontend.service.as_ref()?)))
 }
 
-fn listed(protocol: u8, endpoint: &Endpoint, reachable: bool) -> Listed {
+fn listed(protocol: u8, endpoint: &Endpoint, here: bool) -> Listed {
     Listed {
         protocol,
         place: SocketAddr::new(endpoint.address, endpoint.port),
@@ -251,7 +318,8 @@ fn listed(protocol: u8, endpoint: &Endpoint, reachable: bool) -> Listed {
         terminating: Some(endpoint.terminating),
         pod: endpoint.pod.clone(),
         node: endpoint.node.clone(),
-        candidate: reachable && endpoint.ready,
+        candidate: endpoint.ready,
+        local_candidate: here && endpoint.ready,
     }
 }
 

@@ -4,6 +4,7 @@
 //! its memory grows with the endpoints and the clients of the Service, not with the table. [`Report`] is what is shown.
 
 mod known;
+mod reach;
 mod report;
 mod tally;
 #[cfg(test)]
@@ -11,5 +12,6 @@ mod tests;
 
 pub use crate::cluster::index::Affinity;
 pub use known::{Frontend, Known, Listed, Policy};
+pub use reach::{Reach, is_inside};
 pub use report::{Ahead, Report, Way};
-pub use tally::{Gone, Load, Tally, is_open};
+pub use tally::{Load, Other, Tally, is_open};

@@ -8,6 +8,7 @@ use crate::entry::FrontendKind;
 use crate::spread::Spread;
 
 use super::known::{Known, kind_of_rule};
+use super::reach::Reach;
 use super::tally::{Load, Tally};
 
 /// One rule that a new flow of this node may take.
@@ -49,13 +50,12 @@ pub struct Ahead {
 pub struct Report {
     pub known: Known,
     pub tally: Tally,
-    pub spread: Spread,
+    /// Of the flows that had the same endpoints to go to; one at least, most flows first.
+    pub spreads: Vec<(Reach, Spread)>,
     /// `None` where this node's rules are not known, or hold nothing of the Service.
     pub ahead: Option<Ahead>,
     /// Why it is `None`.
     pub no_rules: Option<String>,
-    /// The endpoints are all of them: what goes elsewhere goes to none.
-    pub complete: bool,
     /// When the table was read, in nanoseconds since the Unix epoch.
     pub now: u64,
 }
@@ -90,12 +90,11 @@ impl Report {
             Err(why) => (None, Some(why)),
         };
         Report {
-            spread: tally.spread(&known, affinity),
+            spreads: tally.spreads(&known, affinity),
             known,
             tally,
             ahead,
             no_rules,
-            complete: true,
             now,
         }
     }
@@ -103,20 +102,22 @@ impl Report {
     /// Every place that flows go to, endpoint or not.
     pub fn loads(&self) -> impl Iterator<Item = &Load> {
         let tally = &self.tally;
-        let gone = tally.gone.values().map(|gone| &gone.load);
-        let others = [&tally.more_gone, &tally.untranslated];
-        tally.loads.iter().chain(gone).chain(others)
+        let others = tally.others.values().map(|other| &other.load);
+        let more = [&tally.more_others, &tally.untranslated];
+        tally.loads.iter().chain(others).chain(more)
     }
 
-    /// Stale flows of the Service, at least; `None` where not one flow could be judged.
+    /// Stale flows of the Service; `None` where some flow could not be judged.
     pub fn stale(&self) -> Option<u64> {
-        let mut all = self.loads().filter(|load| load.flows() > 0).peekable();
-        let Some(_) = all.peek() else {
-            return Some(0);
-        };
-        let mut judged = all.filter_map(Load::stale).peekable();
-        judged.peek()?;
-        Some(judged.sum())
+        self.loads().map(Load::stale).sum()
+    }
+
+    /// Stale flows among those that could be judged; `None` where none could.
+    pub fn stale_at_least(&self) -> Option<u64> {
+        let all = self.loads().filter(|load| load.flows() > 0);
+        let judged: Vec<_> = all.map(Load::stale_at_least).collect();
+        let none = !judged.is_empty() && judged.iter().all(Option::is_none);
+        (!none).then(|| judged.into_iter().flatten().sum())
     }
 }
 

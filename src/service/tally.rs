@@ -1,18 +1,20 @@
 //! The flows of one Service, counted by where they go.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use crate::cluster::index::Affinity;
-use crate::entry::Entry;
+use crate::entry::{Entry, FrontendKind};
 use crate::flow::{Flow, ProtocolState};
 use crate::spread::{Counted, Sources, Spread};
 use crate::verdict::{Reason, Verdict};
 
-use super::known::Known;
+use super::known::{Known, Policy};
+use super::reach::Reach;
 
-/// Addresses that are told apart under `gone`.
-const GONE: usize = 4096;
+/// Places that are told apart beside the endpoints.
+const OTHERS: usize = 4096;
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
@@ -93,8 +95,13 @@ impl Load {
         self.open + self.other
     }
 
-    /// Stale flows, at least; `None` where not one flow could be judged.
+    /// Stale flows; `None` where some flow could not be judged.
     pub fn stale(&self) -> Option<u64> {
+        (self.unjudged == 0).then_some(self.judged_stale)
+    }
+
+    /// Stale flows among those that could be judged; `None` where none could.
+    pub fn stale_at_least(&self) -> Option<u64> {
         (self.unjudged == 0 || self.unjudged < self.flows()).then_some(self.judged_stale)
     }
 }
@@ -105,10 +112,12 @@ fn add(sum: &mut Option<u64>, more: Option<u64>) {
     }
 }
 
-/// A place that is no endpoint, or none any more.
+/// A place that is no endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Gone {
+pub struct Other {
     pub load: Load,
+    /// Flows of which the verdict says that what was there is gone.
+    gone: u64,
     /// Why the flows are judged as they are, by the words of verdicts.
     pub reasons: BTreeMap<&'static str, u64>,
     /// Namespace and name of the pod that has the address now.
@@ -124,12 +133,24 @@ pub struct Tally {
     /// One for each of [`Known::endpoints`].
     pub loads: Vec<Load>,
     /// By protocol and place.
-    pub gone: BTreeMap<(u8, SocketAddr), Gone>,
-    /// Flows to more places than [`Tally::gone`] can hold.
-    pub more_gone: Load,
+    pub others: BTreeMap<(u8, SocketAddr), Other>,
+    /// Flows to more places than [`Tally::others`] can hold.
+    pub more_others: Load,
     /// Flows that still have the frontend's address: never translated.
     pub untranslated: Load,
-    /// Of open flows to endpoints.
+    /// How addresses belong to the Service; every other is the node's.
+    kinds: HashMap<IpAddr, FrontendKind>,
+    internal: Option<Policy>,
+    external: Option<Policy>,
+    /// Open flows to endpoints.
+    pools: BTreeMap<Reach, Pool>,
+}
+
+/// Open flows that had the same endpoints to go to.
+#[derive(Clone, Debug, Default)]
+struct Pool {
+    /// By position in [`Known::endpoints`].
+    open: BTreeMap<usize, u64>,
     sources: Sources,
     tcp: u64,
     udp: u64,
@@ -138,55 +159,93 @@ pub struct Tally {
 impl Tally {
     pub fn new(known: &Known) -> Self {
         let places = known.endpoints.iter().map(|e| (e.protocol, e.place));
+        let frontends = known.frontends.iter();
+        let kinds = frontends.filter_map(|frontend| Some((frontend.address?, frontend.kind)));
         Tally {
             by_place: places.zip(0..).collect(),
             loads: vec![Load::default(); known.endpoints.len()],
-            gone: BTreeMap::new(),
-            more_gone: Load::default(),
+            others: BTreeMap::new(),
+            more_others: Load::default(),
             untranslated: Load::default(),
-            sources: Sources::default(),
-            tcp: 0,
-            udp: 0,
+            kinds: kinds.rev().collect(),
+            internal: known.internal_policy,
+            external: known.external_policy,
+            pools: BTreeMap::new(),
         }
     }
 
-    /// An entry of this Service.
-    pub fn see(&mut self, entry: &Entry<'_>) {
+    /// An entry of this Service. `inside`: see [`super::is_inside`]; asked only where it matters.
+    pub fn see(&mut self, entry: &Entry<'_>, inside: impl FnOnce() -> Option<bool>) {
         let flow = &entry.flow;
         let Some(port) = flow.reply.sport() else {
             return;
         };
         let key = (flow.protocol(), SocketAddr::new(flow.reply.src, port));
-        let position = self.by_place.get(&key);
-        if let Some(load) = position.and_then(|at| self.loads.get_mut(*at)) {
+        let position = self.by_place.get(&key).copied();
+        if let Some((at, load)) = position.and_then(|at| Some((at, self.loads.get_mut(at)?))) {
             load.see(entry);
             if is_open(flow) {
-                self.sources.see(flow.original.src, flow.original.sport());
-                self.tcp += u64::from(key.0 == TCP);
-                self.udp += u64::from(key.0 == UDP);
+                let kind = self.kinds.get(&flow.original.dst);
+                let kind = kind.copied().unwrap_or(FrontendKind::NodePort);
+                let reach = Reach::of(kind, self.internal, self.external, inside);
+                self.pools.entry(reach).or_default().see(at, flow);
             }
         } else if !flow.is_dnat() {
             self.untranslated.see(entry);
-        } else if self.gone.len() < GONE || self.gone.contains_key(&key) {
-            self.gone.entry(key).or_default().see(entry);
+        } else if self.others.len() < OTHERS || self.others.contains_key(&key) {
+            self.others.entry(key).or_default().see(entry);
         } else {
-            self.more_gone.see(entry);
+            self.more_others.see(entry);
         }
     }
 
-    /// How the open flows lie on the endpoints. What lies under `gone` is no part of it: nothing new comes there.
-    pub fn spread(&self, known: &Known, affinity: Option<bool>) -> Spread {
+    /// How the open flows lie on the endpoints that they could go to: those that had the same ones together, most flows
+    /// first; one at least. What lies elsewhere is no part of it: nothing new comes there.
+    pub fn spreads(&self, known: &Known, affinity: Option<bool>) -> Vec<(Reach, Spread)> {
+        let none = Pool::default();
+        let pools = self.pools.iter().map(|(reach, pool)| (*reach, pool));
+        let mut spreads: Vec<_> = pools
+            .map(|(reach, pool)| (reach, pool.spread(reach, known, affinity)))
+            .collect();
+        if spreads.is_empty() {
+            let internal = Reach::of(FrontendKind::ClusterIp, self.internal, None, || None);
+            let mut endpoints = known.endpoints.iter();
+            let reach = match self.internal {
+                // Rules may name no ClusterIP, or not tell which frontend is one.
+                None if !endpoints.any(|endpoint| endpoint.is_candidate(internal)) => {
+                    Reach::NotKnown
+                }
+                _ => internal,
+            };
+            spreads.push((reach, none.spread(reach, known, affinity)));
+        }
+        // Stable: the wider reach first.
+        spreads.sort_by_key(|(_, spread)| Reverse(spread.flows));
+        spreads
+    }
+}
+
+impl Pool {
+    fn see(&mut self, endpoint: usize, flow: &Flow) {
+        *self.open.entry(endpoint).or_default() += 1;
+        self.sources.see(flow.original.src, flow.original.sport());
+        self.tcp += u64::from(flow.protocol() == TCP);
+        self.udp += u64::from(flow.protocol() == UDP);
+    }
+
+    fn spread(&self, reach: Reach, known: &Known, affinity: Option<bool>) -> Spread {
         // A pod that answers on several ports, or in both families, is one.
         let mut backends: BTreeMap<(&str, String), u64> = BTreeMap::new();
-        for (endpoint, load) in known.endpoints.iter().zip(&self.loads) {
-            if !endpoint.candidate && load.open == 0 {
+        for (at, endpoint) in known.endpoints.iter().enumerate() {
+            let open = self.open.get(&at).copied().unwrap_or_default();
+            if !endpoint.is_candidate(reach) && open == 0 {
                 continue;
             }
             let backend = match &endpoint.pod {
                 Some((namespace, name)) => (&**namespace, name.to_string()),
                 None => ("", endpoint.place.ip().to_string()),
             };
-            *backends.entry(backend).or_default() += load.open;
+            *backends.entry(backend).or_default() += open;
         }
         let by_source = match known.affinity {
             Some(affinity) => Some(affinity != Affinity::None),
@@ -199,15 +258,23 @@ impl Tally {
             clients: self.sources.clients(),
             source_ports: self.sources.ports(),
             affinity: by_source,
+            may_be_fewer: known.may_be_fewer(reach),
         })
     }
 }
 
-impl Gone {
+impl Other {
+    /// What was there is an endpoint no more. Else it is where something beside kube-proxy sends packets, or nobody can tell.
+    pub fn is_gone(&self) -> bool {
+        self.gone > 0
+    }
+
     fn see(&mut self, entry: &Entry<'_>) {
         self.load.see(entry);
         if let Some(judgement) = &entry.judgement {
             *self.reasons.entry(judgement.reason.name()).or_default() += 1;
+            let gone = [Verdict::Stale, Verdict::Suspect, Verdict::Detached];
+            self.gone += u64::from(gone.contains(&judgement.reason.verdict()));
         }
         let party = entry.names.endpoint.as_ref().map(|endpoint| endpoint.party);
         if let (None, Some(party)) = (&self.pod, party) {

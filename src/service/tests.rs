@@ -6,7 +6,8 @@ use crate::cluster::rules::iptables;
 use crate::cluster::testing::world;
 use crate::entry::{Entry, FrontendKind};
 use crate::flow::{Flow, L4, ProtocolState, TcpDirection, Tuple};
-use crate::spread::Reason;
+use crate::spread::{Reason, Spread};
+use crate::verdict::{Namespace, ThisNode};
 
 const GRPC: &str = "svc api/grpc 10.96.8.8 g:50051/TCP";
 const SLICE: &str = "slice api/grpc g:50051/TCP 10.244.1.1(ready)@n1->a 10.244.1.2(ready)@n2->b 10.244.1.3(ready)@n2->c";
@@ -66,9 +67,14 @@ fn keep_alive() -> Vec<Flow> {
 fn tally(known: &Known, flows: Vec<Flow>) -> Tally {
     let mut tally = Tally::new(known);
     for flow in flows {
-        tally.see(&Entry::bare(flow));
+        tally.see(&Entry::bare(flow), || panic!("no policy asks"));
     }
     tally
+}
+
+/// Of most flows.
+fn spread(tally: &Tally, known: &Known, affinity: Option<bool>) -> Spread {
+    tally.spreads(known, affinity).swap_remove(0).1
 }
 
 #[test]
@@ -83,7 +89,7 @@ fn closing_connections_are_counted_apart_and_an_idle_endpoint_is_listed() {
         .collect();
     assert_eq!(loads, [(40, 0), (3, 0), (0, 2)]);
     assert_eq!(tally.loads[2].states.get("TIME_WAIT"), Some(&2));
-    let spread = tally.spread(&known, None);
+    let spread = spread(&tally, &known, None);
     assert_eq!((spread.max, spread.flows, spread.endpoints), (40, 43, 3));
     assert_eq!((spread.clients.count, spread.source_ports.count), (2, 43));
     assert_eq!(spread.reason, Reason::Uneven);
@@ -117,7 +123,7 @@ fn an_endpoint_that_nothing_new_can_reach_from_here_does_not_lower_the_mean() {
     let index = world(&[&format!("{GRPC} internalTrafficPolicy=Local"), SLICE]);
     let of = |node| {
         let known = known(&index, node);
-        let spread = tally(&known, Vec::new()).spread(&known, None);
+        let spread = spread(&tally(&known, Vec::new()), &known, None);
         (
             spread.endpoints,
             known.internal_policy,
@@ -180,13 +186,13 @@ fn places_that_are_no_endpoints_are_told_apart_up_to_a_bound() {
         flows.push(tcp("10.244.2.1:9", &format!("10.250.{a}.{b}:50051"), 3));
     }
     let tally = tally(&known, flows);
-    assert_eq!((tally.gone.len(), tally.more_gone.open), (4096, 904));
+    assert_eq!((tally.others.len(), tally.more_others.open), (4096, 904));
     assert_eq!(tally.untranslated.open, 1);
     assert!(tally.loads.iter().all(|load| *load == Load::default()));
     // No flow, nothing stale; flows of which nobody judged one: not known.
     assert_eq!(tally.loads[0].stale(), Some(0));
-    assert_eq!(tally.untranslated.stale(), None);
-    assert_eq!(tally.spread(&known, None).reason, Reason::NoFlow);
+    assert_eq!(tally.untranslated.stale_at_least(), None);
+    assert_eq!(spread(&tally, &known, None).reason, Reason::NoFlow);
 }
 
 #[test]
@@ -211,10 +217,161 @@ fn affinity_is_what_the_source_says_else_what_the_rules_do() {
         "ports": [{"name": "g", "port": 50051}], "sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 10800}}}}"#;
     let affine = known(&world(&[text, SLICE]), None);
     assert_eq!(affine.affinity, Some(Affinity::ClientIp(Some(10800))));
-    let spread = tally(&affine, keep_alive()).spread(&affine, None);
-    assert_eq!(spread.reason, Reason::SessionAffinity);
+    let found = spread(&tally(&affine, keep_alive()), &affine, None);
+    assert_eq!(found.reason, Reason::SessionAffinity);
     let untold = known(&world(&[GRPC, SLICE]), None);
     assert_eq!(untold.affinity, None);
-    let spread = tally(&untold, keep_alive()).spread(&untold, Some(true));
-    assert_eq!(spread.reason, Reason::SessionAffinity);
+    let found = spread(&tally(&untold, keep_alive()), &untold, Some(true));
+    assert_eq!(found.reason, Reason::SessionAffinity);
+}
+
+const BALANCED: &str =
+    "svc api/grpc 10.96.8.8 g:50051/TCP@30051 ingress=203.0.113.9 externalTrafficPolicy=Local";
+
+/// By the address of the load balancer.
+fn from_outside(n: u16) -> Flow {
+    let mut flow = tcp(
+        &format!("198.51.100.{}:{n}", n % 250),
+        "10.244.1.1:50051",
+        3,
+    );
+    flow.original.dst = [203, 0, 113, 9].into();
+    flow
+}
+
+#[test]
+fn connections_from_outside_on_the_only_endpoint_of_the_node_are_not_uneven() {
+    let index = world(&[BALANCED, SLICE]);
+    let known = known(&index, Some("n1"));
+    assert_eq!(known.external_policy, Some(Policy::Local));
+    let of = |inside| {
+        let mut tally = Tally::new(&known);
+        for n in 1..=100 {
+            tally.see(&Entry::bare(from_outside(n)), || inside);
+        }
+        tally
+    };
+    for (inside, reach, endpoints, reason) in [
+        (Some(false), Reach::Local, 1, Reason::OneEndpoint),
+        // The node and its pods reach all endpoints.
+        (Some(true), Reach::Cluster, 3, Reason::Uneven),
+        (None, Reach::NotKnown, 3, Reason::FewerEndpoints),
+    ] {
+        let spreads = of(inside).spreads(&known, None);
+        assert_eq!(spreads.len(), 1);
+        let (found, spread) = &spreads[0];
+        let found = (*found, spread.endpoints, spread.reason);
+        assert_eq!(found, (reach, endpoints, reason), "{inside:?}");
+        assert_eq!(spread.is_beyond_chance(), inside == Some(true));
+    }
+    // Those by the ClusterIP are judged on their own.
+    let mut both = of(Some(false));
+    for n in 1..=30 {
+        let to = format!("10.244.1.{}:50051", 1 + n % 3);
+        let flow = tcp(&format!("10.244.2.1:{}", 40000 + n), &to, 3);
+        both.see(&Entry::bare(flow), || None);
+    }
+    let spreads = both.spreads(&known, None);
+    let reasons: Vec<_> = spreads
+        .iter()
+        .map(|(reach, s)| (*reach, s.flows, s.reason))
+        .collect();
+    let wanted = [
+        (Reach::Local, 100, Reason::OneEndpoint),
+        (Reach::Cluster, 30, Reason::Even),
+    ];
+    assert_eq!(reasons, wanted);
+    // Of a node that is not known, neither are its endpoints.
+    let index = world(&[BALANCED, SLICE]);
+    let nowhere = self::known(&index, None);
+    let mut tally = Tally::new(&nowhere);
+    for n in 1..=100 {
+        tally.see(&Entry::bare(from_outside(n)), || Some(false));
+    }
+    assert_eq!(
+        spread(&tally, &nowhere, None).reason,
+        Reason::FewerEndpoints
+    );
+}
+
+#[test]
+fn rules_for_the_outside_do_not_make_other_nodes_endpoints_reachable_from_there() {
+    let more = r#"-A KUBE-SERVICES -d 203.0.113.9/32 -p tcp -m comment --comment "api/grpc:g loadbalancer IP" -m tcp --dport 50051 -j KUBE-EXT-G
+-A KUBE-EXT-G -s 10.244.0.0/16 -j KUBE-SVC-G
+-A KUBE-EXT-G -j KUBE-SVL-G
+-A KUBE-SVL-G -j KUBE-SEP-1
+-A KUBE-SVC-G -m statistic --mode random --probability 0.5 -j KUBE-SEP-2
+-A KUBE-SVC-G -j KUBE-SEP-1
+-A KUBE-SEP-1 -p tcp -m tcp -j DNAT --to-destination 10.244.1.1:50051
+-A KUBE-SEP-2 -p tcp -m tcp -j DNAT --to-destination 10.244.1.2:50051
+COMMIT
+"#;
+    let head = RULES.split("-A KUBE-SVC-G").next().unwrap();
+    let rules = iptables::read(&format!("{head}{more}"));
+    let mut known = known(&world(&[BALANCED, SLICE]), Some("n1"));
+    known.narrow(&rules);
+    let candidates: Vec<_> = known
+        .endpoints
+        .iter()
+        .map(|e| (e.is_candidate(Reach::Cluster), e.is_candidate(Reach::Local)))
+        .collect();
+    assert_eq!(candidates, [(true, true), (true, false), (false, false)]);
+    let alone = Known::of_rules(&rules, &"api".into(), &"grpc".into(), &[Some("g".into())]);
+    assert_eq!(alone.external_policy, None);
+    let node_port = RULES.replace("-d 10.96.8.8/32", "-d 203.0.113.9/32");
+    let node_port = node_port.replace("cluster IP", "loadbalancer IP");
+    let rules = iptables::read(&node_port);
+    let outside = Known::of_rules(&rules, &"api".into(), &"grpc".into(), &[Some("g".into())]);
+    let idle = spread(&tally(&outside, Vec::new()), &outside, None);
+    assert_eq!((idle.endpoints, idle.reason), (1, Reason::NoFlow));
+    assert!(alone.may_be_fewer(Reach::NotKnown) && !alone.may_be_fewer(Reach::Cluster));
+}
+
+#[test]
+fn hints_leave_open_how_many_endpoints_there_were_until_rules_tell() {
+    let slice = r#"{"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+        "metadata": {"namespace": "api", "name": "grpc-1", "labels": {"kubernetes.io/service-name": "grpc"}},
+        "ports": [{"name": "g", "port": 50051, "protocol": "TCP"}], "endpoints": [
+        {"addresses": ["10.244.1.1"], "conditions": {"ready": true}, "hints": {"forZones": [{"name": "a"}]}},
+        {"addresses": ["10.244.1.2"], "conditions": {"ready": true}, "hints": {"forZones": [{"name": "b"}]}},
+        {"addresses": ["10.244.1.3"], "conditions": {"ready": true}, "hints": {"forZones": [{"name": "b"}]}}]}"#;
+    let mut known = known(&world(&[GRPC, slice]), None);
+    let tally = tally(&known, keep_alive());
+    let before = spread(&tally, &known, None);
+    assert_eq!(
+        (before.reason, before.is_beyond_chance()),
+        (Reason::FewerEndpoints, false)
+    );
+    known.narrow(&iptables::read(RULES));
+    assert_eq!(spread(&tally, &known, None).reason, Reason::Uneven);
+}
+
+#[test]
+fn a_source_is_outside_only_where_everything_says_so() {
+    let index = world(&[
+        "node n1 10.0.0.1 podCIDR=10.244.1.0/24",
+        "pod shop/web 10.244.9.5 @n1",
+        "pod shop/far 10.250.9.6 @n2",
+    ]);
+    let node = ThisNode {
+        name: Some("n1".into()),
+        local: None,
+        namespace: Namespace::Node,
+    };
+    for (source, inside) in [
+        ("10.244.9.5", Some(true)),
+        ("10.0.0.1", Some(true)),
+        ("198.51.100.7", Some(false)),
+        // How kube-proxy detects its own pods decides.
+        ("10.250.9.6", None),
+        ("10.244.1.77", None),
+    ] {
+        assert_eq!(
+            is_inside(&index, &node, source.parse().unwrap()),
+            inside,
+            "{source}"
+        );
+    }
+    let no_pods = crate::cluster::testing::bare_world(&["node n1 10.0.0.1"]);
+    assert_eq!(is_inside(&no_pods, &node, [198, 51, 100, 7].into()), None);
 }

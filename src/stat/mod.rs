@@ -90,11 +90,11 @@ impl Stat {
         Some(self.count? as f64 * 100.0 / max as f64)
     }
 
-    /// Entries a bucket. The hash is the whole machine's, and holds each entry twice, once by either direction; this counts
-    /// those of this namespace, once.
+    /// Nodes of the hash a bucket, at least: each entry is in it twice, once by either direction. The hash is the whole
+    /// machine's, and entries of other namespaces, which this does not count, lie in the same buckets.
     pub fn mean_chain_length(&self) -> Option<f64> {
         let buckets = self.settings.buckets.filter(|buckets| *buckets > 0)?;
-        Some(self.count? as f64 / buckets as f64)
+        Some(self.count? as f64 * 2.0 / buckets as f64)
     }
 
     pub fn since(&self, before: &Stat) -> Delta {
@@ -201,6 +201,6 @@ mod tests {
         stat.settings.max = Some(824);
         stat.settings.buckets = Some(206);
         assert_eq!(stat.used_percent(), Some(50.0));
-        assert_eq!(stat.mean_chain_length(), Some(2.0));
+        assert_eq!(stat.mean_chain_length(), Some(4.0));
     }
 }

@@ -3,22 +3,26 @@
 use std::fs;
 use std::io;
 use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
 
 use crate::ethtool::{self, EthtoolError};
-use crate::netlink::{ErrorKind, NetlinkError, Table};
+use crate::netlink::{NetlinkError, Table};
 use crate::netns::Netns;
 use crate::sysctl;
 
 use super::counters::Counters;
 use super::{Allowance, CountersFrom, CpuCounters, Stat, proc_file};
 
+/// For all interfaces of one look together: a machine may have hundreds, and each asks its hardware.
+const ETHTOOL: Duration = Duration::from_secs(5);
+
 const PROC: &str = "/proc/net/stat/nf_conntrack";
 
 /// One look, and a line about everything that could not be read as it should.
 ///
 /// # Errors
-/// [`NetlinkError`], where this kernel tracks nothing or the namespace cannot be entered. A missing permission is none: what
-/// needs it is absent.
+/// [`NetlinkError`], where this kernel tracks nothing, the namespace cannot be entered, or not even the number of entries may
+/// be read. Any other missing permission is none: what needs it is absent.
 pub fn stat(netns: &Netns) -> Result<(Stat, Vec<String>), NetlinkError> {
     let settings = sysctl::conntrack(netns)?;
     let mut notes = Vec::new();
@@ -30,7 +34,7 @@ pub fn stat(netns: &Netns) -> Result<(Stat, Vec<String>), NetlinkError> {
         ..Stat::default()
     };
     if let Err(error) = ask_netlink(netns, &mut stat) {
-        if error.kind() != ErrorKind::NotPermitted && settings.count.is_none() {
+        if settings.count.is_none() {
             return Err(error);
         }
         stat.counters = netns.run(read_proc)?;
@@ -90,33 +94,52 @@ fn read_interfaces(
             return Ok(None);
         }
     };
-    let read = netns.run(|| {
-        devices
-            .iter()
-            .map(|name| allowance(name))
-            .collect::<Vec<_>>()
-    })?;
-    let mut all = Vec::new();
-    for read in read {
-        match read {
-            Ok(allowance) => all.push(allowance),
-            Err(EthtoolError::NoTool) => {
-                // Other drivers than this have no such statistics, as far as is known.
-                if devices.iter().any(|name| has_driver(name, "ena")) {
-                    notes.push(
-                        "the cloud's allowance is not known: it takes the program ethtool, which was not found".to_owned(),
-                    );
-                }
-                return Ok(None);
+    let until = Instant::now() + ETHTOOL;
+    let asked = netns.run(|| ask_each(&devices, until, |name| allowance(name, until)))?;
+    match asked {
+        Some((all, said)) => {
+            notes.extend(said);
+            Ok(Some(all))
+        }
+        None => {
+            // Other drivers than this have no such statistics, as far as is known.
+            if devices.iter().any(|name| has_driver(name, "ena")) {
+                notes.push(
+                    "the cloud's allowance is not known: it takes the program ethtool, which was not found".to_owned(),
+                );
             }
+            Ok(None)
+        }
+    }
+}
+
+/// Each until then, and a line about what gave no answer; `None` without the program.
+fn ask_each(
+    devices: &[String],
+    until: Instant,
+    ask: impl Fn(&str) -> Result<Allowance, EthtoolError>,
+) -> Option<(Vec<Allowance>, Vec<String>)> {
+    let (mut all, mut notes) = (Vec::new(), Vec::new());
+    for (asked, name) in devices.iter().enumerate() {
+        if Instant::now() >= until {
+            let left = devices.len() - asked;
+            notes.push(format!(
+                "ethtool -S takes long: the statistics of {left} of {} interfaces, {name} first, were not read",
+                devices.len()
+            ));
+            break;
+        }
+        match ask(name) {
+            Ok(allowance) => all.push(allowance),
+            Err(EthtoolError::NoTool) => return None,
             Err(error @ EthtoolError::Failed { .. }) => notes.push(error.to_string()),
         }
     }
-    Ok(Some(all))
+    Some((all, notes))
 }
 
-fn allowance(interface: &str) -> Result<Allowance, EthtoolError> {
-    let statistics = ethtool::statistics(interface)?;
+fn allowance(interface: &str, until: Instant) -> Result<Allowance, EthtoolError> {
+    let statistics = ethtool::statistics(interface, until)?;
     let value = |wanted: &str| {
         let found = statistics.iter().find(|(name, _)| name == wanted);
         found.map(|(_, value)| *value)
@@ -132,4 +155,32 @@ fn allowance(interface: &str) -> Result<Allowance, EthtoolError> {
 fn has_driver(interface: &str, driver: &str) -> bool {
     let link: io::Result<_> = fs::read_link(format!("/sys/class/net/{interface}/device/driver"));
     link.is_ok_and(|path| path.file_name().is_some_and(|name| name == driver))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interfaces_that_answer_slowly_share_one_budget() {
+        let devices: Vec<String> = (0..128).map(|n| format!("vf{n}")).collect();
+        let until = Instant::now() + Duration::from_millis(50);
+        let asked = std::cell::Cell::new(0);
+        let slow = |name: &str| {
+            asked.set(asked.get() + 1);
+            while Instant::now() < until {
+                std::thread::yield_now();
+            }
+            Err(EthtoolError::Failed {
+                interface: name.to_owned(),
+                error: "it took too long".to_owned(),
+            })
+        };
+        let (all, notes) = ask_each(&devices, until, slow).unwrap();
+        assert_eq!((all.len(), asked.get(), notes.len()), (0, 1, 2));
+        assert!(notes[1].contains("127 of 128"), "{notes:?}");
+        let absent = |_: &str| Err(EthtoolError::NoTool);
+        let later = Instant::now() + Duration::from_secs(3600);
+        assert_eq!(ask_each(&devices, later, absent), None);
+    }
 }

@@ -47,8 +47,8 @@ impl ThisNode {
             Some(node) => addresses
                 .iter()
                 .any(|local| distinguishes(local) && has(node, local.address())),
-            // With the Nodes at hand, a machine that is none of them is somebody else's.
-            None => initial == Some(true) && !index.is_some_and(|index| index.completeness().nodes),
+            // A machine that is none of the Nodes at hand is somebody else's, also where others may be missing.
+            None => initial == Some(true) && !index.is_some_and(knows_nodes),
         };
         ThisNode {
             name: node.map(|node| node.name.to_string()),
@@ -95,6 +95,10 @@ impl ThisNode {
             .find(|own| own.address() == address && own.interface != IPVS_INTERFACE)
             .map(|own| own.interface.as_str())
     }
+}
+
+fn knows_nodes(index: &Index) -> bool {
+    index.nodes().next().is_some()
 }
 
 /// Tells namespaces and nodes apart: every namespace has the same loopback address, and every node in IPVS mode the same
@@ -154,6 +158,9 @@ mod tests {
         use Namespace::{Foreign, Node};
         let nodes = world(&["node n1 192.168.7.1 hostname=host1", "node n2 192.168.7.2"]);
         let none = world(&[]);
+        let mut some = world(&["node n1 192.168.7.1 hostname=host1"]);
+        some.doubt();
+        assert!(!some.completeness().nodes);
         let (here, elsewhere) = (local(&["192.168.7.1/24"]), local(&["10.9.9.9/24"]));
         for (index, named, hostname, local, initial, name, namespace) in [
             (&nodes, None, None, &here, Some(false), Some("n1"), Node),
@@ -205,6 +212,17 @@ mod tests {
                 Foreign,
             ),
             (&nodes, Some("typo"), None, &here, Some(true), None, Foreign),
+            // The same where the list of Nodes broke off, or cannot be had any more.
+            (
+                &some,
+                None,
+                Some("bastion"),
+                &elsewhere,
+                Some(true),
+                None,
+                Foreign,
+            ),
+            (&some, None, None, &here, Some(true), Some("n1"), Node),
             // Without Nodes only the initial namespace is likely to be one's.
             (&none, None, None, &elsewhere, Some(true), None, Node),
             (&none, None, None, &elsewhere, Some(false), None, Foreign),

@@ -70,7 +70,7 @@ impl Look {
     /// Another entry than the one that was looked at `before`, with the same original tuple. What is not told by its reply
     /// tuple, id, start, counters or status bits is taken for the same one: if so, its timer was refilled by the packet
     /// that made it.
-    fn is_recreated_since(&self, before: &Look) -> bool {
+    pub(super) fn is_recreated_since(&self, before: &Look) -> bool {
         let vanished = before.status().without(self.status());
         self.identity != before.identity
             || self.packets[0] < before.packets[0]
@@ -111,6 +111,8 @@ pub struct Seen {
     window_ms: u32,
     /// Packets of the original and the reply direction inside the window, where they are counted.
     packets: Option<[u32; 2]>,
+    /// The first look did not show this entry: it was made since, or began to pass what is looked at.
+    pub is_new: bool,
 }
 
 impl Seen {
@@ -156,6 +158,7 @@ pub fn compare(looks: &[Look]) -> Seen {
         packets: last
             .counted
             .then(|| grown.map(|n| u32::try_from(n).unwrap_or(u32::MAX))),
+        is_new: false,
     }
 }
 

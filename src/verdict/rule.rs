@@ -280,9 +280,18 @@ fn incomplete(index: &Index, flow: &Flow, matched: Matched<'_>) -> Option<&'stat
     if !index.owners_known(flow.original.dst) {
         return Some("the Services of this destination were not read");
     }
-    let owners = index.owners(flow.original.dst).iter().map(|(id, _)| *id);
-    let mut services = owners.chain(matched.ports().map(|(id, _)| index.port(id).service));
-    if services.any(|id| !index.endpoints_known(id)) {
+    // Others at the same address have no say in an entry to one of its ports.
+    let known = match matched.is_service_port() {
+        true => {
+            let mut services = matched.ports().map(|(id, _)| index.port(id).service);
+            services.all(|id| index.endpoints_known(id))
+        }
+        false => {
+            let mut owners = index.owners(flow.original.dst).iter();
+            owners.all(|(id, _)| index.endpoints_known(*id))
+        }
+    };
+    if !known {
         return Some("the EndpointSlices of this Service were not read");
     }
     if complete.nodes {

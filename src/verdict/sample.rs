@@ -48,7 +48,9 @@ impl Sampler {
     pub fn seen(&self, flow: &Flow, at: Duration) -> Seen {
         let third = Look::of(flow, at);
         let pair = self.pairs.get(&key(&self.hasher, flow));
-        match pair.copied().unwrap_or_default() {
+        let pair = pair.copied().unwrap_or_default();
+        let first = pair.first;
+        let mut seen = match pair {
             Pair {
                 first: Some(first),
                 second: Some(second),
@@ -58,7 +60,9 @@ impl Sampler {
                 second: Some(second),
             } => compare(&[second, third]),
             Pair { second: None, .. } => compare(&[third]),
-        }
+        };
+        seen.is_new = first.is_none_or(|first| third.is_recreated_since(&first));
+        seen
     }
 
     /// Entries of which a look is kept.
@@ -119,15 +123,19 @@ mod tests {
         assert_eq!(sampler.len(), 4);
         let answer = |flow: &Flow| {
             let seen = sampler.seen(flow, THIRD);
-            (seen.refreshing, seen.window().as_secs())
+            (seen.refreshing, seen.window().as_secs(), seen.is_new)
         };
-        assert_eq!(answer(&flow(1, 29)), (Refreshing::Yes, 6));
-        assert_eq!(answer(&flow(2, 23)), (Refreshing::No, 6));
+        assert_eq!(answer(&flow(1, 29)), (Refreshing::Yes, 6, false));
+        assert_eq!(answer(&flow(2, 23)), (Refreshing::No, 6, false));
+        // The same client, led elsewhere.
+        let mut led_elsewhere = flow(2, 29);
+        led_elsewhere.reply.src = [10, 1, 0, 8].into();
+        assert_eq!(answer(&led_elsewhere), (Refreshing::Unknown, 0, true));
         // New at the second look, new at the third, and gone at the second.
-        assert_eq!(answer(&flow(3, 29)), (Refreshing::Yes, 3));
-        assert_eq!(answer(&flow(4, 29)), (Refreshing::Unknown, 0));
+        assert_eq!(answer(&flow(3, 29)), (Refreshing::Yes, 3, true));
+        assert_eq!(answer(&flow(4, 29)), (Refreshing::Unknown, 0, true));
         zoned.timeout = Some(29);
-        assert_eq!(answer(&zoned), (Refreshing::Unknown, 0));
+        assert_eq!(answer(&zoned), (Refreshing::Unknown, 0, false));
         assert_eq!(sampler.seen(&zoned, THIRD).replies, Replies::OneWay);
     }
 

@@ -243,14 +243,16 @@ fn a_busy_server_is_asked_again_and_given_up_after_some_times() {
 
 #[test]
 fn a_wait_that_the_server_asks_for_is_not_longer_than_the_time_that_is_left() {
-    let server = server_with(|asked| {
-        (asked.resource() == "endpointslices").then(|| Answer {
-            headers: vec![("retry-after", "3600".to_owned())],
-            ..Answer::status(429)
-        })
-    });
-    let loaded = read(server.kubeconfig()).unwrap();
-    assert_eq!(gaps(&loaded), [(Kind::EndpointSlice, State::Failed)]);
+    for wait in [3600, u64::MAX] {
+        let server = server_with(move |asked| {
+            (asked.resource() == "endpointslices").then(|| Answer {
+                headers: vec![("retry-after", wait.to_string())],
+                ..Answer::status(429)
+            })
+        });
+        let loaded = read(server.kubeconfig()).unwrap();
+        assert_eq!(gaps(&loaded), [(Kind::EndpointSlice, State::Failed)]);
+    }
 }
 
 /// The body of a healthy server's answer.

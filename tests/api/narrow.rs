@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ctk::flow::Flow;
+use ctk::flow::{Flow, Status};
 use nix::sched::{CloneFlags, unshare};
 use serde_json::{Value, json};
 
@@ -112,11 +112,15 @@ fn a_second_look_reads_what_the_plan_hangs_on_and_nothing_else() {
         let objects = objects();
         let server = ApiServer::start(move |asked| objects.answer(asked));
         let said = by_api(&server, "purge --stale --yes --settle 0 --verify 0").ended(0);
+        let asked = server.asked();
         let document = said.json();
         assert_eq!(document["summary"]["deleted"], 1, "{document}");
         let cluster = &document["summary"]["cluster"];
         assert_eq!(cluster["complete"], true);
         assert_eq!(cluster["missing"], json!([]));
+        let listed = by_api(&server, "ls").ended(0).json();
+        let whole = &listed["summary"]["cluster"]["counts"];
+        assert_eq!(&cluster["counts"], whole, "those of the first look");
         for kind in [
             "services",
             "endpointslices",
@@ -126,7 +130,6 @@ fn a_second_look_reads_what_the_plan_hangs_on_and_nothing_else() {
         ] {
             assert_eq!(cluster["lists"][kind], "complete", "{kind}");
         }
-        let asked = server.asked();
         let pods = asked.iter().rposition(|asked| asked.resource() == "pods");
         let second = &asked[pods.unwrap() + 1..];
         assert_eq!(
@@ -425,5 +428,66 @@ fn a_service_that_lost_its_address_sends_the_second_look_to_all_of_them() {
         let last: Vec<String> = asked.iter().rev().take(2).map(request).collect();
         assert_eq!(last[1], "/api/v1/services -");
         assert!(last[0].ends_with("in (kubernetes,new-dns)"), "{}", last[0]);
+    });
+}
+
+#[test]
+fn a_node_port_on_an_address_that_is_some_services_too_is_found_stale_twice() {
+    private_netns(|| {
+        be_the_node();
+        let node = NODE.to_string();
+        let entry = translated(
+            tuple(17, "198.51.100.7", &node, ports(40_000, 30_053)),
+            tuple(17, GONE, "198.51.100.7", ports(53, 40_000)),
+            ASSURED.with(Status::DST_NAT),
+        );
+        insert(&[entry]);
+        let mut all = objects();
+        let port = [("p", 53, "UDP")];
+        let mut by_node = service("a", "by-node", "10.96.1.1", &port);
+        by_node["spec"]["ports"][0]["nodePort"] = json!(30_053);
+        let mut by_address = service("b", "by-address", "10.96.1.2", &[("p", 80, "TCP")]);
+        by_address["spec"]["externalIPs"] = json!([node]);
+        let endpoints = slice("a", "by-node", &port, &[("10.244.1.7", "")]);
+        all.0.extend([by_node, by_address, endpoints]);
+        let server = ApiServer::start(move |asked| all.answer(asked));
+        let said = by_api(&server, "purge --stale --yes --settle 0 --verify 0").ended(0);
+        assert_eq!(said.json()["summary"]["deleted"], 1, "{said:#?}");
+    });
+}
+
+#[test]
+fn one_of_two_services_at_an_address_is_judged_by_its_own_slices() {
+    private_netns(|| {
+        be_the_node();
+        let entry = translated(
+            tuple(17, "198.51.100.7", SHARED, ports(40_000, 53)),
+            tuple(17, GONE, "198.51.100.7", ports(53, 40_000)),
+            ASSURED.with(Status::DST_NAT),
+        );
+        insert(&[entry]);
+        let mut all = objects();
+        for (name, ip, protocol) in [("udp", "10.96.1.1", "UDP"), ("tcp", "10.96.1.2", "TCP")] {
+            let port = [("p", 53, protocol)];
+            let mut service = service("a", name, ip, &port);
+            service["spec"]["externalIPs"] = json!([SHARED]);
+            let endpoints = slice("a", name, &port, &[("10.244.1.7", "")]);
+            all.0.extend([service, endpoints]);
+        }
+        let server = ApiServer::start(move |asked| all.answer(asked));
+        let listed = by_api(&server, "ls --svc a/udp").ended(0);
+        assert_eq!(listed.items()[0]["reason"], "endpoint-gone", "{listed:#?}");
+        let asked = server.asked();
+        let narrow = |asked: &Asked| asked.value("labelSelector").is_some();
+        assert!(asked.iter().any(narrow), "{asked:?}");
+        let said = by_api(
+            &server,
+            "purge --svc a/udp --stale --yes --settle 0 --verify 0",
+        );
+        assert_eq!(
+            said.ended(0).json()["summary"]["deleted"],
+            1,
+            "what --svc selects"
+        );
     });
 }

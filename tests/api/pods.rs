@@ -2,8 +2,11 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use serde_json::json;
+
+use super::lab::cluster::{service, slice};
 use super::lab::{self, be_the_node};
-use super::mixed::{insert, to_dns};
+use super::mixed::{ASSURED, insert, plain, ports, to_dns, tuple};
 use super::objects;
 use super::private_netns::private_netns;
 use super::server::{ApiServer, Objects};
@@ -118,6 +121,45 @@ fn all_pods_are_read_where_a_few_do_not_tell() {
             .collect();
         insert(&many);
         assert_eq!(all(""), ["all", "spec.nodeName=node1"], "52 addresses");
+    });
+}
+
+#[test]
+fn entries_that_were_not_translated_ask_for_their_sources_only_under_policy_local() {
+    private_netns(|| {
+        be_the_node();
+        let plain_to =
+            |source: &str, sport, to| plain(tuple(17, source, to, ports(sport, 53)), ASSURED);
+        let to_dns: Vec<_> = (0..60)
+            .map(|n| plain_to(&format!("10.244.1.{}", 100 + n), 40_000 + n, "10.96.0.10"))
+            .collect();
+        insert(&to_dns);
+        let mut objects = after_a_move();
+        for (name, address, policy) in [
+            ("local", "203.0.113.5", "Local"),
+            ("cluster", "203.0.113.6", "Cluster"),
+        ] {
+            let port = [("p", 53, "UDP")];
+            let mut balanced = service("a", name, "10.96.1.1", &port);
+            balanced["spec"]["type"] = json!("LoadBalancer");
+            balanced["spec"]["externalTrafficPolicy"] = json!(policy);
+            balanced["status"] = json!({"loadBalancer": {"ingress": [{"ip": address}]}});
+            let endpoints = slice("a", name, &port, &[("10.244.2.7", "")]);
+            objects.0.extend([balanced, endpoints]);
+        }
+        let server = healthy(objects.clone());
+        ls(&server, "").ended(0);
+        assert_eq!(pods_asked(&server), ["spec.nodeName=node1"]);
+        insert(&[
+            plain_to("10.244.2.50", 41_000, "203.0.113.5"),
+            plain_to("10.244.2.51", 41_001, "203.0.113.6"),
+        ]);
+        let server = healthy(objects);
+        ls(&server, "").ended(0);
+        assert_eq!(
+            pods_asked(&server),
+            ["spec.nodeName=node1", "status.podIP=10.244.2.50"]
+        );
     });
 }
 

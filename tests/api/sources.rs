@@ -3,6 +3,7 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use nix::sched::{CloneFlags, unshare};
 use serde_json::{Value, json};
 
 use super::lab::{self, BACKENDS, Lab, Proxy, be_the_node};
@@ -105,6 +106,33 @@ fn rules_that_lag_behind_the_api_are_told_and_the_api_decides() {
         let lacks =
             "kube-proxy on this node is behind: rules lack 10.244.1.7 for kube-system/kube-dns";
         assert!(said.stderr.contains(lacks), "{said:#?}");
+    });
+}
+
+#[test]
+fn kube_proxy_is_not_behind_for_what_came_or_went_between_two_readings() {
+    private_netns(|| {
+        for (before, after) in [
+            (&BACKENDS[..], &BACKENDS[1..]),
+            (&BACKENDS[1..], &BACKENDS[..]),
+        ] {
+            unshare(CloneFlags::CLONE_NEWNET).unwrap();
+            let lab = Lab::new(Proxy::Iptables);
+            lab.set_endpoints(before);
+            let objects = cluster_of(after);
+            let after = after.to_vec();
+            // The server's thread was started in this namespace.
+            let server = ApiServer::start(move |asked| {
+                if asked.resource() == "endpointslices" {
+                    lab.set_endpoints(&after);
+                }
+                objects.answer(asked)
+            });
+            let said = with(&server, "ls --cluster api,rules -o json").ended(0);
+            let found = &said.json()["summary"]["cluster"]["disagreements"];
+            assert_eq!(found["count"], 0, "{said:#?}");
+            assert!(!said.stderr.contains("behind"), "{said:#?}");
+        }
     });
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Every test has network namespaces of its own.
 
+mod alarms;
 mod cases;
 mod healthy;
 #[path = "../lab/mod.rs"]

@@ -116,6 +116,7 @@ fn impossible_flags_are_refused_before_anything_is_read() {
         ("doctor --stale-entries 0", "--stale-entries"),
         ("doctor --skew-ratio 0.5", "--skew-ratio"),
         ("doctor --skew-ratio NaN", "--skew-ratio"),
+        ("doctor --skew-chance 2", "--skew-chance"),
         ("doctor --watch -o json", "--watch"),
     ] {
         assert_error(&ctk_line(line), 2, &[says]);

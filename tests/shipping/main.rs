@@ -1,6 +1,8 @@
 //! What a new user meets first: manuals, completion, examples, the form of the output, and other ways to start it.
 
 mod examples;
+#[path = "../lab/mod.rs"]
+mod lab;
 mod manual;
 #[path = "../mixed/mod.rs"]
 mod mixed;
@@ -86,6 +88,7 @@ impl Home {
             .env("HOME", self.path())
             .env("PATH", self.search_path())
             .env("LC_ALL", "C.UTF-8")
+            .env("SHELL", "/bin/sh")
             .env("TERM", "xterm-256color");
         command
     }

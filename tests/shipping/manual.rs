@@ -117,22 +117,74 @@ fn the_manual_of_the_output_has_every_field() {
     for column in COLUMNS {
         assert!(has(column.key), "{}", column.key);
     }
-    // Fields of summaries and records, from the schema.
     let schema = fs::read_to_string(repository("tests/schema/ctk-v1.json")).unwrap();
     let schema: Value = serde_json::from_str(&schema).unwrap();
-    let definitions = &schema["$defs"];
-    let records = definitions["record"]["oneOf"].as_array().unwrap();
-    let summaries = ["counts", "purge_summary", "restore_summary"].map(|name| &definitions[name]);
-    for object in records.iter().chain(summaries) {
-        for field in object["properties"].as_object().unwrap().keys() {
-            assert!(has(field), "{field}");
-        }
+    let mut fields = Vec::new();
+    properties(&schema, &mut fields);
+    assert!(fields.len() > 200, "{fields:?}");
+    for field in fields {
+        let dotted = format!(".{field}");
+        let known = words
+            .iter()
+            .any(|word| *word == field || word.ends_with(&dotted));
+        assert!(known, "{field}");
     }
-    for field in definitions["cluster"]["properties"]
-        .as_object()
-        .unwrap()
-        .keys()
-    {
+    let cluster = schema["$defs"]["cluster"]["properties"].as_object();
+    for field in cluster.unwrap().keys() {
         assert!(has(&format!("cluster.{field}")), "cluster.{field}");
     }
+}
+
+/// Names of all properties in a schema.
+fn properties(schema: &Value, names: &mut Vec<String>) {
+    match schema {
+        Value::Object(fields) => {
+            let named = fields.get("properties").and_then(Value::as_object);
+            names.extend(named.into_iter().flat_map(|all| all.keys().cloned()));
+            fields.values().for_each(|field| properties(field, names));
+        }
+        Value::Array(members) => members.iter().for_each(|member| properties(member, names)),
+        _ => {}
+    }
+}
+
+#[test]
+fn the_manual_of_the_output_and_the_schema_have_every_check_and_its_evidence() {
+    let words = words("ctk-json.5");
+    let schema = fs::read_to_string(repository("tests/schema/ctk-v1.json")).unwrap();
+    let schema: Value = serde_json::from_str(&schema).unwrap();
+    let checks = schema["$defs"]["finding_fields"]["properties"]["check"]["enum"].clone();
+    let checks: Vec<&str> = checks
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|name| name.as_str().unwrap())
+        .collect();
+    let mut seen = Vec::new();
+    let mut known = 0;
+    for (file, text) in files(&repository("src/doctor/check"), |name| {
+        name.ends_with(".rs")
+    }) {
+        let code = text.split("#[cfg(test)]").next().unwrap();
+        for name in after(code, "const NAME: &str = \"") {
+            assert!(checks.contains(&name), "the schema lacks {name}");
+            assert!(words.iter().any(|word| word == name), "{file}: {name}");
+            seen.push(name.to_owned());
+        }
+        for key in after(code, ".with(\"") {
+            assert!(words.iter().any(|word| word == key), "{file}: {key}");
+            known += 1;
+        }
+    }
+    seen.sort_unstable();
+    let mut checks: Vec<_> = checks.iter().map(|name| (*name).to_owned()).collect();
+    checks.sort_unstable();
+    assert_eq!(checks, seen, "the schema has checks that are none");
+    assert!(known > 80, "{known}");
+}
+
+/// What stands behind a beginning, up to the next quotation mark.
+fn after<'t>(text: &'t str, beginning: &str) -> Vec<&'t str> {
+    let parts = text.split(beginning).skip(1);
+    parts.filter_map(|part| part.split('"').next()).collect()
 }

@@ -1,13 +1,16 @@
 //! Everything that is printed for scripts fits the JSON Schema beside the tests.
 
+use std::io::{BufRead, BufReader};
 use std::path::Path;
+use std::process::Stdio;
 
 use boon::{Compiler, SchemaIndex, Schemas};
 use serde_json::Value;
 
+use crate::lab::{self, BACKENDS, Lab, Proxy};
 use crate::mixed;
 use crate::private_netns::private_netns;
-use crate::tools::{Said, ctk, ctk_line};
+use crate::tools::{Said, ctk, ctk_command, ctk_line, sysctl};
 use crate::{has_namespaces, repository};
 
 /// The schema, compiled once a test.
@@ -56,7 +59,40 @@ impl Schema {
         lines.iter().for_each(|line| self.fits(definition, line));
         lines.len()
     }
+
+    /// Lines of a command that does not end by itself, up to the first that is wanted. `then` runs after the first line.
+    #[track_caller]
+    fn lines_until(
+        &mut self,
+        definition: &str,
+        command: &str,
+        then: impl FnOnce(),
+        wanted: impl Fn(&Value) -> bool,
+    ) {
+        let mut command = ctk_command(command.split_whitespace());
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let out = child.stdout.take().unwrap();
+        let lines = BufReader::new(out)
+            .lines()
+            .map(|line| serde_json::from_str(&line.unwrap()).unwrap());
+        let (mut then, mut found) = (Some(then), false);
+        for line in lines {
+            self.fits(definition, &line);
+            then.take().into_iter().for_each(|then| then());
+            found = wanted(&line);
+            if found {
+                break;
+            }
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(found, "{command:?} ended too early");
+    }
 }
+
+/// Everything that `top` groups by.
+const KEYS: &str =
+    "client,src,svc,endpoint,dst,dport,proto,state,status,verdict,zone,mark,snat-dst";
 
 #[test]
 fn what_the_demo_prints_fits_the_schema() {
@@ -82,6 +118,18 @@ fn what_the_demo_prints_fits_the_schema() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("gone.json");
     std::fs::write(&file, &gone.stdout).unwrap();
+    schema.fits("top", &demo("top -o json").json());
+    schema.fits("top", &demo(&format!("top --by {KEYS} -o json")).json());
+    assert_eq!(schema.lines("group", &demo("top --by svc -o jsonl")), 6);
+    schema.fits("svc", &demo("svc kube-dns -o json").json());
+    schema.fits("svc", &demo("svc shop/api:http -o json").json());
+    schema.fits("stat_absolute", &demo("stat -o json").json());
+    schema.fits("stat_absolute", &demo("stat --per-cpu -o jsonl").json());
+    let doctor = |format: &str| ctk_line(&format!("demo -- doctor --sample {format}")).ended(5);
+    let findings = doctor("0 -o json").json();
+    schema.fits("doctor", &findings);
+    let findings = findings["items"].as_array().unwrap().len();
+    assert_eq!(schema.lines("finding", &doctor("6s -o jsonl")), findings);
     for dry in ["--dry-run", "--yes"] {
         let restore = |format| {
             let file = file.to_str().unwrap();
@@ -106,6 +154,15 @@ fn what_a_table_with_everything_in_it_prints_fits_the_schema() {
                 .ended(0)
                 .json(),
         );
+        let top = |by: &str| ctk_line(&format!("top {none} --by {by} -o json")).ended(0);
+        for by in "src,dst,dport,proto,state,status,zone,mark,snat-dst".split(',') {
+            schema.fits("top", &top(by).json());
+        }
+        let low = "--table-used 1 --half-closed 1 --lost-entries 1 --hairpin-unreplied 1";
+        let doctor = ctk_line(&format!("doctor {none} --sample 0 {low} -o json")).json();
+        assert!(doctor["items"].as_array().unwrap().len() > 1, "{doctor}");
+        schema.fits("doctor", &doctor);
+        schema.fits("stat_absolute", &ctk_line("stat --per-cpu -o json").json());
         let watch = format!("watch {none} --until quiet --interval 1s --for 30s -o jsonl");
         let watched = schema.lines("record", &ctk_line(&watch));
         assert!(watched > listed, "{watched}");
@@ -124,6 +181,59 @@ fn what_a_table_with_everything_in_it_prints_fits_the_schema() {
         // Some cannot come back, which is in the lines.
         let back = ctk(["restore", "--yes", "-o", "json", file.to_str().unwrap()]);
         schema.fits("restore", &back.json());
+    });
+}
+
+#[test]
+fn what_is_printed_again_and_again_fits_the_schema() {
+    private_netns(|| {
+        let lab = Lab::new(Proxy::Iptables);
+        lab.set_endpoints(&BACKENDS);
+        sysctl("acct", "1");
+        lab.client_of_each();
+        let file = lab::cluster(&BACKENDS);
+        let cluster = file.path();
+        let mut schema = Schema::new();
+        let nothing = || ();
+        let second = std::cell::Cell::new(0);
+        let third = |_: &Value| second.replace(second.get() + 1) == 2;
+        let stat = "stat --interval 200ms --per-cpu -o jsonl";
+        schema.lines_until("stat_record", stat, nothing, third);
+        let top = format!("top --interval 1s --by client --cluster {cluster} -o jsonl");
+        second.set(0);
+        schema.lines_until("group_line", &top, nothing, third);
+        let doctor = format!("doctor --watch 1s --sample 0 --cluster {cluster} -o jsonl");
+        second.set(0);
+        schema.lines_until("finding_line", &doctor, nothing, third);
+        let watch = format!("watch --cluster {cluster} --for 60s -o jsonl");
+        let move_on = || lab.set_endpoints(&BACKENDS[..1]);
+        let wanted = |record: &Value| record["type"] == "endpoint" && record["change"] == "gone";
+        schema.lines_until("record", &watch, move_on, wanted);
+    });
+}
+
+#[test]
+fn what_is_told_of_a_node_with_rules_fits_the_schema() {
+    private_netns(|| {
+        for proxy in [Proxy::Iptables, Proxy::Nftables] {
+            nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+            let lab = Lab::new(proxy);
+            lab.set_endpoints(&BACKENDS);
+            sysctl("acct", "1");
+            lab.client_of_each();
+            let file = lab::cluster(&BACKENDS[1..]);
+            let mut schema = Schema::new();
+            for source in [file.path(), "rules"] {
+                let ask = |command| ctk_line(&format!("{command} --cluster {source} -o json"));
+                let document = ask("svc kube-dns").json();
+                let ways = document["new_packets"].as_array().map(Vec::len);
+                assert_eq!(ways, Some(BACKENDS.len()), "{document:#}");
+                schema.fits("svc", &document);
+                schema.fits("ls", &ask("ls").json());
+                schema.fits("top", &ask("top --by svc,endpoint").json());
+                schema.fits("doctor", &ask("doctor --sample 0").json());
+            }
+        }
     });
 }
 
@@ -156,5 +266,21 @@ fn the_schema_refuses_what_is_not_in_the_contract() {
         changed(|item| item["nat"] = Value::Null),
     ] {
         assert!(schema.refuses("item", &wrong), "{wrong}");
+    }
+    for (command, definition, place) in [
+        ("top --by svc", "top", "/items/0/count"),
+        ("svc kube-dns", "svc", "/endpoints/0/open"),
+        ("svc kube-dns", "svc", "/skew/reason"),
+        ("stat", "stat_absolute", "/counters/drop"),
+        ("doctor --sample 0", "doctor", "/items/0/severity"),
+    ] {
+        let document = ctk_line(&format!("demo -- {command} -o json")).json();
+        schema.fits(definition, &document);
+        let mut wrong = document.clone();
+        *wrong.pointer_mut(place).unwrap() = "many".into();
+        assert!(schema.refuses(definition, &wrong), "{command}: {place}");
+        let mut wrong = document;
+        wrong["surprise"] = 1.into();
+        assert!(schema.refuses(definition, &wrong), "{command}: {wrong}");
     }
 }

@@ -74,11 +74,19 @@ impl Shell {
         self.clear();
     }
 
-    /// Leaves the line and empties the screen.
+    /// Leaves the line and empties the screen. Keys that come while a shell still completes are lost, so it is told again.
     fn clear(&self) {
-        self.keys(&["C-c"]);
-        self.keys(&["C-l"]);
-        self.wait(|screen| !screen.contains("ctk"));
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            self.keys(&["C-c"]);
+            self.keys(&["C-l"]);
+            std::thread::sleep(Duration::from_millis(300));
+            let screen = self.tmux(&["capture-pane", "-p"]);
+            if !screen.contains("ctk") {
+                return;
+            }
+            assert!(Instant::now() < deadline, "it stays:\n{screen}");
+        }
     }
 }
 
@@ -123,7 +131,7 @@ fn offers_names_and_words(shell: &Shell) {
         ("ctk ls --svc kube-d", "--svc kube-dns"),
         ("ctk ls --svc kube-sys", "--svc kube-system/kube-dns"),
         ("ctk ls --stale -n sho", "-n shop"),
-        ("ctk purge --pod shop/web-1", "--pod shop/web-1"),
+        ("ctk purge --pod sfl", "--pod sflow-0"),
         ("ctk ls --reason misd", "--reason misdelivery"),
         ("ctk watch --verdict ok,sta", "--verdict ok,stale"),
         ("ctk ls --columns verdict,endpoint.serv", "endpoint.serving"),

@@ -207,6 +207,7 @@ fn the_workload_that_leaves_half_closed_connections_is_named() {
         be_the_node();
         let (flows, file) = close_wait();
         insert(&flows);
+        sysctl("tcp_timeout_close_wait", "3600");
         let top = |args: &str| {
             let all = ["top", "--cluster", file.path()].into_iter();
             ctk(all.chain(args.split_whitespace()))
@@ -221,6 +222,14 @@ fn the_workload_that_leaves_half_closed_connections_is_named() {
         assert_eq!(
             counts(&states),
             BTreeMap::from([("close-wait".to_owned(), 5), ("established".to_owned(), 1)])
+        );
+        for said in ["not a socket's", "stays for 3600 s (net.netfilter."] {
+            assert!(states.stderr.contains(said), "{states:#?}");
+        }
+        let established = top("--by state --state ESTABLISHED -o json").ended(0);
+        assert!(
+            !established.stderr.contains("CLOSE_WAIT"),
+            "{established:#?}"
         );
         let src = top("--by src --state CLOSE_WAIT -o json").ended(0);
         one(

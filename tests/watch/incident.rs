@@ -115,8 +115,28 @@ fn told_in_order(records: &[Value]) {
         .filter(|word| word != "refresh")
         .collect();
     let life = ["new", "update", "update"];
-    let expected = [&["synced"], &life[..], &["verdict", "destroy"], &life];
+    // The node's rules turn to the other backend before the file tells of it.
+    let rules = ["endpoint", "endpoint"];
+    let expected = [
+        &["synced"],
+        &life[..],
+        &rules,
+        &["verdict", "destroy"],
+        &life,
+    ];
     assert_eq!(words, expected.concat());
+    let mut changes: Vec<_> = records
+        .iter()
+        .filter(|record| record["type"] == "endpoint")
+        .map(|record| {
+            assert_eq!(record["seen_by"], "rules", "{record:#}");
+            let address = record["endpoint"]["address"].as_str().unwrap();
+            let address: Ipv4Addr = address.parse().unwrap();
+            (record["change"].as_str().unwrap(), address)
+        })
+        .collect();
+    changes.sort_unstable();
+    assert_eq!(changes, [("added", BACKENDS[1]), ("gone", BACKENDS[0])]);
     let verdict = records.iter().find(|r| r["type"] == "verdict").unwrap();
     assert_eq!(
         (&verdict["before"], &verdict["after"]),

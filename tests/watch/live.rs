@@ -68,6 +68,36 @@ fn the_live_view_shows_the_stale_row_on_top_survives_a_resize_and_leaves_nothing
 }
 
 #[test]
+fn what_is_said_of_the_source_stays_below_the_live_view() {
+    if !has_tmux() {
+        return;
+    }
+    private_netns(|| {
+        be_the_node();
+        let file = cluster(&BACKENDS[1..]);
+        insert(&[
+            to_dns(17, 998, "10.244.2.33"),
+            to_dns(17, 999, "10.244.1.7"),
+        ]);
+        let command = format!("{CTK} watch --live --interval 1s --cluster {}", file.path());
+        let terminal = Terminal::run(&command);
+        terminal.wait("the table", |screen| screen.starts_with("2 entries"));
+        std::fs::write(file.path(), "{").unwrap();
+        let said = "ctk: the new cluster file is not used";
+        let is_below = |screen: &str| screen.lines().last().is_some_and(|l| l.starts_with(said));
+        terminal.wait("the note", is_below);
+        // Painted anew, the note is there still.
+        crate::delete(|flow| flow.original.sport() == Some(999));
+        let screen = terminal.wait("the end", |screen| screen.starts_with("1 entries"));
+        assert!(is_below(&screen), "{screen}");
+        terminal.tmux(&["send-keys", "q"]);
+        terminal.wait("the note on the terminal itself", |screen| {
+            !screen.contains("1 entries") && screen.contains(said)
+        });
+    });
+}
+
+#[test]
 fn ctrl_c_leaves_the_live_view_as_q_does() {
     if !has_tmux() {
         return;

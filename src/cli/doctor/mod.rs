@@ -19,9 +19,11 @@ use crate::cluster::wanted::Wanted;
 use crate::doctor::{Examination, Finding, Scan, Severity, Thresholds};
 use crate::error::{CommandError, Status};
 use crate::filter::Filter;
+use crate::flow::Flow;
 use crate::netlink::{Table, TableKind};
 use crate::netns::Netns;
 use crate::output::{ColorChoice, Summary};
+use crate::verdict::Seen;
 
 use super::World;
 use super::args::{LEAST_SAMPLE, SourceArgs, duration};
@@ -50,11 +52,10 @@ pub enum DoctorFormat {
 #[derive(Args)]
 #[command(after_help = "Examples:
   ctk doctor                               what is wrong on this node; takes 6 s
-  ctk doctor --sample 0                    at once, without telling which entries are kept alive
-  ctk doctor -o json | jq '.items[] | select(.severity != \"info\")'
-  ctk doctor --half-closed 20 --lost-entries 5   with other thresholds
-  ctk doctor --watch 30s                   again and again, until Ctrl-C
-  ctk demo -- doctor                       in the demo's world
+  ctk doctor --sample 0 --half-closed 20   at once, with another threshold
+  ctk doctor --sample 0 -o jsonl           a finding a line, for scripts
+
+--watch 30s looks again and again, until Ctrl-C.
 
 Exit status: 0 nothing above info, 5 a warning or worse, 3 something is missing from the answer (stderr says what)")]
 pub struct DoctorArgs {
@@ -100,7 +101,7 @@ pub fn run(world: World, args: &DoctorArgs) -> Result<Status, CommandError> {
     let netns = context::netns(&args.source)?;
     match args.watch {
         None => {
-            let round = Round::run(world, args, &netns, Telling::All)?;
+            let round = Round::run(world, args, &netns, &mut Told::default())?;
             match round.print(args) {
                 Ok(()) => Ok(round.status()),
                 Err(error) => ended(&error),
@@ -134,33 +135,58 @@ fn follow(
                 .map_err(|error| CommandError::failed(format!("watching signals: {error}")))?;
         }
     }
-    let mut telling = Telling::All;
+    let mut told = Told::default();
     loop {
-        match Round::run(world, args, netns, telling) {
+        let is_first = told.source.is_none();
+        match Round::run(world, args, netns, &mut told) {
             Ok(round) => {
                 partial.fetch_or(round.partial, Ordering::Relaxed);
                 if let Err(error) = round.print(args) {
                     return ended(&error);
                 }
             }
-            Err(error) if telling == Telling::All => return Err(error),
+            Err(error) if is_first => return Err(error),
             // What worked before may work again: an API server restarts, too.
             Err(error) => {
                 partial.store(true, Ordering::Relaxed);
                 note(error.message);
             }
         }
-        telling = Telling::News;
         std::thread::sleep(pause);
     }
 }
 
-/// What is said of the cluster source.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Telling {
-    All,
-    /// It was said in an earlier round.
-    News,
+/// What earlier rounds said.
+#[derive(Default)]
+struct Told {
+    /// The cluster source; `None` before the first round.
+    source: Option<&'static str>,
+    /// Of the round before this one: the same again would bury the rest.
+    notes: Vec<String>,
+}
+
+impl Told {
+    /// What was told by a better source must not vanish from the findings as if it were healed.
+    fn may_go_on(&mut self, source: &'static str) -> Result<(), CommandError> {
+        let is_worse = match self.source {
+            Some("none") | None => false,
+            Some("rules") => source == "none",
+            Some(_) => matches!(source, "rules" | "none"),
+        };
+        if let Some(before) = self.source.filter(|_| is_worse) {
+            let error =
+                format!("the cluster source is gone (it was {before}), so nothing was looked at");
+            return Err(CommandError::failed(error));
+        }
+        self.source = Some(source);
+        Ok(())
+    }
+
+    fn say_news(&mut self, notes: Vec<String>) {
+        let news = notes.iter().filter(|note| !self.notes.contains(note));
+        news.for_each(note);
+        self.notes = notes;
+    }
 }
 
 /// One examination of the node.
@@ -176,10 +202,12 @@ impl Round {
         world: World,
         args: &DoctorArgs,
         netns: &Netns,
-        telling: Telling,
+        told: &mut Told,
     ) -> Result<Self, CommandError> {
-        let cluster = read_cluster(world, args, netns, telling)?;
-        if telling == Telling::All {
+        let is_first = told.source.is_none();
+        let cluster = read_cluster(world, args, netns, is_first)?;
+        told.may_go_on(context::cluster_summary(cluster.as_ref()).source)?;
+        if is_first {
             context::require_cluster(&args.source, cluster.as_ref(), false)?;
         }
         let nothing_selected = SelectArgs::default();
@@ -192,6 +220,9 @@ impl Round {
             false => Some(take_sample(&mut table, &mut picker, args.sample)?),
         };
         facts.sampled = sample.is_some().then_some(args.sample);
+        let is_full = sample
+            .as_ref()
+            .is_some_and(|one| one.kept() >= MOST_SAMPLED);
         let looks = Looks {
             kind: TableKind::Conntrack,
             sample: sample.as_ref(),
@@ -202,6 +233,7 @@ impl Round {
             looks,
             Examination::default,
             |picker, examination, flow, seen| {
+                let seen = seen.and_then(|seen| sampled(&flow, seen, is_full));
                 picker.show(flow, seen, |entry| examination.see(entry, &facts));
             },
         )?;
@@ -216,9 +248,7 @@ impl Round {
         let mut open = conclude::of_table(report.unreadable, report.inconsistent);
         let counts = &picker.counts;
         open.add_selection(&nothing_selected, false, cluster.as_ref(), counts);
-        if telling == Telling::All {
-            open.say();
-        }
+        told.say_news(open.notes);
         let summary = Summary {
             shown: findings.len() as u64,
             scanned: picker.counts.scanned,
@@ -262,15 +292,15 @@ fn read_cluster(
     world: World,
     args: &DoctorArgs,
     netns: &Netns,
-    telling: Telling,
+    is_first: bool,
 ) -> Result<Option<Cluster>, CommandError> {
     let wanted = Wanted {
-        pods: pods::choice_with_unanswered(&args.source, netns),
+        pods: pods::choice_with_unanswered(&args.source, netns, args.thresholds.lost_entries),
         ..Wanted::default()
     };
-    let read = match telling {
-        Telling::All => Cluster::read,
-        Telling::News => Cluster::read_again,
+    let read = match is_first {
+        true => Cluster::read,
+        false => Cluster::read_again,
     };
     // Before the API: an endpoint that comes meanwhile must not look like one that lingers in the rules.
     let rules = match args.source.cluster {
@@ -284,6 +314,7 @@ fn read_cluster(
     Ok(cluster)
 }
 
+const UDP: u8 = 17;
 /// UDP entries whose looks are kept, at 240 bytes each.
 const MOST_SAMPLED: usize = 100_000;
 
@@ -294,7 +325,6 @@ fn take_sample(
     picker: &mut Picker<'_>,
     duration: Duration,
 ) -> Result<Sample, CommandError> {
-    const UDP: u8 = 17;
     Sample::take_of(table, picker, duration, &|picker, kept, flow| {
         if flow.protocol() != UDP || kept >= MOST_SAMPLED {
             return false;
@@ -307,4 +337,32 @@ fn take_sample(
         });
         !sound || (counted && entry.names.service.is_some())
     })
+}
+
+/// What the looks say of an entry. They were at UDP only, and what found no room in them is not new for that.
+fn sampled(flow: &Flow, mut seen: Seen, is_full: bool) -> Option<Seen> {
+    seen.is_new &= !is_full;
+    (flow.protocol() == UDP).then_some(seen)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_that_gets_worse_between_two_rounds_is_no_healed_cluster() {
+        for (before, now, goes_on) in [
+            ("api", "api", true),
+            ("api", "rules", false),
+            ("api", "none", false),
+            ("rules", "none", false),
+            ("rules", "api", true),
+            ("none", "none", true),
+            ("none", "api", true),
+        ] {
+            let mut told = Told::default();
+            assert!(told.may_go_on(before).is_ok());
+            assert_eq!(told.may_go_on(now).is_ok(), goes_on, "{before} {now}");
+        }
+    }
 }

@@ -4,6 +4,7 @@
 //! somewhere else is deleted only with evidence that its answers stopped, which takes counters.
 
 use std::collections::BTreeSet;
+use std::ffi::OsString;
 use std::net::IpAddr;
 
 use crate::flow::Flow;
@@ -19,14 +20,17 @@ pub struct Suspects {
     counted: u64,
     /// Destination and reply source of the others.
     silent: BTreeSet<(IpAddr, IpAddr)>,
-    /// `--sample` and `--include suspect` were given already.
+    /// `--include suspect` was given already.
+    included: bool,
+    /// `--sample` was.
     sampled: bool,
 }
 
 impl Suspects {
     pub fn new(include: &[IncludeWord], sampled: bool) -> Self {
         Suspects {
-            sampled: sampled && include.contains(&IncludeWord::Suspect),
+            included: include.contains(&IncludeWord::Suspect),
+            sampled,
             ..Suspects::default()
         }
     }
@@ -48,14 +52,14 @@ impl Suspects {
             self.count
         )];
         if self.counted > 0 {
-            lines.push(match self.sampled {
+            lines.push(match self.sampled && self.included {
                 true => format!(
                     "{} of them: the counters do not show that the answers stopped",
                     self.counted
                 ),
                 false => format!(
                     "to delete those whose answers stopped: {}",
-                    command(std::env::args())
+                    self.command(std::env::args_os())
                 ),
             });
         }
@@ -72,18 +76,21 @@ impl Suspects {
         }
         lines
     }
-}
 
-/// The command line that was typed, with what it takes to get at suspects.
-fn command(typed: impl Iterator<Item = String>) -> String {
-    let mut words = vec!["ctk".to_owned()];
-    words.extend(typed.skip(1).map(|word| quoted(&word)));
-    for (flag, value) in [("--sample", "6s"), ("--include", "suspect")] {
-        if !words.iter().any(|word| word.starts_with(flag)) {
-            words.extend([flag.to_owned(), value.to_owned()]);
+    /// The command line that was typed, with what it takes to get at suspects. A second `--include` adds to the first.
+    fn command(&self, typed: impl Iterator<Item = OsString>) -> String {
+        let mut words = vec!["ctk".to_owned()];
+        words.extend(typed.skip(1).map(|word| quoted(&word.to_string_lossy())));
+        for (is_there, more) in [
+            (self.sampled, "--sample 6s"),
+            (self.included, "--include suspect"),
+        ] {
+            if !is_there {
+                words.push(more.to_owned());
+            }
         }
+        words.join(" ")
     }
-    words.join(" ")
 }
 
 fn quoted(word: &str) -> String {
@@ -96,6 +103,8 @@ fn quoted(word: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::ffi::OsStringExt;
+
     use super::*;
     use crate::flow::{Counters, L4, Tuple};
 
@@ -124,7 +133,9 @@ mod tests {
     #[test]
     fn evidence_is_offered_only_where_it_can_be_had() {
         let advice = |counted: bool, sampled: bool| {
-            let mut suspects = Suspects::new(&[IncludeWord::Suspect], sampled);
+            let include = [IncludeWord::Suspect];
+            let include = if sampled { &include[..] } else { &[] };
+            let mut suspects = Suspects::new(include, sampled);
             suspects.add(&flow(counted));
             suspects.advice().join("\n")
         };
@@ -140,14 +151,36 @@ mod tests {
 
     #[test]
     fn the_next_command_is_the_one_that_was_typed_and_more() {
-        let typed = |words: &str| command(words.split(' ').map(str::to_owned));
+        let typed = |words: &[u8], include: &[IncludeWord], sampled| {
+            let words = words.split(|byte| *byte == b' ');
+            let words = words.map(|word| OsString::from_vec(word.to_vec()));
+            Suspects::new(include, sampled).command(words)
+        };
         assert_eq!(
-            typed("/bin/ctk purge --cluster rules --stale --dst !10.0.0.1"),
+            typed(
+                b"/bin/ctk purge --cluster rules --stale --dst !10.0.0.1",
+                &[],
+                false
+            ),
             "ctk purge --cluster rules --stale --dst '!10.0.0.1' --sample 6s --include suspect"
         );
         assert_eq!(
-            typed("ctk purge --stale --sample=9s"),
+            typed(b"ctk purge --stale --sample=9s", &[], true),
             "ctk purge --stale --sample=9s --include suspect"
+        );
+        let draining = [IncludeWord::Draining];
+        assert_eq!(
+            typed(b"ctk purge --stale --include draining", &draining, false),
+            "ctk purge --stale --include draining --sample 6s --include suspect"
+        );
+        let both = [IncludeWord::Draining, IncludeWord::Suspect];
+        assert_eq!(
+            typed(
+                b"ctk purge --include=draining,suspect --cluster rules:\xff",
+                &both,
+                false
+            ),
+            "ctk purge --include=draining,suspect --cluster 'rules:\u{fffd}' --sample 6s"
         );
     }
 }

@@ -10,8 +10,9 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
+use std::time::SystemTime;
 
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags};
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat};
 
 use crate::select::name::is_name;
 
@@ -21,6 +22,11 @@ use super::super::context::Cluster;
 const FILE: &str = "names-v1";
 /// Longest file, in bytes. What does not fit is left out, Pods first.
 const MOST: usize = 2 << 20;
+
+/// A file that was begun so long ago is finished by nobody.
+const UNFINISHED_SECONDS: i64 = 3600;
+/// Files of the folder that are looked at.
+const MOST_FILES: usize = 1000;
 
 /// What a name is the name of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -209,6 +215,7 @@ fn write(
     if keep == Keep::IfFirst && rustix::fs::statat(&own, FILE, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
         return Ok(());
     }
+    forget_unfinished(&own);
     // Of a process that was killed with the same number.
     let unfinished = format!("{FILE}.{}", std::process::id());
     let _ = rustix::fs::unlinkat(&own, &unfinished, AtFlags::empty());
@@ -225,6 +232,29 @@ fn write(
         let _ = rustix::fs::unlinkat(&own, &unfinished, AtFlags::empty());
     }
     written
+}
+
+/// Removes what processes left that were killed while they wrote. Their numbers tell nothing: those of a container that
+/// shares the folder are numbers of others. But nobody writes for so long.
+fn forget_unfinished(own: &OwnedFd) {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+    let now = now.map_or(0, |now| i64::try_from(now.as_secs()).unwrap_or(i64::MAX));
+    let Ok(files) = Dir::read_from(own) else {
+        return;
+    };
+    for file in files.take(MOST_FILES).flatten() {
+        let name = file.file_name();
+        let is_unfinished = name
+            .to_str()
+            .ok()
+            .and_then(|name| name.strip_prefix(FILE)?.strip_prefix('.'))
+            .is_some_and(|number| number.parse::<u32>().is_ok());
+        let old = |stat: Stat| now.saturating_sub(stat.st_mtime) > UNFINISHED_SECONDS;
+        if is_unfinished && rustix::fs::statat(own, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(old)
+        {
+            let _ = rustix::fs::unlinkat(own, name, AtFlags::empty());
+        }
+    }
 }
 
 /// Writes a line a name, and says how many.
@@ -319,6 +349,36 @@ mod tests {
         assert_eq!(services(path), ["real/a"]);
         let left = std::fs::read_dir(path.join("ctk")).unwrap().count();
         assert_eq!(left, 1, "an unfinished file is left");
+    }
+
+    #[test]
+    fn what_killed_processes_left_is_removed_and_what_others_write_is_not() {
+        let folder = tempfile::tempdir().unwrap();
+        put(folder.path(), Keep::Always, &[(Kind::Node, "node1")]).unwrap();
+        let own = folder.path().join("ctk");
+        let hours_ago = SystemTime::now() - std::time::Duration::from_secs(7200);
+        for (name, old) in [
+            ("names-v1.4000000001", true),
+            ("names-v1.4000000002", false),
+            ("names-v1.mine", true),
+            ("names-v2.4000000003", true),
+        ] {
+            let file = File::create(own.join(name)).unwrap();
+            if old {
+                file.set_modified(hours_ago).unwrap();
+            }
+        }
+        put(folder.path(), Keep::Always, &[(Kind::Node, "node1")]).unwrap();
+        let files = std::fs::read_dir(&own).unwrap();
+        let mut left: Vec<_> = files.map(|file| file.unwrap().file_name()).collect();
+        left.sort();
+        let wanted = [
+            "names-v1",
+            "names-v1.4000000002",
+            "names-v1.mine",
+            "names-v2.4000000003",
+        ];
+        assert_eq!(left, wanted);
     }
 
     #[test]

@@ -47,13 +47,11 @@ pub enum TopFormat {
 
 #[derive(Args)]
 #[command(after_help = "Examples:
-  ctk top                                   who has most: pods where a cluster tells, else addresses
-  ctk top --by svc,verdict                  which Services, and how many of their entries are stale
-  ctk top --by state --tcp                  is it TIME_WAIT that fills the table?
-  ctk top --by client --state close_wait    which workload leaves connections half closed
-  ctk top --by snat-dst --snat              do a masquerade address and a destination run out of ports?
-  ctk top --by dst,dport --sort bytes --limit 5
-  ctk top --by client --interval 2s         repaint, like top(1)")]
+  ctk top                       who has most: pods where a cluster tells, else addresses
+  ctk top --by svc,verdict      which Services, and how many of their entries are stale
+  ctk top --by state --tcp      is it TIME_WAIT that fills the table?
+
+--interval 2s repaints, like top(1).")]
 pub struct TopArgs {
     /// What to group by, comma separated; several count each combination [default: client where a cluster names pods,
     /// else src]

@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use crate::output::Summary;
 use crate::sysctl;
-use crate::top::{Key, Ranked};
+use crate::top::{Key, Part, Ranked};
 
 use super::super::conclude::{self, Open};
 use super::super::context::{self, Cluster};
@@ -57,6 +57,34 @@ pub fn summary(frame: &Frame<'_, '_>, cluster: Option<&Cluster>) -> Summary {
     }
 }
 
+/// Without the prefix of all names.
+const CLOSE_WAIT_TIMEOUT: &str = "tcp_timeout_close_wait";
+
+fn shows_close_wait(ranked: &Ranked<'_>) -> bool {
+    let mut parts = ranked.groups.iter().flat_map(|group| &group.values);
+    parts.any(|part| {
+        matches!(
+            part,
+            Part::State {
+                tracked: Some((Some("CLOSE_WAIT"), _)),
+                ..
+            }
+        )
+    })
+}
+
+/// Why there are more of them than `ss` shows. No number of entries is in it: it is said once, not at each look.
+fn close_wait(timeout: Option<u64>) -> String {
+    let timer = timeout.map_or_else(
+        || format!("net.netfilter.nf_conntrack_{CLOSE_WAIT_TIMEOUT}"),
+        |seconds| format!("{seconds} s (net.netfilter.nf_conntrack_{CLOSE_WAIT_TIMEOUT})"),
+    );
+    format!(
+        "CLOSE_WAIT is conntrack's state, not a socket's: one side has closed and the other has not; without another packet \
+         the entry stays for {timer}, sockets or not"
+    )
+}
+
 impl Top<'_> {
     /// What the groups leave open.
     pub(super) fn open(&self, frame: &Frame<'_, '_>, cluster: Option<&Cluster>) -> Open {
@@ -80,6 +108,10 @@ impl Top<'_> {
                 ranked.missed.count
             ));
             open.partial |= !ranked.is_certain(&self.order);
+        }
+        if shows_close_wait(ranked) {
+            let timeouts = sysctl::timeouts(&self.netns).unwrap_or_default();
+            open.note(close_wait(timeouts.get(CLOSE_WAIT_TIMEOUT).copied()));
         }
         if ranked.uncounted > 0 {
             open.note(self.uncounted(ranked));

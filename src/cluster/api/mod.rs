@@ -26,6 +26,9 @@ use super::live::{LiveError, Obstacle, Options};
 
 pub use shared::Shared;
 
+/// A server that asks for a longer pause than this is asked again all the same: a proxy's mistake must not end a watch.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
 /// What runs the requests.
 enum Engine {
     /// Taken when dropped.
@@ -160,9 +163,10 @@ fn refusal(answer: &Response<Body>) -> Result<(), GetError> {
         _ if status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error() => {
             let after = answer.headers().get(RETRY_AFTER);
             let after = after.and_then(|value| value.to_str().ok()?.trim().parse().ok());
+            let after = after.map(|seconds| Duration::from_secs(seconds).min(LONGEST_WAIT));
             GetError::Busy {
                 status: status.as_u16(),
-                after: after.map(Duration::from_secs),
+                after,
             }
         }
         _ => GetError::Other(format!("the API server answers {status}")),

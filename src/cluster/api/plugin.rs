@@ -94,12 +94,18 @@ fn run(exec: &ExecConfig, name: &str, may_ask: bool, until: Instant) -> Result<V
         };
         error::plugin_not_run(name, &failed, hint)
     })?;
-    let printed = listen(child.stdout.take());
-    let complaint = listen(child.stderr.take());
+    let streams =
+        listen(child.stdout.take()).and_then(|printed| Ok((printed, listen(child.stderr.take())?)));
+    let (printed, complaint) = match streams {
+        Ok(streams) => streams,
+        Err(failed) => {
+            end(&mut child);
+            let said = format!("cannot be listened to, no thread can be started: {failed}");
+            return Err(error::plugin(name, &said));
+        }
+    };
     let Some(status) = wait(&mut child, until) else {
-        // One that has ended by itself meanwhile is no error.
-        let _ = child.kill();
-        let _ = child.wait();
+        end(&mut child);
         return Err(error::plugin_too_slow(name));
     };
     let said = |stream: mpsc::Receiver<Vec<u8>>| stream.recv_timeout(LAST_WORDS);
@@ -145,17 +151,23 @@ fn command(exec: &ExecConfig, name: &str, interactive: bool) -> Command {
 }
 
 /// A stream to its end, on a thread that ends with it.
-fn listen(stream: Option<impl Read + Send + 'static>) -> mpsc::Receiver<Vec<u8>> {
+fn listen(stream: Option<impl Read + Send + 'static>) -> io::Result<mpsc::Receiver<Vec<u8>>> {
     let (sender, receiver) = mpsc::channel();
     if let Some(stream) = stream {
-        thread::spawn(move || {
+        thread::Builder::new().spawn(move || {
             let mut bytes = Vec::new();
             let _ = stream.take(LIMIT).read_to_end(&mut bytes);
             // Nobody waits any more when it took too long.
             let _ = sender.send(bytes);
-        });
+        })?;
     }
-    receiver
+    Ok(receiver)
+}
+
+fn end(child: &mut Child) {
+    // One that has ended by itself meanwhile is no error.
+    let _ = child.kill();
+    let _ = child.wait();
 }
 
 /// How it ended; `None` when it did not in time.

@@ -1,7 +1,7 @@
 //! The cloud's own limit for tracked connections: beyond it packets are lost before this machine sees them, and its own
 //! table knows nothing of it.
 
-use crate::doctor::finding::count;
+use crate::doctor::finding::{count, not_lately};
 use crate::doctor::{Check, Facts, Finding, Severity, Thresholds};
 use crate::stat::Allowance as Known;
 
@@ -48,7 +48,8 @@ fn finding(
         (Severity::Critical, message)
     } else if let Some(left) = one
         .available
-        .filter(|left| *left <= thresholds.allowance_left)
+        // A driver may have the name and nothing behind it: then both are 0 for ever.
+        .filter(|left| *left <= thresholds.allowance_left && (*left > 0 || total > 0))
     {
         let left = count(left, "connection", "connections");
         let message = format!(
@@ -58,8 +59,9 @@ fn finding(
     } else if total > 0 {
         let message = format!(
             "{interface}: {} dropped since its driver was loaded, because the instance tracked more connections than its type \
-             allows; none while it was looked",
-            packets(total)
+             allows{}",
+            packets(total),
+            not_lately(exceeded)
         );
         (Severity::Info, message)
     } else {
@@ -88,6 +90,10 @@ mod tests {
             (Some(5012), Some(0), Some(136_812), Some(Severity::Info)),
             (Some(5012), None, None, Some(Severity::Info)),
             (Some(0), Some(0), Some(136_812), None),
+            (Some(0), Some(0), Some(7), Some(Severity::Warning)),
+            // Not supported by this instance type.
+            (Some(0), Some(0), Some(0), None),
+            (None, None, Some(0), None),
             (None, None, None, None),
         ] {
             let mut facts = counted(&[], &[]);
@@ -103,6 +109,12 @@ mod tests {
             assert_eq!(severity, expected, "{found:?}");
             if let Some(finding) = found.first() {
                 assert!(finding.message.starts_with("eth0: "), "{finding:?}");
+                let none = finding.message.contains("none while it was looked");
+                assert_eq!(
+                    none,
+                    (more, expected) == (Some(0), Some(Severity::Info)),
+                    "{finding:?}"
+                );
             }
         }
     }

@@ -1,7 +1,8 @@
 //! An endpoint that does not answer: entries without a reply pile up at it while its neighbours answer.
 //!
 //! UDP that is never answered may be healthy (syslog, statsd, sFlow). So it is held against an endpoint only when others of
-//! the Service do answer, when it did so before (counters tell), or when the port is one whose protocol always answers.
+//! the Service do answer, or when the port is one whose protocol always answers. That it answered once is not enough: a
+//! protocol may greet, and be one-way from then on.
 
 use std::cmp::Reverse;
 use std::net::IpAddr;
@@ -9,6 +10,7 @@ use std::net::IpAddr;
 use serde_json::{Value, json};
 
 use crate::cluster::index::PortId;
+use crate::doctor::answers::ANSWERED_BY_DESIGN;
 use crate::doctor::example::{self, Examples};
 use crate::doctor::finding::{count, percent};
 use crate::doctor::groups::Groups;
@@ -19,8 +21,6 @@ use crate::verdict::{Refreshing, Replies, Verdict};
 const NAME: &str = "endpoint-silent";
 const TCP: u8 = 6;
 const UDP: u8 = 17;
-/// Every datagram to these is a question.
-const ANSWERED_BY_DESIGN: [u16; 2] = [53, 123];
 
 /// What a client sees.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -128,14 +128,20 @@ impl Check for EndpointSilent {
             (Reverse(one.silent()), a).cmp(&(Reverse(other.silent()), b))
         });
         let finding = |((whole, place), endpoint): (&(Whole, Place), &Endpoint)| {
-            self.finding(whole, place, endpoint)
+            self.finding(whole, place, endpoint, thresholds.silent_share)
         };
         found.into_iter().map(finding).collect()
     }
 }
 
 impl EndpointSilent {
-    fn finding(&self, whole: &Whole, place: &Place, endpoint: &Endpoint) -> Finding {
+    fn finding(
+        &self,
+        whole: &Whole,
+        place: &Place,
+        endpoint: &Endpoint,
+        least_share: u64,
+    ) -> Finding {
         let others = || {
             self.0
                 .iter()
@@ -148,9 +154,12 @@ impl EndpointSilent {
         let by_design = endpoint
             .port
             .is_some_and(|port| ANSWERED_BY_DESIGN.contains(&port));
-        let is_wrong =
-            endpoint.protocol == TCP || endpoint.stopped > 0 || neighbours_answer || by_design;
-        let severity = if is_wrong {
+        let is_wrong = endpoint.protocol == TCP || neighbours_answer || by_design;
+        // Of a group that was forgotten and made anew nobody knows how many were answered before.
+        let missed = self.0.missed();
+        let at_most = endpoint.entries + missed;
+        let sure = percent(endpoint.silent(), at_most).is_some_and(|share| share >= least_share);
+        let severity = if is_wrong && sure {
             Severity::Warning
         } else {
             Severity::Info
@@ -161,10 +170,14 @@ impl EndpointSilent {
             None => at.clone(),
         };
         let protocol = example::protocol(endpoint.protocol);
-        let but = match (is_wrong, answered) {
-            (false, _) => "; healthy where the protocol has no answers, as syslog and statsd",
-            (true, 0) => "",
-            (true, _) => "; other endpoints answer",
+        let but = if !is_wrong {
+            "; healthy where the protocol has no answers, as syslog and statsd"
+        } else if !sure {
+            "; others may have been answered, as there are more endpoints than are told apart"
+        } else if neighbours_answer {
+            "; other endpoints answer"
+        } else {
+            ""
         };
         let message = format!(
             "{who} does not answer for {}/{protocol}: {} of {} without a reply{but}",
@@ -187,6 +200,7 @@ impl EndpointSilent {
             .with("entries", endpoint.entries)
             .with("unreplied", endpoint.unreplied)
             .with("stopped", endpoint.stopped)
+            .with("missed_at_most", missed)
             .with("others", neighbours)
             .with("examples", endpoint.examples.to_json())
             .help(format!(
@@ -254,6 +268,65 @@ mod tests {
                 "{protocol} {port} {endpoints:?}"
             );
         }
+    }
+
+    #[test]
+    fn one_way_after_a_greeting_is_told_and_not_a_warning() {
+        for (neighbours, severity) in [(0, Severity::Info), (9, Severity::Warning)] {
+            let mut check = EndpointSilent::default();
+            for n in 0..9 + neighbours {
+                let leads_to = if n < 9 {
+                    "10.1.0.1:6343"
+                } else {
+                    "10.1.0.2:6343"
+                };
+                let client = format!("10.0.0.1:{}", 4000 + n);
+                let mut entry = Entry::bare(flow(17, &client, "10.96.0.9:6343", leads_to));
+                if n < 9 {
+                    entry.replies = Replies::Stopped;
+                }
+                check.see(&entry, &Facts::default());
+            }
+            let neighbours_say = check.conclude(&Facts::default(), &Thresholds::default());
+            assert_eq!(neighbours_say[0].severity, severity);
+            assert_eq!(neighbours_say[0].evidence["stopped"], 9);
+        }
+    }
+
+    #[test]
+    fn one_neighbour_that_answers_among_many_that_do_not_is_no_comfort() {
+        let found = seen(
+            TCP,
+            80,
+            &[("10.1.0.1", 0, 9), ("10.1.0.2", 0, 50), ("10.1.0.3", 1, 0)],
+        );
+        assert!(
+            !found[0].message.contains("other endpoints answer"),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn a_group_that_may_have_been_forgotten_is_no_warning() {
+        let mut check = EndpointSilent::default();
+        let facts = Facts::default();
+        let one = |n: u32, silent: bool| {
+            let to = format!("10.{}.{}.{}:80", 1 + (n >> 16), (n >> 8) & 255, n & 255);
+            let mut flow = flow(TCP, "10.0.0.1:4000", "10.96.0.9:80", &to);
+            if silent {
+                unreplied(&mut flow);
+            }
+            Entry::bare(flow)
+        };
+        for n in 0..30_000 {
+            check.see(&one(n, false), &facts);
+        }
+        for _ in 0..5 {
+            check.see(&one(100_000, true), &facts);
+        }
+        let found = check.conclude(&facts, &Thresholds::default());
+        assert_eq!(found[0].severity, Severity::Info, "{found:?}");
+        assert_eq!(found[0].evidence["missed_at_most"], 3);
     }
 
     #[test]

@@ -6,8 +6,10 @@ use std::net::IpAddr;
 
 use serde_json::{Value, json};
 
+use crate::doctor::answers;
 use crate::doctor::example::Examples;
 use crate::doctor::finding::count;
+use crate::doctor::groups::Groups;
 use crate::doctor::{Check, Facts, Finding, Thresholds};
 use crate::entry::Entry;
 use crate::netns::BridgePort;
@@ -20,11 +22,19 @@ const MOST: usize = 16;
 pub struct Hairpin {
     flows: u64,
     unreplied: u64,
-    /// Flows without an answer whose sender stays the pod itself: a pod drops packets from its own address.
-    from_itself: u64,
+    pods: Groups<IpAddr, Pod>,
     /// What the pods see as the sender.
     senders: BTreeMap<IpAddr, u64>,
     examples: Examples,
+}
+
+/// Flows of one pod to itself, of protocols that always answer.
+#[derive(Default)]
+struct Pod {
+    due: u64,
+    unanswered: u64,
+    /// Of these, where the sender stays the pod itself: a pod drops packets from its own address.
+    from_itself: u64,
 }
 
 impl Check for Hairpin {
@@ -40,7 +50,12 @@ impl Check for Hairpin {
         let (unreplied, sender) = (flow.status.is_unreplied(), flow.reply.dst);
         self.flows += 1;
         self.unreplied += u64::from(unreplied);
-        self.from_itself += u64::from(unreplied && sender == flow.original.src);
+        if answers::is_due(flow) {
+            let pod = self.pods.at(flow.reply.src);
+            pod.due += 1;
+            pod.unanswered += u64::from(unreplied);
+            pod.from_itself += u64::from(unreplied && sender == flow.original.src);
+        }
         if self.senders.len() < MOST || self.senders.contains_key(&sender) {
             *self.senders.entry(sender).or_default() += 1;
         }
@@ -51,35 +66,28 @@ impl Check for Hairpin {
         if self.flows == 0 {
             return Vec::new();
         }
-        let off: Vec<&BridgePort> = facts
-            .bridge_ports
+        let ports = facts.bridge_ports.as_deref();
+        let off: Vec<&BridgePort> = ports
+            .unwrap_or_default()
             .iter()
             .filter(|port| !port.hairpin)
             .collect();
-        let swallowed = self.unreplied >= thresholds.hairpin_unreplied && !off.is_empty();
-        let senders: Vec<Value> = self
-            .senders
-            .iter()
-            .map(|(address, n)| json!({"sender": address.to_string(), "flows": n, "is": kind(*address, facts)}))
-            .collect();
-        let finding = if swallowed {
+        let (unanswered, from_itself) = self.swallowed();
+        let least = thresholds.hairpin_unreplied;
+        let flows = count(self.flows, "hairpin flow is", "hairpin flows are");
+        let finding = if from_itself >= least {
+            let message =
+                format!("{from_itself} of {flows} without an answer, and not masqueraded");
+            Finding::warning(NAME, message).help(
+                "a pod drops packets from its own address: let the CNI masquerade (\"ipMasq\": true), or give kube-proxy the pods' range (--cluster-cidr)",
+            )
+        } else if unanswered >= least && !off.is_empty() {
             let message = format!(
-                "{} of {} without an answer, and {} hairpin_mode 0",
-                self.unreplied,
-                count(self.flows, "hairpin flow is", "hairpin flows are"),
+                "{unanswered} of {flows} without an answer, and {} hairpin_mode 0",
                 count(off.len() as u64, "bridge port has", "bridge ports have"),
             );
             Finding::warning(NAME, message).help(
-                "a bridge drops packets that go back to the port they came from: set \"hairpinMode\": true in the CNI configuration (kubelet --hairpin-mode), or ip link set dev PORT type bridge_slave hairpin on",
-            )
-        } else if self.from_itself >= thresholds.hairpin_unreplied {
-            let message = format!(
-                "{} of {} without an answer, and not masqueraded",
-                self.from_itself,
-                count(self.flows, "hairpin flow is", "hairpin flows are"),
-            );
-            Finding::warning(NAME, message).help(
-                "a pod drops packets from its own address: let the CNI masquerade (\"ipMasq\": true), or give kube-proxy the pods' range (--cluster-cidr)",
+                "if the pods are behind these ports: a bridge drops packets that go back to the port they came from; set \"hairpinMode\": true in the CNI configuration (kubelet --hairpin-mode), or ip link set dev PORT type bridge_slave hairpin on",
             )
         } else {
             let message = format!(
@@ -87,23 +95,47 @@ impl Check for Hairpin {
                 count(self.flows, "flow leads", "flows lead"),
                 self.unreplied
             );
-            Finding::info(NAME, message).help("healthy: that is how a pod reaches its own Service")
+            let help = match self.unreplied {
+                0 => "healthy: that is how a pod reaches its own Service",
+                _ => {
+                    "that a pod reaches its own Service so is healthy; see whether the silent ones listen: ctk ls --hairpin --unreplied"
+                }
+            };
+            Finding::info(NAME, message).help(help)
         };
-        let ports: Vec<String> = off
+        let interfaces: Vec<String> = off
             .iter()
             .take(MOST)
             .map(|port| port.interface.clone())
+            .collect();
+        let senders: Vec<Value> = self
+            .senders
+            .iter()
+            .map(|(address, n)| json!({"sender": address.to_string(), "flows": n, "is": kind(*address, facts)}))
             .collect();
         vec![
             finding
                 .with("flows", self.flows)
                 .with("unreplied", self.unreplied)
-                .with("unreplied_from_itself", self.from_itself)
-                .with("bridge_ports", facts.bridge_ports.len())
-                .with("hairpin_mode_0", ports)
+                .with("unanswered", unanswered)
+                .with("unreplied_from_itself", from_itself)
+                .with("bridge_ports", ports.map(<[BridgePort]>::len))
+                .with("hairpin_mode_0", interfaces)
                 .with("senders", senders)
                 .with("examples", self.examples.to_json()),
         ]
+    }
+}
+
+impl Hairpin {
+    /// Flows without an answer, and those of them that are not masqueraded, of pods that get few answers from themselves.
+    fn swallowed(&self) -> (u64, u64) {
+        let pods = self.pods.iter().map(|(_, pod)| pod);
+        let missed = self.pods.missed();
+        pods.filter(|pod| pod.unanswered * 2 > pod.due + missed)
+            .fold((0, 0), |(unanswered, from_itself), pod| {
+                (unanswered + pod.unanswered, from_itself + pod.from_itself)
+            })
     }
 }
 
@@ -131,10 +163,10 @@ mod tests {
     fn seen(silent: u16, hairpin_mode: bool) -> Finding {
         let mut check = Hairpin::default();
         let facts = Facts {
-            bridge_ports: vec![BridgePort {
+            bridge_ports: Some(vec![BridgePort {
                 interface: "veth1".into(),
                 hairpin: hairpin_mode,
-            }],
+            }]),
             ..Facts::default()
         };
         for n in 0..4 {
@@ -179,6 +211,42 @@ mod tests {
             assert_eq!(finding.severity, severity, "{silent} {mode}");
             assert_eq!(finding.evidence["flows"], 4);
             assert_eq!(finding.evidence["senders"][0]["is"], "cilium");
+        }
+    }
+    #[test]
+    fn one_way_udp_and_a_few_slow_ones_are_not_held_against_a_bridge() {
+        for (port, silent, severity) in [
+            (514, 6, Severity::Info),
+            (53, 6, Severity::Warning),
+            // Most are answered, so the bridge lets them pass.
+            (53, 3, Severity::Info),
+        ] {
+            let mut check = Hairpin::default();
+            for n in 0..6 {
+                let pod = format!("10.1.0.7:{port}");
+                let mut flow = udp(
+                    &format!("10.1.0.7:400{n}"),
+                    &format!("10.96.0.10:{port}"),
+                    &pod,
+                );
+                flow.reply = tuple(17, &pod, &format!("192.0.2.1:400{n}"));
+                if n < silent {
+                    unreplied(&mut flow);
+                }
+                check.see(&Entry::bare(flow), &Facts::default());
+            }
+            let facts = Facts {
+                bridge_ports: Some(vec![BridgePort {
+                    interface: "docker0-port".into(),
+                    hairpin: false,
+                }]),
+                ..Facts::default()
+            };
+            let finding = check.conclude(&facts, &Thresholds::default()).remove(0);
+            assert_eq!(finding.severity, severity, "{port} {silent}");
+            assert!(!finding.help.as_deref().unwrap().starts_with("healthy"));
+            let unread = check.conclude(&Facts::default(), &Thresholds::default());
+            assert_eq!(unread[0].evidence["bridge_ports"], Value::Null);
         }
     }
 }

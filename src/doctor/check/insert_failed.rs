@@ -1,14 +1,19 @@
 //! Packets that are lost although the table has room: two packets of one socket raced, each made an entry, and only one was
 //! put into the table. The usual case are the A and AAAA queries that a resolver sends at once; the lookup then takes 5 s.
+//!
+//! The kernel counts here, too, what an overfull bucket refused (another check's), and two connections that were
+//! masqueraded to the same port.
 
 use serde_json::Value;
 
 use crate::doctor::finding::{count, percent};
-use crate::doctor::{Check, Facts, Finding, Thresholds};
-use crate::stat::explain::NEARLY_FULL;
+use crate::doctor::{Check, Facts, Finding, Severity, Thresholds};
+
+use super::port_exhaustion::NAME as PORTS;
 
 const NAME: &str = "insert-failed";
 const COUNTER: &str = "insert_failed";
+const LONG: &str = "chaintoolong";
 
 #[derive(Default)]
 pub struct InsertFailed;
@@ -24,10 +29,15 @@ impl Check for InsertFailed {
         };
         let moved = |name| facts.moved.as_ref().and_then(|moved| moved.counter(name));
         let used = facts.stat.used_percent();
-        let full = used.is_some_and(|used| used >= NEARLY_FULL)
+        let full = used.is_some_and(|used| used >= thresholds.room_below as f64)
             || moved("early_drop").is_some_and(|evicted| evicted > 0);
         let seconds = facts.moved.as_ref().map(|moved| moved.seconds);
-        let more = moved(COUNTER);
+        let long = |all: Option<u64>| all.unwrap_or(0);
+        let more = moved(COUNTER).map(|more| more.saturating_sub(long(moved(LONG))));
+        let total = total.saturating_sub(long(facts.total(LONG)));
+        if total == 0 {
+            return Vec::new();
+        }
         let finding = match more.filter(|more| *more >= thresholds.failed_insertions && !full) {
             Some(more) => {
                 let entries = count(more, "entry was", "entries were");
@@ -64,8 +74,11 @@ impl Check for InsertFailed {
             .and_then(|(count, max)| percent(count, max));
         vec![
             finding
-                .with("insert_failed", more)
-                .with("insert_failed_total", total)
+                .with("lost", more)
+                .with("lost_total", total)
+                .with("insert_failed", moved(COUNTER))
+                .with("insert_failed_total", facts.total(COUNTER))
+                .with("chaintoolong", moved(LONG))
                 .with("drop", moved("drop"))
                 .with("clash_resolve", moved("clash_resolve"))
                 .with("seconds", seconds.map_or(Value::Null, Value::from))
@@ -74,10 +87,20 @@ impl Check for InsertFailed {
     }
 }
 
+/// Connections that find no free source port fail so, too: where another check found that, it is the likely cause.
+pub fn relate(findings: &mut [Finding]) {
+    if !findings.iter().any(|finding| finding.check == PORTS) {
+        return;
+    }
+    let raced = |finding: &&mut Finding| finding.check == NAME && finding.severity > Severity::Info;
+    for finding in findings.iter_mut().filter(raced) {
+        finding.message += "; or source ports are used up, as port-exhaustion tells";
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::Severity;
     use crate::doctor::testing::counted;
 
     #[test]
@@ -117,6 +140,29 @@ mod tests {
         assert!(!text.contains("full"), "{text}");
         assert_eq!(found[0].evidence["insert_failed_total"], 1068 + 27);
         assert_eq!(found[0].evidence["clash_resolve"], Value::Null);
+    }
+
+    #[test]
+    fn what_an_overfull_bucket_refused_is_no_race() {
+        let facts = counted(&[(COUNTER, 30), (LONG, 30)], &[(COUNTER, 27), (LONG, 27)]);
+        let found = InsertFailed.conclude(&facts, &Thresholds::default());
+        assert!(found.is_empty(), "{found:?}");
+        let facts = counted(&[(COUNTER, 30), (LONG, 10)], &[(COUNTER, 27), (LONG, 10)]);
+        let found = InsertFailed.conclude(&facts, &Thresholds::default());
+        assert_eq!(found[0].severity, Severity::Warning);
+        assert_eq!(found[0].evidence["lost"], 17);
+        assert_eq!(found[0].evidence["lost_total"], 20 + 17);
+    }
+
+    #[test]
+    fn used_up_ports_are_named_where_they_were_found() {
+        let race = || Finding::warning(NAME, "27 entries");
+        let mut alone = vec![race()];
+        relate(&mut alone);
+        assert_eq!(alone, [race()]);
+        let mut both = vec![race(), Finding::warning(PORTS, "99 %")];
+        relate(&mut both);
+        assert!(both[0].message.contains("port-exhaustion"), "{both:?}");
     }
 
     #[test]

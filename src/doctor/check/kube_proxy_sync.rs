@@ -2,7 +2,7 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use crate::doctor::{Check, Facts, Finding, Thresholds};
+use crate::doctor::{Check, Facts, Finding, Severity, Thresholds};
 
 const NAME: &str = "kube-proxy-sync";
 
@@ -48,12 +48,17 @@ impl Check for KubeProxySync {
             .filter(|p99| p99.at_least >= thresholds.programming_time);
         if let Some(p99) = slow {
             let message = format!(
-                "1 in 100 endpoint changes took longer than {} to get into this node's rules, of {} since kube-proxy began",
+                "1 in 100 endpoint changes or more took longer than {} to get into this node's rules, of {} since kube-proxy began",
                 spoken(p99.at_least),
                 p99.count
             );
+            // Of few changes the slowest one is the hundredth part.
+            let severity = match p99.count >= thresholds.programmed_changes {
+                true => Severity::Warning,
+                false => Severity::Info,
+            };
             found.push(
-                Finding::warning(NAME, message)
+                Finding::new(NAME, severity, message)
                     .with("p99_seconds_at_least", p99.at_least.as_secs_f64())
                     .with("changes", p99.count)
                     .help("look at kube-proxy's CPU limit and at the number of Services; nftables mode syncs faster"),
@@ -106,15 +111,18 @@ mod tests {
 
     #[test]
     fn slow_programming_is_told_with_its_number() {
-        let quantile = |seconds| KubeProxy {
+        let quantile = |seconds, count| KubeProxy {
             programming_p99: Some(Quantile {
                 at_least: Duration::from_secs(seconds),
-                count: 200,
+                count,
             }),
             ..KubeProxy::default()
         };
-        assert!(found(quantile(59)).is_empty());
-        let found = found(quantile(60));
+        assert!(found(quantile(59, 200)).is_empty());
+        // A node that came up with three changes waiting.
+        assert_eq!(found(quantile(60, 3))[0].severity, Severity::Info);
+        let found = found(quantile(60, 200));
+        assert_eq!(found[0].severity, Severity::Warning);
         assert_eq!(found[0].evidence["changes"], 200);
         assert!(
             found[0].message.contains("longer than 1m"),

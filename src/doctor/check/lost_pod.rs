@@ -1,16 +1,21 @@
 //! Packets to an address that no pod has any more: clients keep an old pod address (from a cache, a headless Service, a
 //! connection pool) and get nothing but silence.
+//!
+//! A plug-in may give pods addresses of the node's own network, where other machines live, too. So it is held against an
+//! address only inside a range of pods alone, and where an answer is due.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
+use crate::cluster::index::Index;
+use crate::doctor::answers;
 use crate::doctor::example::{self, Examples};
 use crate::doctor::finding::count;
 use crate::doctor::groups::Groups;
-use crate::doctor::{Check, Facts, Finding, Thresholds};
+use crate::doctor::{Check, Facts, Finding, Severity, Thresholds, pod_network};
 use crate::entry::Entry;
-use crate::verdict::{Refreshing, Verdict};
+use crate::verdict::{Refreshing, Replies, Verdict};
 
 const NAME: &str = "lost-pod";
 /// Clients and ports of one address that are told apart; there may be more.
@@ -23,6 +28,10 @@ pub struct LostPod(Groups<IpAddr, Address>);
 struct Address {
     entries: u64,
     syn_sent: u64,
+    /// Of protocols that always answer.
+    due: u64,
+    /// They were answered before, and are not any more.
+    stopped: u64,
     clients: BTreeSet<String>,
     ports: BTreeSet<u16>,
     examples: Examples,
@@ -41,13 +50,19 @@ impl Check for LostPod {
             .as_ref()
             .map(|judgement| judgement.verdict());
         let is_endpoint = matches!(verdict, Some(Verdict::Ok | Verdict::Draining));
-        if !flow.status.is_unreplied() || is_endpoint || !nobody_has(address, facts) {
+        let (unreplied, stopped) = (
+            flow.status.is_unreplied(),
+            entry.replies == Replies::Stopped,
+        );
+        if !(unreplied || stopped) || is_endpoint || !nobody_has(address, facts) {
             return;
         }
         let connecting = flow.state.is_some_and(|state| state.is_connecting());
         let group = self.0.at(address);
         group.entries += 1;
         group.syn_sent += u64::from(connecting);
+        group.due += u64::from(unreplied && answers::is_due(flow));
+        group.stopped += u64::from(stopped && !unreplied);
         group
             .examples
             .push(entry, entry.refreshing == Refreshing::Yes);
@@ -61,7 +76,7 @@ impl Check for LostPod {
         }
     }
 
-    fn conclude(&self, _: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
+    fn conclude(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
         let all = self.0.iter();
         let mut found: Vec<_> = all
             .filter(|(_, group)| group.entries >= thresholds.lost_entries)
@@ -73,15 +88,32 @@ impl Check for LostPod {
             } else {
                 ""
             };
+            let in_range = facts.index.and_then(|index| index.in_pod_range(*address)) == Some(true);
+            let due = group.due + group.stopped;
+            let (severity, but) = if !in_range {
+                (
+                    Severity::Info,
+                    "; another machine may have it, as no node's podCIDR contains it",
+                )
+            } else if due < thresholds.lost_entries {
+                (
+                    Severity::Info,
+                    "; healthy where the protocol has no answers, as syslog and statsd",
+                )
+            } else {
+                (Severity::Warning, "")
+            };
             let message = format!(
-                "{address} is no pod's address: {} without an answer, from {}{more}",
+                "{address} is no pod's address: {} without an answer, from {}{more}{but}",
                 count(group.entries, "entry", "entries"),
                 count(group.clients.len() as u64, "client", "clients"),
             );
-            Finding::warning(NAME, message)
+            Finding::new(NAME, severity, message)
                 .with("address", address.to_string())
                 .with("entries", group.entries)
                 .with("connecting", group.syn_sent)
+                .with("answer_due", due)
+                .with("in_pod_range", in_range)
                 .with("clients", group.clients.iter().cloned().collect::<Vec<_>>())
                 .with("ports", group.ports.iter().copied().collect::<Vec<_>>())
                 .with("examples", group.examples.to_json())
@@ -103,5 +135,79 @@ fn nobody_has(address: IpAddr, facts: &Facts<'_>) -> bool {
         && index.node_at(address).is_none()
         && index.owners(address).is_empty()
         && !facts.is_own(address)
+        && !is_for_all(address, index)
         && facts.may_be_a_pod(address)
+}
+
+/// Multicast, or a network's broadcast address (and the network itself, which older hosts take for one).
+fn is_for_all(address: IpAddr, index: &Index) -> bool {
+    let IpAddr::V4(v4) = address else {
+        return address.is_multicast();
+    };
+    let mut ranges = index.pod_ranges().chain(pod_network(address));
+    v4.is_multicast()
+        || v4.is_broadcast()
+        || ranges.any(|range| {
+            range.contains(&address) && (range.network() == address || range.broadcast() == address)
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::testing::world;
+    use crate::doctor::testing::{flow, unreplied};
+
+    /// What is said of 30 entries without an answer.
+    fn seen(protocol: u8, to: &str, stopped: bool) -> Option<Severity> {
+        let index = world(&[
+            "node n1 192.0.2.11 podCIDR=10.244.1.0/24",
+            "pod shop/a 10.244.1.5 @n1",
+            "pod shop/b 192.168.7.5 @n1",
+        ]);
+        let networks = index.pod_addresses().filter_map(pod_network).collect();
+        let facts = Facts {
+            index: Some(&index),
+            pod_networks: networks,
+            ..Facts::default()
+        };
+        let mut check = LostPod::default();
+        for n in 0..30 {
+            let mut flow = flow(protocol, &format!("10.244.1.5:{}", 4000 + n), to, to);
+            if !stopped {
+                unreplied(&mut flow);
+            }
+            let mut entry = Entry::bare(flow);
+            if stopped {
+                entry.replies = Replies::Stopped;
+            }
+            check.see(&entry, &facts);
+        }
+        let found = check.conclude(&facts, &Thresholds::default());
+        found.first().map(|finding| finding.severity)
+    }
+
+    #[test]
+    fn only_a_pods_range_and_an_answer_that_is_due_make_silence_a_warning() {
+        use Severity::{Info, Warning};
+        for (protocol, to, stopped, expected) in [
+            (6, "10.244.1.77:80", false, Some(Warning)),
+            (17, "10.244.1.77:53", false, Some(Warning)),
+            (17, "10.244.1.77:514", false, Some(Info)),
+            (17, "10.244.1.77:514", true, Some(Warning)),
+            // A syslog appliance, or anything else, in the network that pods share with the node.
+            (17, "192.168.7.77:514", false, Some(Info)),
+            (6, "192.168.7.77:80", false, Some(Info)),
+            (17, "10.244.1.255:53", false, None),
+            (17, "192.168.7.255:53", false, None),
+            (17, "203.0.113.1:53", false, None),
+            (6, "10.244.1.5:80", false, None),
+        ] {
+            assert_eq!(
+                seen(protocol, to, stopped),
+                expected,
+                "{protocol} {to} {stopped}"
+            );
+        }
+    }
 }

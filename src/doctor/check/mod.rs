@@ -1,14 +1,14 @@
 //! The checks, one a file.
 
 mod allowance;
-mod deleted_service;
 mod destination;
 mod endpoint_silent;
 mod expectations;
 mod hairpin;
 mod half_closed;
-mod insert_failed;
+pub mod insert_failed;
 mod kube_proxy_sync;
+mod long_chains;
 mod lost_pod;
 mod never_translated;
 mod old_kube_proxy;
@@ -20,16 +20,17 @@ mod skew;
 mod stale_udp;
 mod table_full;
 mod unlisted;
+mod unnamed_destination;
 mod wrong_namespace;
 
 pub use allowance::Allowance;
-pub use deleted_service::UnnamedDestination;
 pub use endpoint_silent::EndpointSilent;
 pub use expectations::Expectations;
 pub use hairpin::Hairpin;
 pub use half_closed::HalfClosed;
 pub use insert_failed::InsertFailed;
 pub use kube_proxy_sync::KubeProxySync;
+pub use long_chains::LongChains;
 pub use lost_pod::LostPod;
 pub use never_translated::NeverTranslated;
 pub use old_kube_proxy::OldKubeProxy;
@@ -41,4 +42,5 @@ pub use skew::Skew;
 pub use stale_udp::StaleUdp;
 pub use table_full::TableFull;
 pub use unlisted::Unlisted;
+pub use unnamed_destination::UnnamedDestination;
 pub use wrong_namespace::WrongNamespace;

@@ -2,6 +2,7 @@
 //! delete would not help are told apart.
 
 use crate::doctor::check::destination::{Destination, Destinations};
+use crate::doctor::example;
 use crate::doctor::{Check, Facts, Finding, Severity, Thresholds};
 use crate::entry::Entry;
 use crate::verdict::{Reason, Verdict};
@@ -43,7 +44,7 @@ impl Check for NeverTranslated {
                 false => Severity::Warning,
             };
             let selector = match &group.service {
-                Some(service) => format!("--svc {service}"),
+                Some(service) => format!("--svc {}", example::word(service)),
                 None => format!("--dst {}", key.0),
             };
             group

@@ -7,17 +7,16 @@ use std::net::IpAddr;
 use crate::doctor::example::{self, Examples};
 use crate::doctor::finding::{count, percent};
 use crate::doctor::groups::Groups;
-use crate::doctor::threshold::PORTS_CRITICAL;
 use crate::doctor::{Check, Facts, Finding, Severity, Thresholds};
 use crate::entry::Entry;
 
-const NAME: &str = "port-exhaustion";
+pub const NAME: &str = "port-exhaustion";
 /// Masquerading chooses among 1024-65535 (`nf_nat_l4proto_unique_tuple`) for a client's port of 1024 or above.
 const MASQUERADE: u64 = 64_512;
 
-/// Protocol, source address as the destination sees it, destination. This and the source port make a reply tuple, of which
-/// there can be only one.
-type Pair = (u8, IpAddr, IpAddr, u16);
+/// Zone, protocol, source address as the destination sees it, destination. This and the source port make a reply tuple, of which
+/// there can be only one in a zone.
+type Pair = (u16, u8, IpAddr, IpAddr, u16);
 
 #[derive(Default)]
 pub struct PortExhaustion(Groups<Pair, Ports>);
@@ -43,9 +42,13 @@ impl Check for PortExhaustion {
         if !snat && !facts.is_own(flow.original.src) {
             return;
         }
-        let group = self
-            .0
-            .at((flow.protocol(), flow.reply.dst, flow.reply.src, port));
+        let group = self.0.at((
+            flow.zone.id,
+            flow.protocol(),
+            flow.reply.dst,
+            flow.reply.src,
+            port,
+        ));
         match snat {
             true => group.masqueraded += 1,
             false => group.own += 1,
@@ -73,7 +76,13 @@ impl Check for PortExhaustion {
                 worst.filter(|worst| worst.0 >= thresholds.ports_used)
             {
                 let missed = self.0.missed();
-                found.push(finding(pair, ports, (share, used, of, range), missed));
+                found.push(finding(
+                    pair,
+                    ports,
+                    (share, used, of, range),
+                    missed,
+                    thresholds.ports_critical,
+                ));
             }
         }
         found
@@ -81,25 +90,31 @@ impl Check for PortExhaustion {
 }
 
 fn finding(
-    (protocol, source, address, port): &Pair,
+    (zone, protocol, source, address, port): &Pair,
     ports: &Ports,
     (share, used, of, range): (u64, u64, u64, &str),
     missed: u64,
+    critical: u64,
 ) -> Finding {
-    let severity = match share >= PORTS_CRITICAL {
+    let severity = match share >= critical {
         true => Severity::Critical,
         false => Severity::Warning,
     };
     let protocol = example::protocol(*protocol);
     let destination = example::place(*address, Some(*port));
+    let in_zone = match zone {
+        0 => String::new(),
+        zone => format!(" in zone {zone}"),
+    };
     let message = format!(
-        "{source} to {destination}/{protocol}: {} use {share} % of the {of} source ports ({range})",
+        "{source} to {destination}/{protocol}{in_zone}: {} use {share} % of the {of} source ports ({range})",
         count(used, "entry", "entries"),
     );
     Finding::new(NAME, severity, message)
         .with("source", source.to_string())
         .with("destination", destination)
         .with("protocol", protocol)
+        .with("zone", *zone)
         .with("masqueraded", ports.masqueraded)
         .with("own", ports.own)
         .with("used", used)
@@ -118,7 +133,7 @@ mod tests {
     use crate::doctor::testing::flow;
 
     /// Masqueraded connections to 203.0.113.10:443, spread over these source addresses.
-    fn seen(connections: u32, sources: &[&str]) -> Vec<Finding> {
+    fn seen(connections: u32, sources: &[&str], zones: u32) -> Vec<Finding> {
         let mut check = PortExhaustion::default();
         let facts = Facts::default();
         for n in 0..connections {
@@ -132,6 +147,7 @@ mod tests {
             );
             let masqueraded = format!("{}:{port}", sources[place]);
             flow.reply = crate::doctor::testing::tuple(6, "203.0.113.10:443", &masqueraded);
+            flow.zone.id = (n % zones) as u16;
             check.see(&Entry::bare(flow), &facts);
         }
         check.conclude(&facts, &Thresholds::default())
@@ -139,7 +155,7 @@ mod tests {
 
     #[test]
     fn a_pair_that_uses_its_ports_up_is_found_and_a_second_address_helps() {
-        let found = seen(63_900, &["192.0.2.11"]);
+        let found = seen(63_900, &["192.0.2.11"], 1);
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].severity, Severity::Critical);
         assert_eq!(
@@ -147,6 +163,8 @@ mod tests {
             "192.0.2.11 to 203.0.113.10:443/tcp: 63900 entries use 99 % of the 64512 source ports (1024-65535)"
         );
         assert_eq!(found[0].evidence["used"], 63_900);
-        assert!(seen(63_900, &["192.0.2.11", "192.0.2.12"]).is_empty());
+        assert!(seen(63_900, &["192.0.2.11", "192.0.2.12"], 1).is_empty());
+        // Each zone has ports of its own.
+        assert!(seen(63_900, &["192.0.2.11"], 2).is_empty());
     }
 }

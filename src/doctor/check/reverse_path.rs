@@ -38,8 +38,9 @@ impl Check for ReversePath {
             (_, Some(total)) if total > 0 => Finding::info(
                 NAME,
                 format!(
-                    "{} dropped by the reverse-path filter since the namespace was made; {}",
+                    "{} dropped by the reverse-path filter since the namespace was made{}; {}",
                     packets(total),
+                    more.map_or_else(String::new, |more| format!(", {more} while it was looked")),
                     names(&strict)
                 ),
             ),
@@ -110,7 +111,9 @@ mod tests {
     #[test]
     fn dropped_packets_are_told_with_the_interfaces_that_drop_them() {
         for (total, more, expected) in [
-            (Some(12), Some(3), Some(Severity::Warning)),
+            (Some(120), Some(50), Some(Severity::Warning)),
+            // A stray packet is none of this node's doing.
+            (Some(120), Some(49), Some(Severity::Info)),
             (Some(12), Some(0), Some(Severity::Info)),
             (Some(12), None, Some(Severity::Info)),
             (Some(0), Some(0), None),

@@ -11,31 +11,45 @@ use std::net::{IpAddr, SocketAddr};
 use serde_json::{Value, json};
 
 use crate::cluster::index::{Affinity, PortId};
-use crate::doctor::example::Examples;
+use crate::doctor::example::{self, Examples};
 use crate::doctor::finding::{count, percent};
 use crate::doctor::groups::Groups;
-use crate::doctor::{Check, Facts, Finding, Thresholds};
+use crate::doctor::{Check, Facts, Finding, Severity, Thresholds};
 use crate::entry::Entry;
-use crate::service::{Known, is_open};
+use crate::service::{Known, Policy, Reach, is_inside, is_open};
 use crate::spread::{Counted, Distinct, Reason, Spread};
 
 const NAME: &str = "keep-alive-skew";
 const TCP: u8 = 6;
 const UDP: u8 = 17;
-/// Endpoints, clients and source ports of one Service that are told apart.
-const MOST: usize = 1024;
-/// Of as many Services as a large cluster has, none is this uneven by chance.
-const BY_CHANCE: f64 = 1e-6;
+/// Clients and source ports of one Service that are told apart: whether they are one, and an idea of how many.
+const MOST: usize = 64;
+/// Endpoints of all Services together that flows are counted by, at some 130 bytes each. A node's rules hold fewer.
+const PLACES: usize = 65_536;
 /// Services in the list of those with one busy endpoint.
 const LISTED: usize = 10;
 
-#[derive(Default)]
-pub struct Skew(Groups<PortId, Flows>);
+pub struct Skew {
+    groups: Groups<(PortId, Reach), Flows>,
+    /// Places that may still be told apart.
+    room: usize,
+}
 
-/// Open flows of one Service port.
+impl Default for Skew {
+    fn default() -> Self {
+        Skew {
+            groups: Groups::default(),
+            room: PLACES,
+        }
+    }
+}
+
+/// Open flows of one Service port that had the same endpoints to go to.
 #[derive(Default)]
 struct Flows {
     places: HashMap<SocketAddr, Load>,
+    /// There was no room for all of its places, so nothing is said of it.
+    is_cut: bool,
     clients: BTreeSet<IpAddr>,
     source_ports: BTreeSet<u16>,
     tcp: u64,
@@ -56,19 +70,31 @@ impl Check for Skew {
         NAME
     }
 
-    fn see(&mut self, entry: &Entry<'_>, _: &Facts<'_>) {
+    fn see(&mut self, entry: &Entry<'_>, facts: &Facts<'_>) {
         let flow = &entry.flow;
-        let (Some((port, _)), Some(number)) =
-            (entry.names.matched.ports().next(), flow.reply.sport())
-        else {
+        let (Some((port, kind)), Some(number), Some(index)) = (
+            entry.names.matched.ports().next(),
+            flow.reply.sport(),
+            facts.index,
+        ) else {
             return;
         };
         if !flow.is_dnat() || flow.is_hairpin() || !is_open(flow) {
             return;
         }
-        let group = self.0.at(port);
+        let service = index.service(index.port(port).service);
+        let policy = |local| Some(Policy::of(local));
+        let (internal, external) = (service.internal_local, service.external_local);
+        let reach = Reach::of(kind, policy(internal), policy(external), || {
+            is_inside(index, facts.node?, flow.original.src)
+        });
+        let group = self.groups.at((port, reach));
         let place = SocketAddr::new(flow.reply.src, number);
-        if group.places.len() < MOST || group.places.contains_key(&place) {
+        let is_known = group.places.contains_key(&place);
+        if !is_known && self.room == 0 {
+            group.is_cut = true;
+        } else {
+            self.room -= usize::from(!is_known);
             let load = group.places.entry(place).or_default();
             load.flows += 1;
             match flow.packets() {
@@ -88,9 +114,10 @@ impl Check for Skew {
     }
 
     fn conclude(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
-        let services = self.0.iter();
+        let missed = self.groups.missed();
+        let services = self.groups.iter().filter(|(_, flows)| !flows.is_cut);
         let mut services: Vec<Service<'_>> = services
-            .filter_map(|(port, flows)| Service::of(*port, flows, facts))
+            .filter_map(|((port, reach), flows)| Service::of(*port, *reach, flows, facts))
             .collect();
         services.sort_by(|a, b| {
             (Reverse(a.spread.flows), &a.name).cmp(&(Reverse(b.spread.flows), &b.name))
@@ -98,7 +125,10 @@ impl Check for Skew {
         let (uneven, rest): (Vec<_>, Vec<_>) = services
             .into_iter()
             .partition(|service| service.is_uneven(thresholds));
-        let mut found: Vec<Finding> = uneven.iter().map(Service::finding).collect();
+        let mut found: Vec<Finding> = uneven
+            .iter()
+            .map(|service| service.finding(missed))
+            .collect();
         found.extend(busy(&rest, thresholds));
         found
     }
@@ -107,6 +137,7 @@ impl Check for Skew {
 /// A Service port with the endpoints that its flows lie on.
 struct Service<'a> {
     name: String,
+    reach: Reach,
     flows: &'a Flows,
     /// By pod, else by address.
     backends: BTreeMap<String, Load>,
@@ -115,7 +146,7 @@ struct Service<'a> {
 }
 
 impl<'a> Service<'a> {
-    fn of(id: PortId, flows: &'a Flows, facts: &Facts<'_>) -> Option<Self> {
+    fn of(id: PortId, reach: Reach, flows: &'a Flows, facts: &Facts<'_>) -> Option<Self> {
         let index = facts.index?;
         let node = facts.node.and_then(|node| node.name.as_deref());
         let mut known = Known::of_index(index, &[id], node)?;
@@ -129,7 +160,7 @@ impl<'a> Service<'a> {
                 .get(&endpoint.place)
                 .copied()
                 .unwrap_or_default();
-            if !endpoint.candidate && load.flows == 0 {
+            if !endpoint.is_candidate(reach) && load.flows == 0 {
                 continue;
             }
             let backend = match &endpoint.pod {
@@ -151,6 +182,7 @@ impl<'a> Service<'a> {
             clients: distinct(flows.clients.len()),
             source_ports: distinct(flows.source_ports.len()),
             affinity: Some(affine),
+            may_be_fewer: known.may_be_fewer(reach),
         });
         let port = index.port(id);
         let label = port
@@ -159,6 +191,7 @@ impl<'a> Service<'a> {
             .map_or_else(|| port.port.to_string(), str::to_owned);
         Some(Service {
             name: format!("{}/{}:{label}", known.namespace, known.name),
+            reach,
             flows,
             backends,
             affine,
@@ -173,10 +206,13 @@ impl<'a> Service<'a> {
             && spread
                 .ratio
                 .is_some_and(|ratio| ratio >= thresholds.skew_ratio)
-            && spread.chance.is_some_and(|chance| chance < BY_CHANCE)
+            && spread
+                .chance
+                .is_some_and(|chance| chance < thresholds.skew_chance)
     }
 
-    fn finding(&self) -> Finding {
+    /// `missed`: flows that it may lack, on whatever endpoint ([`Groups::missed`]).
+    fn finding(&self, missed: u64) -> Finding {
         let spread = &self.spread;
         let busiest = self.backends.iter().max_by_key(|(_, load)| load.flows);
         let busiest = busiest.map_or_else(String::new, |(name, _)| name.clone());
@@ -198,8 +234,14 @@ impl<'a> Service<'a> {
                 json!({"endpoint": name, "flows": load.flows, "packets": packets})
             })
             .collect();
-        Finding::warning(NAME, message)
+        let severity = match missed {
+            0 => Severity::Warning,
+            _ => Severity::Info,
+        };
+        Finding::new(NAME, severity, message)
+            .with("missed_at_most", missed)
             .with("service", self.name.as_str())
+            .with("reach", self.reach.name())
             .with("flows", spread.flows)
             .with("max", spread.max)
             .with("mean", spread.mean.map(round))
@@ -212,7 +254,7 @@ impl<'a> Service<'a> {
             .with("examples", self.flows.examples.to_json())
             .help(format!(
                 "let clients renew connections now and then (a maximum age or number of requests), or balance requests in the client or a mesh; this node only: ctk svc {}",
-                self.name
+                example::word(&self.name)
             ))
     }
 
@@ -232,13 +274,13 @@ impl<'a> Service<'a> {
 
 /// One line for all Services whose packets nearly all go to one endpoint.
 fn busy(services: &[Service<'_>], thresholds: &Thresholds) -> Option<Finding> {
-    const NEARLY_ALL: u64 = 90;
+    let least = thresholds.skew_share;
     let mut found: Vec<(u64, Value)> = Vec::new();
     for service in services {
         let Some((endpoint, share, packets)) = service.busiest() else {
             continue;
         };
-        if share >= NEARLY_ALL && packets >= thresholds.skew_packets {
+        if share >= least && packets >= thresholds.skew_packets {
             let flows: Vec<u64> = service.backends.values().map(|load| load.flows).collect();
             let line = json!({
                 "service": service.name, "endpoint": endpoint, "percent": share, "packets": packets, "flows": flows,
@@ -250,7 +292,7 @@ fn busy(services: &[Service<'_>], thresholds: &Thresholds) -> Option<Finding> {
     let all = found.len() as u64;
     (all > 0).then(|| {
         let message = format!(
-            "{} {NEARLY_ALL} % or more of its packets from here to one endpoint: connections that are kept open stay where they were made",
+            "{} {least} % or more of its packets from here to one endpoint: connections that are kept open stay where they were made",
             count(all, "Service sends", "Services send")
         );
         let listed: Vec<Value> = found.into_iter().take(LISTED).map(|(_, line)| line).collect();
@@ -265,5 +307,91 @@ fn distinct(count: usize) -> Distinct {
     Distinct {
         count,
         at_least: count >= MOST,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::testing::world;
+    use crate::doctor::testing::flow;
+    use crate::label::{self, Matched};
+    use crate::verdict::{Namespace, ThisNode};
+
+    const SERVICE: &str =
+        "svc shop/api 10.96.8.8 http:80/TCP ingress=203.0.113.9 externalTrafficPolicy=Local";
+    const SLICE: &str = "slice shop/api http:8080/TCP 10.244.1.1(ready)@n1->a 10.244.2.2(ready)@n2->b 10.244.3.3(ready)@n3->c";
+
+    /// What is found where 100 connections go from there to the first endpoint.
+    fn found(cluster: &[&str], client: &str, destination: &str) -> Vec<Finding> {
+        seen(Skew::default(), cluster, client, destination)
+    }
+
+    #[test]
+    fn a_service_whose_endpoints_find_no_room_is_not_judged() {
+        for (room, findings) in [(0, 0), (1, 1)] {
+            let skew = Skew {
+                room,
+                ..Skew::default()
+            };
+            let found = seen(skew, &[SERVICE, SLICE], "10.244.1.9", "10.96.8.8:80");
+            assert_eq!(found.len(), findings, "{found:?}");
+        }
+    }
+
+    /// What is said of 100 connections of one client, all of them to the first endpoint.
+    fn seen(mut skew: Skew, objects: &[&str], client: &str, destination: &str) -> Vec<Finding> {
+        let all: Vec<&str> = objects
+            .iter()
+            .copied()
+            .chain(["pod shop/web 10.244.1.9 @n1", "node n1 10.0.0.1"])
+            .collect();
+        let index = world(&all);
+        let node = ThisNode {
+            name: Some("n1".into()),
+            local: None,
+            namespace: Namespace::Node,
+        };
+        let facts = Facts {
+            index: Some(&index),
+            node: Some(&node),
+            ..Facts::default()
+        };
+        for port in 0..100 {
+            let client = format!("{client}:{}", 40000 + port);
+            let mut entry = Entry::bare(flow(6, &client, destination, "10.244.1.1:8080"));
+            let matched = Matched::of(&entry.flow, &index, &node);
+            entry.names = label::names(&entry.flow, matched, &index);
+            skew.see(&entry, &facts);
+        }
+        skew.conclude(&facts, &Thresholds::default())
+    }
+
+    #[test]
+    fn flows_are_held_against_the_endpoints_that_they_could_go_to() {
+        let all = [SERVICE, SLICE];
+        let inside = found(&all, "10.244.1.9", "10.96.8.8:80");
+        assert_eq!(inside.len(), 1, "{inside:?}");
+        // The node's pods reach every endpoint by the load balancer's address, too; clients from outside this node's only.
+        assert_eq!(found(&all, "10.244.1.9", "203.0.113.9:80").len(), 1);
+        let outside = found(&all, "198.51.100.7", "203.0.113.9:80");
+        assert!(outside.is_empty(), "{outside:?}");
+    }
+
+    #[test]
+    fn topology_hints_are_no_skew() {
+        let hinted = r#"{"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
+            "metadata": {"namespace": "shop", "name": "api-1", "labels": {"kubernetes.io/service-name": "api"}},
+            "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}], "endpoints": [
+            {"addresses": ["10.244.1.1"], "conditions": {"ready": true}, "hints": {"forZones": [{"name": "a"}]}},
+            {"addresses": ["10.244.2.2"], "conditions": {"ready": true}, "hints": {"forZones": [{"name": "b"}]}}]}"#;
+        let some = found(&[SERVICE, hinted], "10.244.1.9", "10.96.8.8:80");
+        assert!(some.is_empty(), "{some:?}");
+        let plain = hinted.replace(r#", "hints": {"forZones": [{"name": "a"}]}"#, "");
+        let plain = plain.replace(r#", "hints": {"forZones": [{"name": "b"}]}"#, "");
+        assert_eq!(
+            found(&[SERVICE, &plain], "10.244.1.9", "10.96.8.8:80").len(),
+            1
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! UDP entries that still lead to an endpoint that is gone. Those that are kept alive come first: they never end.
 
 use crate::doctor::check::destination::Destinations;
+use crate::doctor::example;
 use crate::doctor::{Check, Facts, Finding, Severity, Thresholds};
 use crate::entry::Entry;
 use crate::verdict::{Reason, Verdict};
@@ -38,7 +39,7 @@ impl Check for StaleUdp {
                 false => Severity::Warning,
             };
             let help = match (&group.service, key) {
-                (Some(service), _) => format!("ctk purge --stale --svc {service}"),
+                (Some(service), _) => format!("ctk purge --stale --svc {}", example::word(service)),
                 (None, (address, Some(port))) => {
                     format!("ctk purge --stale --dst {address} --udp {port}")
                 }

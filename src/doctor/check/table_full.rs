@@ -1,19 +1,38 @@
 //! A table at its limit: new connections push out entries that are not ASSURED (`early_drop`), and where there are none,
-//! their packets are dropped.
+//! their packets are dropped. From 95 % of the limit on the kernel's own clean-up (`gc_worker`) removes, too, what is ASSURED
+//! and closing (`tcp_can_early_drop` and its like).
 
-use crate::doctor::finding::{count, percent};
-use crate::doctor::threshold::TABLE_CRITICAL;
+use crate::doctor::finding::{count, not_lately, percent};
 use crate::doctor::{Check, Facts, Finding, Severity, Thresholds};
 use crate::entry::Entry;
 use crate::flow::Status;
 
 const NAME: &str = "table-full";
 
+/// `nf_conntrack_max95`, in percent.
+const CLEANED_UP: u64 = 95;
+/// States of TCP, SCTP and DCCP in which an ASSURED entry is removed from 95 % of the limit on.
+const CLOSING: [&str; 11] = [
+    "FIN_WAIT",
+    "CLOSE_WAIT",
+    "LAST_ACK",
+    "TIME_WAIT",
+    "CLOSE",
+    "SHUTDOWN_SENT",
+    "SHUTDOWN_RECD",
+    "SHUTDOWN_ACK_SENT",
+    "CLOSEREQ",
+    "CLOSING",
+    "TIMEWAIT",
+];
+
 #[derive(Default)]
 pub struct TableFull {
     entries: u64,
     /// They may make room for new ones.
     evictable: u64,
+    /// ASSURED and closing.
+    closing: u64,
 }
 
 impl Check for TableFull {
@@ -24,14 +43,20 @@ impl Check for TableFull {
     fn see(&mut self, entry: &Entry<'_>, _: &Facts<'_>) {
         self.entries += 1;
         // `early_drop` spares what is ASSURED and what is not confirmed yet; the latter is never listed.
-        self.evictable += u64::from(!entry.flow.status.contains(Status::ASSURED));
+        let assured = entry.flow.status.contains(Status::ASSURED);
+        self.evictable += u64::from(!assured);
+        let name = entry.flow.state.and_then(|state| state.name());
+        let closing = name.is_some_and(|name| CLOSING.contains(&name));
+        self.closing += u64::from(assured && closing);
     }
 
     fn conclude(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
         let moved = |name| facts.moved.as_ref().and_then(|moved| moved.counter(name));
         let (evicted, failed) = (moved("early_drop"), moved("insert_failed"));
-        // A failed insertion drops its packet, and is counted as a drop, too.
-        let refused = moved("drop").map(|drop| drop.saturating_sub(failed.unwrap_or(0)));
+        // A lost race drops its packet, and is counted as a drop, too; a refusal by an overfull bucket is not.
+        let long = moved("chaintoolong").unwrap_or(0);
+        let raced = failed.unwrap_or(0).saturating_sub(long);
+        let refused = moved("drop").map(|drop| drop.saturating_sub(raced));
         let used = facts
             .stat
             .count
@@ -39,12 +64,12 @@ impl Check for TableFull {
             .and_then(|(count, max)| percent(count, max));
         let full = used.is_some_and(|used| used >= thresholds.table_used);
         let evicting = evicted.is_some_and(|evicted| evicted > 0);
-        let refusing = used.is_some_and(|used| used >= TABLE_CRITICAL)
+        let refusing = used.is_some_and(|used| used >= thresholds.table_critical)
             && refused.is_some_and(|refused| refused > 0);
         if !full && !evicting {
             return self.evicted_before(facts).into_iter().collect();
         }
-        let severity = match evicting || refusing || used >= Some(TABLE_CRITICAL) {
+        let severity = match evicting || refusing || used >= Some(thresholds.table_critical) {
             true => Severity::Critical,
             false => Severity::Warning,
         };
@@ -81,7 +106,7 @@ impl TableFull {
             None => {}
             Some(share) if self.evictable == 0 => {
                 message +=
-                    &format!(", and {share} % of its entries can make room: all are ASSURED");
+                    &format!("; {share} % of its entries make room for new ones: all are ASSURED");
             }
             Some(share) => {
                 message += &format!(
@@ -89,6 +114,12 @@ impl TableFull {
                     self.evictable
                 );
             }
+        }
+        if self.closing > 0 {
+            message += &format!(
+                "; {} and closing, which the kernel removes bit by bit from {CLEANED_UP} % on",
+                count(self.closing, "is ASSURED", "are ASSURED")
+            );
         }
         let seconds = facts.moved.as_ref().map_or(0.0, |moved| moved.seconds);
         if let Some(evicted) = evicted.filter(|n| *n > 0) {
@@ -107,7 +138,13 @@ impl TableFull {
         let before = facts.total("early_drop").filter(|n| *n > 0)?;
         let entries = count(before, "entry was", "entries were");
         let message = format!(
-            "{entries} pushed out by new ones (early_drop) at some time since the namespace was made; none while it was looked"
+            "{entries} pushed out by new ones (early_drop) at some time since the namespace was made{}",
+            not_lately(
+                facts
+                    .moved
+                    .as_ref()
+                    .and_then(|moved| moved.counter("early_drop"))
+            )
         );
         Some(
             self.finding(Severity::Info, message, facts)
@@ -121,6 +158,7 @@ impl TableFull {
             .with("max", facts.stat.settings.max)
             .with("entries", self.entries)
             .with("evictable", self.evictable)
+            .with("closing", self.closing)
     }
 }
 
@@ -158,7 +196,21 @@ mod tests {
                 Severity::Info,
                 "7 entries were pushed out",
             ),
-            (159, 50, &[], Severity::Info, "none while it was looked"),
+            (
+                159,
+                50,
+                &[("early_drop", 0)],
+                Severity::Info,
+                "made; none while it was looked",
+            ),
+            // A refusal by an overfull bucket is an insertion that failed, and no drop.
+            (
+                199,
+                0,
+                &[("drop", 9), ("insert_failed", 9), ("chaintoolong", 8)],
+                Severity::Critical,
+                "; 8 packets were dropped in 2.0 s",
+            ),
             (
                 160,
                 40,
@@ -171,7 +223,7 @@ mod tests {
                 0,
                 &[],
                 Severity::Critical,
-                "0 % of its entries can make room: all are ASSURED",
+                "0 % of its entries make room for new ones: all are ASSURED",
             ),
             (
                 170,
@@ -209,6 +261,53 @@ mod tests {
             assert!(found[0].message.contains(says), "{says}: {found:?}");
             assert_eq!(found[0].evidence["evictable"], evictable);
         }
+    }
+
+    #[test]
+    fn what_closes_is_told_apart_from_what_stays() {
+        let mut check = TableFull::default();
+        for (n, (state, assured)) in [(3, true), (7, true), (8, true), (7, false)]
+            .into_iter()
+            .enumerate()
+        {
+            let mut flow = crate::doctor::testing::flow(
+                6,
+                &format!("10.0.0.1:{}", n + 1),
+                "10.96.0.10:80",
+                "10.1.0.7:80",
+            );
+            if !assured {
+                unreplied(&mut flow);
+            }
+            flow.state = Some(crate::flow::ProtocolState::Tcp {
+                state,
+                original: crate::flow::TcpDirection::default(),
+                reply: crate::flow::TcpDirection::default(),
+            });
+            check.see(&Entry::bare(flow), &Facts::default());
+        }
+        let mut facts = counted(&[], &[]);
+        facts.stat.count = Some(199);
+        facts.stat.settings.max = Some(200);
+        let found = check.conclude(&facts, &Thresholds::default());
+        // ESTABLISHED stays, TIME_WAIT and CLOSE go, and what is not ASSURED makes room anyway.
+        assert_eq!(found[0].evidence["closing"], 2, "{found:?}");
+        assert_eq!(found[0].evidence["evictable"], 1);
+        assert!(
+            found[0].message.contains("2 are ASSURED and closing"),
+            "{found:?}"
+        );
+    }
+
+    #[test]
+    fn an_unknown_second_look_says_nothing_of_now() {
+        let mut facts = counted(&[("early_drop", 7)], &[]);
+        facts.moved = None;
+        let found = TableFull::default().conclude(&facts, &Thresholds::default());
+        assert!(
+            found[0].message.ends_with("since the namespace was made"),
+            "{found:?}"
+        );
     }
 
     #[test]

@@ -5,10 +5,10 @@ use std::net::SocketAddr;
 use serde_json::{Map, Value, json};
 
 use crate::entry::FrontendKind;
-use crate::service::{Affinity, Gone, Known, Listed, Load, Report};
-use crate::spread::Distinct;
+use crate::service::{Affinity, Known, Listed, Load, Other, Reach, Report};
+use crate::spread::Spread;
 
-use super::super::safe::is_harmful;
+use super::super::safe_json;
 use super::super::summary::Summary;
 use super::{age, protocol_name};
 
@@ -22,31 +22,26 @@ pub fn service_document(report: &Report, summary: &Summary) -> Result<Vec<u8>, s
     let endpoints: Vec<Value> = endpoints
         .map(|(listed, load)| endpoint(listed, load, report.now))
         .collect();
-    let gone: Vec<Value> = tally
-        .gone
-        .iter()
-        .map(|((protocol, place), gone)| gone_place(*protocol, *place, gone, report.now))
-        .collect();
+    let others = |gone: bool| -> Vec<Value> {
+        let others = tally
+            .others
+            .iter()
+            .filter(|(_, other)| other.is_gone() == gone);
+        others
+            .map(|((protocol, place), other)| other_place(*protocol, *place, other, report.now))
+            .collect()
+    };
     let document = json!({
         "schema": "ctk/v1",
         "service": service(&report.known),
         "endpoints": endpoints,
-        "gone": gone,
-        "skew": skew(report),
+        "gone": others(true),
+        "elsewhere": others(false),
+        "skew": skews(report),
         "new_packets": new_packets(report),
         "summary": serde_json::to_value(summary)?,
     });
-    let text = document.to_string();
-    let mut out = String::with_capacity(text.len() + 1);
-    for c in text.chars() {
-        match is_harmful(c) {
-            // serde_json has escaped all below U+0020; the others lie in the basic plane.
-            true => out += &format!("\\u{:04x}", u32::from(c)),
-            false => out.push(c),
-        }
-    }
-    out.push('\n');
-    Ok(out.into_bytes())
+    Ok((safe_json(&document) + "\n").into_bytes())
 }
 
 fn service(known: &Known) -> Value {
@@ -76,7 +71,7 @@ fn service(known: &Known) -> Value {
     })
 }
 
-/// What endpoints and gone places share.
+/// What endpoints and other places share.
 fn place(protocol: u8, place: SocketAddr, load: &Load, now: u64) -> Map<String, Value> {
     let state = |word: &str| word.to_ascii_lowercase().replace('_', "-");
     let states: Map<String, Value> = load
@@ -98,6 +93,7 @@ fn place(protocol: u8, place: SocketAddr, load: &Load, now: u64) -> Map<String, 
         "oldest": age.filter(|_| load.undated == 0),
         "oldest_at_least": age,
         "stale": load.stale(),
+        "stale_at_least": load.stale_at_least(),
     });
     match fields {
         Value::Object(map) => map,
@@ -129,15 +125,15 @@ fn endpoint(listed: &Listed, load: &Load, now: u64) -> Value {
     fields.into()
 }
 
-fn gone_place(protocol: u8, at: SocketAddr, gone: &Gone, now: u64) -> Value {
-    let mut fields = place(protocol, at, &gone.load, now);
-    let pod = gone
+fn other_place(protocol: u8, at: SocketAddr, other: &Other, now: u64) -> Value {
+    let mut fields = place(protocol, at, &other.load, now);
+    let pod = other
         .pod
         .as_ref()
         .map(|(namespace, name)| pod(namespace, name));
     fields.insert("pod".to_owned(), pod.into());
-    fields.insert("node".to_owned(), gone.node.as_deref().into());
-    fields.insert("reasons".to_owned(), json!(gone.reasons));
+    fields.insert("node".to_owned(), other.node.as_deref().into());
+    fields.insert("reasons".to_owned(), json!(other.reasons));
     fields.into()
 }
 
@@ -145,10 +141,23 @@ fn pod(namespace: &str, name: &str) -> Value {
     json!({"namespace": namespace, "name": name})
 }
 
-fn skew(report: &Report) -> Value {
-    let spread = &report.spread;
-    let count = |distinct: Distinct| distinct.count;
+/// Of most flows, and beside it of those that had other endpoints to go to.
+fn skews(report: &Report) -> Value {
+    let mut skews = report
+        .spreads
+        .iter()
+        .map(|(reach, spread)| skew(*reach, spread));
+    let first = skews.next();
+    let Some(Value::Object(mut first)) = first else {
+        return Value::Null;
+    };
+    first.insert("apart".to_owned(), skews.collect());
+    first.into()
+}
+
+fn skew(reach: Reach, spread: &Spread) -> Value {
     json!({
+        "reach": reach.name(),
         "open": spread.flows,
         "endpoints": spread.endpoints,
         "idle_endpoints": spread.idle,
@@ -156,9 +165,9 @@ fn skew(report: &Report) -> Value {
         "mean": spread.mean,
         "max_over_mean": spread.ratio,
         "share": spread.share,
-        "clients": count(spread.clients),
+        "clients": spread.clients.count,
         "clients_at_least": spread.clients.at_least,
-        "source_ports": count(spread.source_ports),
+        "source_ports": spread.source_ports.count,
         "chance": spread.chance,
         "beyond_chance": spread.is_beyond_chance(),
         "reason": spread.reason.name(),

@@ -1,8 +1,14 @@
+use std::net::SocketAddr;
+
 use serde_json::Value;
 
 use super::*;
+use crate::entry::Entry;
+use crate::flow::{Flow, L4, Tuple};
 use crate::output::Summary;
-use crate::service::{Gone, Known, Listed, Policy, Tally, Way};
+use crate::service::{Known, Listed, Policy, Tally, Way};
+use crate::spread::Counted;
+use crate::verdict::{Evidence, Judgement, Reason};
 
 fn report() -> Report {
     let endpoint = |n: u8, pod: &str| Listed {
@@ -15,6 +21,7 @@ fn report() -> Report {
         pod: Some(("shop".into(), pod.into())),
         node: Some("node2".into()),
         candidate: n != 3,
+        local_candidate: false,
     };
     let known = Known {
         namespace: "shop".into(),
@@ -35,6 +42,8 @@ fn report() -> Report {
             endpoint(2, "b"),
             endpoint(3, "c\u{1b}[2J\u{202e}"),
         ],
+        hinted: false,
+        node_unknown: false,
     };
     let mut tally = Tally::new(&known);
     tally.loads[0] = Load {
@@ -50,6 +59,11 @@ fn report() -> Report {
         ..Load::default()
     };
     let mut report = Report::new(known, tally, Err("nobody said".into()), 61_000_000_000);
+    let counted = Counted {
+        endpoints: vec![40, 3],
+        ..Counted::default()
+    };
+    report.spreads = vec![(Reach::Cluster, Spread::of(&counted))];
     report.ahead = Some(Ahead {
         ways: vec![Way {
             chain: "KUBE-SVC-A".into(),
@@ -97,17 +111,96 @@ fn the_sections_show_what_is_known_and_dashes_where_nothing_is() {
     }
     let mut headless = report();
     headless.known.frontends.clear();
-    headless.complete = false;
-    headless
-        .tally
-        .gone
-        .insert((6, ([10, 244, 1, 9], 8080).into()), Gone::default());
     let text = table(&headless);
     assert!(text.starts_with("shop/api\nno frontend: "), "{text}");
-    assert!(text.contains("\nNOT LISTED "), "{text}");
     let mut unknown = report();
     unknown.ahead = None;
     assert!(table(&unknown).ends_with("(this node only)\nnot known: nobody said\n"));
+}
+
+/// An entry to this place, with this verdict.
+fn to(place: &str, reason: Reason) -> Entry<'static> {
+    let tuple = |src: &str, dst: &str| {
+        let (src, dst): (SocketAddr, SocketAddr) = (src.parse().unwrap(), dst.parse().unwrap());
+        let l4 = L4::Ports {
+            src: src.port(),
+            dst: dst.port(),
+        };
+        Tuple {
+            src: src.ip(),
+            dst: dst.ip(),
+            protocol: 6,
+            l4,
+        }
+    };
+    let client = "10.244.2.1:4000";
+    let flow = Flow::new(tuple(client, "10.96.8.8:80"), tuple(place, client));
+    let evidence = Evidence::new(reason, &flow);
+    let mut entry = Entry::bare(flow);
+    entry.judgement = Some(Judgement { reason, evidence });
+    entry
+}
+
+#[test]
+fn only_what_was_an_endpoint_is_called_gone() {
+    let mut report = report();
+    for (place, reason) in [
+        ("10.244.1.9:8080", Reason::EndpointGone),
+        ("10.244.1.9:8080", Reason::SourceIncomplete),
+        ("10.244.1.8:8080", Reason::ServiceHop),
+        ("10.244.1.7:8080", Reason::SecondaryAddress),
+        ("10.244.1.6:8080", Reason::ForeignNetns),
+    ] {
+        report.tally.see(&to(place, reason), || None);
+    }
+    let text = table(&report);
+    let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
+    let lines: Vec<String> = text.lines().map(words).collect();
+    let at = |begin: &str| {
+        let found = lines.iter().position(|line| line.starts_with(begin));
+        found.unwrap_or_else(|| panic!("{begin}: {text}"))
+    };
+    let gone = at("10.244.1.9:8080/tcp - - 2 0 1+ endpoint-gone (1), source-incomplete (1)");
+    assert!(at("GONE ") < gone && gone < at("ELSEWHERE "), "{text}");
+    for line in [
+        "10.244.1.8:8080/tcp - - 1 0 0 service-hop",
+        "10.244.1.7:8080/tcp - - 1 0 0 secondary-address",
+        "10.244.1.6:8080/tcp - - 1 0 - foreign-netns",
+    ] {
+        assert!(at("ELSEWHERE ") < at(line), "{text}");
+    }
+    let bytes = service_document(&report, &Summary::default()).unwrap();
+    let document: Value = serde_json::from_slice(&bytes).unwrap();
+    let places = |list: &str| document[list].as_array().unwrap().len();
+    assert_eq!((places("gone"), places("elsewhere")), (1, 3));
+    // Of two flows one was judged: there may be more stale ones than that.
+    let gone = &document["gone"][0];
+    assert_eq!(
+        (&gone["stale"], &gone["stale_at_least"]),
+        (&Value::Null, &1.into())
+    );
+    assert_eq!((report.stale(), report.stale_at_least()), (None, Some(1)));
+}
+
+#[test]
+fn flows_that_could_not_go_to_the_same_endpoints_are_told_apart() {
+    let mut report = report();
+    let alone = report.spreads[0].1.clone();
+    report.spreads.push((Reach::Local, alone));
+    let text = table(&report);
+    let heading = "SKEW (flows on this node)\nflows that may go to every endpoint:\n";
+    assert!(text.contains(heading), "{text}");
+    assert!(
+        text.contains("\nflows that may go to endpoints on this node only"),
+        "{text}"
+    );
+    let bytes = service_document(&report, &Summary::default()).unwrap();
+    let document: Value = serde_json::from_slice(&bytes).unwrap();
+    let skew = &document["skew"];
+    assert_eq!(
+        (&skew["reach"], &skew["apart"][0]["reach"]),
+        (&"cluster".into(), &"local".into())
+    );
 }
 
 #[test]

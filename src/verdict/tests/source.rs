@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use super::*;
-use crate::cluster::testing::bare_world;
+use crate::cluster::build::Builder;
+use crate::cluster::list;
+use crate::cluster::testing::{self, bare_world};
+use crate::cluster::wanted::Concerned;
 
 #[test]
 fn a_source_that_is_not_whole_never_makes_an_entry_stale() {
@@ -224,5 +227,39 @@ fn a_reading_that_left_something_out_says_nothing_of_it() {
         if entry != service_gone {
             assert_eq!(judge(no_slices, entry), open, "{entry}");
         }
+    }
+}
+
+#[test]
+fn a_service_that_only_shares_an_address_keeps_nobodys_entries_from_a_verdict() {
+    let lines = [
+        "svc default/kubernetes 10.96.0.1 https:443/TCP",
+        "slice default/kubernetes https:443/TCP 192.168.7.1",
+        NODES[0],
+        "svc a/one 10.96.1.2 external=203.0.113.5 p:53/UDP",
+        "slice a/one p:53/UDP 10.244.0.12",
+        "svc b/other-port 10.96.1.4 external=203.0.113.5 p:54/UDP",
+        "slice b/other-port p:54/UDP 10.244.0.13",
+    ];
+    let mut builder = Builder::new(&[]);
+    list::read(testing::list(&lines).as_bytes(), &mut builder).unwrap();
+    builder.slices_of(&Concerned::Named(vec![(None, "one".into())]));
+    let (index, node) = (builder.finish().unwrap().index, this_node());
+    let setting = Setting {
+        index: Some(&index),
+        rules: None,
+        node: &node,
+        zones: &[],
+        time: None,
+    };
+    for (port, endpoint, expected) in [
+        (53, "10.244.0.12:53", "ok/endpoint"),
+        (53, "10.244.0.99:53", "stale/endpoint-gone"),
+        // The slices of this one were not read, and nobody knows what a port of no Service would be.
+        (54, "10.244.0.99:54", "unknown/source-incomplete"),
+        (55, "10.244.0.99:55", "unknown/source-incomplete"),
+    ] {
+        let entry = format!("10.244.0.2:4000 203.0.113.5:{port} {endpoint}");
+        assert_eq!(setting.judge(&entry).unwrap().0, expected, "{entry}");
     }
 }
