@@ -130,6 +130,7 @@ fn child(told: &str) {
         context: None,
         limit: Duration::from_secs(3600),
         consistent: false,
+        may_ask: true,
     };
     let began = Instant::now();
     match how {
