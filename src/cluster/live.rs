@@ -72,6 +72,12 @@ impl LiveError {
         }
     }
 
+    pub(super) fn no_thread(error: &std::io::Error) -> Self {
+        let message = format!("no thread can be started: {error}");
+        let hint = "see ulimit -u and the limits of the cgroup";
+        LiveError::new(Obstacle::NotBuilt, message, hint)
+    }
+
     pub(super) fn timed_out(limit: Duration) -> Self {
         let limit = humantime::format_duration(limit);
         let message = format!("nothing of the cluster could be read within {limit}");
@@ -102,12 +108,7 @@ pub fn load(
         .name("cluster".to_owned())
         .spawn(work);
     if let Err(error) = spawned {
-        let message = format!("no thread can be started: {error}");
-        return Err(LiveError::new(
-            Obstacle::NotBuilt,
-            message,
-            "see ulimit -u and the limits of the cgroup",
-        ));
+        return Err(LiveError::no_thread(&error));
     }
     match receiver.recv_timeout(limit + GRACE) {
         Ok(result) => result,

@@ -167,9 +167,11 @@ impl Purge<'_> {
                 },
                 look_again,
                 on_outcome: &mut |planned: &Planned, outcome: &Outcome| {
-                    let kept = judged
-                        .borrow_mut()
-                        .pop_front_if(|(at, _)| std::ptr::eq(*at, planned));
+                    let mut judged = judged.borrow_mut();
+                    let is_kept = judged
+                        .front()
+                        .is_some_and(|(at, _)| std::ptr::eq(*at, planned));
+                    let kept = if is_kept { judged.pop_front() } else { None };
                     let entry = match kept {
                         Some((_, entry)) => entry,
                         None => say::entry(&picker.borrow(), planned),

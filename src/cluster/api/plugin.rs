@@ -41,7 +41,7 @@ struct Status {
 }
 
 /// Runs the plugin of this user, if it is the plugin that says who the user is, and keeps what it prints in `user`. Blocks no
-/// longer than `until`.
+/// longer than `until`. `may_ask`: the plugin gets the terminal, where there is one.
 ///
 /// # Errors
 /// The plugin cannot be run, fails, takes too long, or prints no credential.

@@ -6,7 +6,8 @@
 //! missing in the index: names stay, and nothing is judged by it.
 //!
 //! The streams are independent of each other, so one may be a moment ahead of another, and all are a moment behind the
-//! cluster: an entry younger than [`SETTLE`] may go to an endpoint that was not heard of yet.
+//! cluster: an entry younger than [`SETTLE`] may go to an endpoint that was not heard of yet. What is judged by is older
+//! still while a change waits to be built in, and while nothing proves that a silent stream lives: [`Follower::behind`].
 
 mod board;
 mod connect;
@@ -238,11 +239,9 @@ impl Follower {
             .name("feed".to_owned())
             .stack_size(512 * 1024)
             .spawn(move || reader.run());
-        spawned.map(|_| ()).map_err(|error| {
-            let message = format!("no thread can be started: {error}");
-            let hint = "see ulimit -u and the limits of the cgroup";
-            LiveError::new(live::Obstacle::NotBuilt, message, hint)
-        })
+        spawned
+            .map(|_| ())
+            .map_err(|error| LiveError::no_thread(&error))
     }
 
     fn end(&mut self, feed: &Feed) {

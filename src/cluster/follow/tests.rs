@@ -388,3 +388,24 @@ fn who_has_an_address_is_asked_when_the_family_of_the_nodes_own_pods_is_known() 
     let at = Feed::PodsAt("10.244.9.9".parse().unwrap());
     assert!(follower.feeds.keys().eq([&of_node, &at]));
 }
+
+#[test]
+fn at_first_it_is_waited_until_it_shows_whether_what_was_listed_can_be_followed() {
+    let feeds = [Feed::Services, Feed::Slices];
+    let (board, services, over) = posted(&feeds[0]);
+    let slices = Post::new(&board, &feeds[1], &over);
+    services.replace(Decoded::default(), Instant::now());
+    services.is_followed();
+    slices.replace(Decoded::default(), Instant::now());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            std::thread::sleep(Duration::from_millis(50));
+            let (state, verb) = (State::Forbidden, "watch");
+            let why = String::new();
+            slices.set(Standing::Lost { state, verb, why });
+        });
+        let far = Instant::now() + Duration::from_secs(60);
+        board.wait_for_streams(&feeds, far);
+        assert!(!board.is_whole(&feeds[1]), "its stream is refused");
+    });
+}
