@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::entry::Entry;
 use crate::error::CommandError;
-use crate::output::{Format, Options, Palette, Printer, Summary, safe_text};
+use crate::output::{Format, Options, Palette, Printer, Summary};
 use crate::verdict::{Refreshing, Verdict};
 
 use super::super::screen::{Screen, Wish};
@@ -18,8 +18,6 @@ pub struct Live {
     screen: Screen,
     palette: Palette,
     painted: Option<Instant>,
-    /// What was said last.
-    said: Option<String>,
 }
 
 impl Live {
@@ -34,14 +32,7 @@ impl Live {
             screen: Screen::open()?,
             palette,
             painted: None,
-            said: None,
         })
-    }
-
-    /// Shows this beside the totals, until something else is said.
-    pub fn say(&mut self, text: String) {
-        self.said = Some(text);
-        self.painted = None;
     }
 
     /// Paints when it is time to. Whether the user wants to leave.
@@ -73,9 +64,8 @@ impl Live {
             top.add(entry);
         }
         let table = self.table(top.into_sorted(), columns)?;
-        let said = self.said.as_deref();
         self.screen
-            .paint(&format!("{}\n{table}", totals.line(gaps, said)))?;
+            .paint(&format!("{}\n{table}", totals.line(gaps)))?;
         Ok(false)
     }
 
@@ -113,7 +103,7 @@ impl Totals {
         self.refreshing += usize::from(is_stale(entry) && entry.refreshing == Refreshing::Yes);
     }
 
-    fn line(&self, gaps: u64, said: Option<&str>) -> String {
+    fn line(&self, gaps: u64) -> String {
         let Totals {
             entries,
             stale,
@@ -123,10 +113,7 @@ impl Totals {
             0 => String::new(),
             gaps => format!(", {gaps} overruns"),
         };
-        let said = said.map_or_else(String::new, |said| format!("   {}", safe_text(said)));
-        format!(
-            "{entries} entries, {stale} stale, {refreshing} of them refreshing{gaps}   q quits{said}"
-        )
+        format!("{entries} entries, {stale} stale, {refreshing} of them refreshing{gaps}   q quits")
     }
 }
 

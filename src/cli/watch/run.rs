@@ -159,7 +159,7 @@ impl<'a> Watch<'a> {
                         Ok(read) => cluster = read,
                         Err(error) => {
                             let what = self.source.put_off(time);
-                            self.teller.say(format!("{what}: {}", error.message));
+                            note(format!("{what}: {}", error.message));
                         }
                     }
                     for heard in self.source.led(cluster.as_ref()) {
@@ -191,7 +191,7 @@ impl<'a> Watch<'a> {
             Err(error) => {
                 if !std::mem::replace(&mut self.nameless, true) {
                     let text = format!("nothing is judged for now: {}", error.message);
-                    self.teller.say(text);
+                    note(text);
                 }
                 self.incomplete = true;
                 before.doubt();
@@ -245,9 +245,6 @@ impl<'a> Watch<'a> {
             }
             self.judge_grown(&mut picker, cluster)?;
             self.source.ask();
-            for text in std::mem::take(&mut self.source.notes) {
-                self.teller.say(text);
-            }
         }
     }
 

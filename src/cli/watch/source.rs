@@ -47,8 +47,6 @@ pub(super) struct Source<'a> {
     pub in_question: HashSet<IpAddr>,
     /// Addresses of endpoints that have just gone, and until when they are asked for.
     foreseen: HashMap<IpAddr, Instant>,
-    /// What is to be said of the source.
-    pub notes: Vec<String>,
 }
 
 impl<'a> Source<'a> {
@@ -65,7 +63,6 @@ impl<'a> Source<'a> {
             asked: HashSet::new(),
             in_question: HashSet::new(),
             foreseen: HashMap::new(),
-            notes: Vec::new(),
         }
     }
 
@@ -205,7 +202,7 @@ impl<'a> Source<'a> {
         let mut heard = Vec::new();
         if let Some(follower) = &mut self.follower {
             let news = follower.news();
-            self.notes.extend(news.notes);
+            news.notes.iter().for_each(note);
             if let Some(loaded) = news.loaded {
                 self.newer = Some(loaded);
             }
@@ -263,8 +260,7 @@ impl<'a> Source<'a> {
             Ok(false) => {}
             Err(error) => {
                 self.asked = wanted;
-                let text = format!("who has an address cannot be asked: {error}");
-                self.notes.push(text);
+                note(format!("who has an address cannot be asked: {error}"));
             }
         }
     }

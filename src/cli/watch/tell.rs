@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use crate::cli::context::note;
 use crate::error::CommandError;
 use crate::output::{Format, Palette, RecordFormat, RecordPrinter};
 use crate::verdict::Refreshing;
@@ -111,14 +110,6 @@ impl Teller {
     /// JSON has no record of a move.
     fn shows(&self, record: &Record<'_>) -> bool {
         !matches!(self.show, Show::Records(_, RecordFormat::Jsonl)) || record.name().is_some()
-    }
-
-    /// Says what is no record: on stderr, or where a table covers that, above the table.
-    pub fn say(&mut self, text: String) {
-        match &mut self.show {
-            Show::Records(..) => note(text),
-            Show::Live(live) => live.say(text),
-        }
     }
 
     /// Nothing can be written any more.
