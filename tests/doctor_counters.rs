@@ -267,7 +267,7 @@ fn packets_that_the_reverse_path_filter_drops_are_found_while_they_come() {
             "(while kill -0 $$; do bash -c 'echo x > /dev/udp/10.0.0.1/9'; sleep 0.01; done) >/dev/null 2>&1 &",
         );
         let finding = loop {
-            let found = of(&doctor(""), "reverse-path");
+            let found = of(&doctor("--filtered-packets 1"), "reverse-path");
             match found.into_iter().next() {
                 Some(finding) if finding["severity"] == "warning" => break finding,
                 _ => {}
