@@ -5,7 +5,7 @@ mod private_netns;
 mod tools;
 
 use std::io::Write;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,15 +28,15 @@ fn of(said: &Said, check: &str) -> Vec<Value> {
     items.filter(|item| item["check"] == check).collect()
 }
 
-/// Entries of which every fourth is ASSURED.
-fn fill(count: u64) {
+/// Entries of which those that are `assured` by their number are ASSURED.
+fn fill(count: u64, assured: impl Fn(u64) -> bool) {
     let flows: Vec<_> = (0..count)
         .map(|n| {
             let client = format!("10.1.{}.{}", n >> 8 & 255, n & 255);
             let mut flow = udp(&client, 1000 + (n >> 16) as u16);
-            flow.status = match n % 4 {
-                0 => flow.status.with(Status::SEEN_REPLY).with(Status::ASSURED),
-                _ => flow.status.without(Status::ASSURED),
+            flow.status = match assured(n) {
+                true => flow.status.with(Status::SEEN_REPLY).with(Status::ASSURED),
+                false => flow.status.without(Status::ASSURED),
             };
             flow
         })
@@ -59,7 +59,7 @@ fn a_table_near_its_limit_is_found_with_its_numbers_and_who_can_make_room() {
         }
         // One percent is as good as eighty, with a threshold of one.
         let count = (max / 100 + 4) / 4 * 4;
-        fill(count);
+        fill(count, |n| n % 4 == 0);
         let said = doctor("--table-used 1").ended(5);
         let found = of(&said, "table-full");
         assert_eq!(found.len(), 1, "{found:?}");
@@ -79,6 +79,66 @@ fn a_table_near_its_limit_is_found_with_its_numbers_and_who_can_make_room() {
         let start = format!("the table is 1 % full ({count} of {max}); 75 % of its entries");
         assert!(message.starts_with(&start), "{message}");
         assert_eq!(of(&doctor(""), "table-full"), Vec::<Value>::new());
+    });
+}
+
+/// The finding about a table that is full to the brim while new flows begin, once `told` says that it has been through.
+fn full(assured: impl Fn(u64) -> bool, told: &str) -> Option<Value> {
+    let max = limit();
+    if !(100..2_000_000).contains(&max) {
+        eprintln!("skipped in part: the limit of this machine is {max}");
+        return None;
+    }
+    run("ip", &["link", "set", "lo", "up"]);
+    nft("table inet t { chain c { type filter hook output priority 0; ct state new accept; }; }");
+    fill(max, assured);
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                // Each from a port of its own. What the table has no room for is refused.
+                let flow = UdpSocket::bind("127.0.0.1:0").unwrap();
+                let _ = flow.send_to(b"x", "127.0.0.1:9");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let found = std::iter::repeat_with(|| of(&doctor("").ended(5), "table-full"))
+            .take(20)
+            .map(|found| found[0].clone())
+            .find(|finding| finding["evidence"][told].as_u64() > Some(0));
+        ended.store(true, Ordering::Relaxed);
+        Some(found.unwrap_or_else(|| panic!("{told} does not rise")))
+    })
+}
+
+#[test]
+fn a_full_table_tells_who_is_pushed_out_of_it() {
+    private_netns(|| {
+        let Some(finding) = full(|n| n % 4 == 0, "early_drop") else {
+            return;
+        };
+        let evidence = &finding["evidence"];
+        assert_eq!(finding["severity"], "critical", "{finding}");
+        assert!(evidence["used_percent"].as_u64() >= Some(99), "{evidence}");
+        assert!(counter("early_drop") > 0);
+        let message = finding["message"].as_str().unwrap();
+        assert!(message.contains("pushed out"), "{message}");
+    });
+}
+
+#[test]
+fn a_full_table_without_room_tells_what_is_dropped() {
+    private_netns(|| {
+        let Some(finding) = full(|_| true, "dropped") else {
+            return;
+        };
+        let evidence = &finding["evidence"];
+        assert_eq!(finding["severity"], "critical", "{finding}");
+        assert_eq!(evidence["evictable"], 0);
+        assert_eq!(evidence["early_drop"], 0);
+        let message = finding["message"].as_str().unwrap();
+        assert!(message.contains("all are ASSURED"), "{message}");
+        assert!(message.contains("dropped in"), "{message}");
     });
 }
 
