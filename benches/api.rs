@@ -128,6 +128,7 @@ fn child(told: &str) {
     let options = Options {
         kubeconfig: Some(PathBuf::from(kubeconfig.expect("a path"))),
         context: None,
+        connect_limit: Duration::from_secs(2),
         limit: Duration::from_secs(3600),
         consistent: false,
         may_ask: false,

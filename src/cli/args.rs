@@ -69,6 +69,9 @@ pub struct SourceArgs {
     /// Longest time for reading the cluster's API [default: 15s; 5s with --cluster auto]
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     pub request_timeout: Option<Duration>,
+    /// Longest time for one try to reach the cluster's API
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "2s")]
+    pub connect_timeout: Duration,
     /// Read every Pod of the cluster, not only those that this node's entries concern
     #[arg(long)]
     pub all_pods: bool,

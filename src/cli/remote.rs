@@ -156,6 +156,7 @@ fn options(args: &SourceArgs, purpose: Purpose, limit: Duration) -> Options {
     Options {
         kubeconfig: args.kubeconfig.clone(),
         context: args.context.clone(),
+        connect_limit: args.connect_timeout,
         limit: args.request_timeout.unwrap_or(limit),
         consistent: purpose == Purpose::Delete,
         may_ask: true,

@@ -11,9 +11,6 @@ use super::lists::{self, Asking, GetError, ReadError, Server};
 use super::source::Loaded;
 use super::wanted::Wanted;
 
-/// A connection that is not there by then never comes: one try to reach the API server, TLS and all.
-pub const CONNECT_LIMIT: Duration = Duration::from_secs(2);
-
 /// How long past its time the reading may take to notice.
 const GRACE: Duration = Duration::from_millis(500);
 
@@ -24,6 +21,8 @@ pub struct Options {
     pub kubeconfig: Option<PathBuf>,
     /// Instead of the kubeconfig's current one.
     pub context: Option<String>,
+    /// For one try to reach the API server, TLS and all: a connection that is not there by then never comes.
+    pub connect_limit: Duration,
     /// For everything: logging in, connecting, all lists.
     pub limit: Duration,
     /// See [`Asking::consistent`].

@@ -51,6 +51,7 @@ fn options(kubeconfig: PathBuf) -> Options {
     Options {
         kubeconfig: Some(kubeconfig),
         context: None,
+        connect_limit: Duration::from_secs(2),
         limit: Duration::from_secs(15),
         consistent: false,
         may_ask: true,

@@ -10,12 +10,12 @@ use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 
 use super::{error, plugin};
-use crate::cluster::live::{CONNECT_LIMIT, LiveError, Options, no_config};
+use crate::cluster::live::{LiveError, Options, no_config};
 
 /// A client, and the server's address for messages. Logging in may take as long as `until`.
 pub async fn client(options: &Options, until: Instant) -> Result<(Client, String), LiveError> {
     let mut config = config(options).await?;
-    config.connect_timeout = Some(CONNECT_LIMIT);
+    config.connect_timeout = Some(options.connect_limit);
     // Retries are decided where the time that is left is known.
     config.default_retry = false;
     let url = format!(
