@@ -2,7 +2,7 @@
 //!
 //! A check is one file in `check/` with one small struct behind the trait [`Check`]. It sees every entry of the table once,
 //! in one scan that feeds all checks, keeps groups and never entries, and concludes from what it kept and the [`Facts`]. To
-//! add one: write the file, name it in `check/mod.rs` and in [`checks`]; a number from which on it speaks belongs into
+//! add one: write the file, name it in `check/mod.rs` and in `checks`; a number from which on it speaks belongs into
 //! [`Thresholds`]. Checks are pure: whoever runs them reads the facts.
 //!
 //! No finding without its number, and none above [`Severity::Info`] on a healthy node.

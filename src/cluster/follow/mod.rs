@@ -1,6 +1,6 @@
 //! Keeps a living cluster current: each kind is listed once, and followed by a stream of events from there.
 //!
-//! Every stream has a thread of its own ([`feed`]), which writes what it hears on one [`board`]. Whoever judges takes an
+//! Every stream has a thread of its own (`feed`), which writes what it hears on one `board`. Whoever judges takes an
 //! index of all of it now and then; what happened to endpoints is noted event by event. While what is known of a kind may
 //! lack something (its stream is gone for longer than [`GRACE`], it is listed anew, it is forbidden), that kind counts as
 //! missing in the index: names stay, and nothing is judged by it.

@@ -84,7 +84,7 @@ pub fn file(path: &Path, wanted: Option<&Wanted>) -> Result<Read, ReadError> {
     })
 }
 
-/// Reads the rules of the network namespace that the calling thread is in; `wanted` as in [`file`].
+/// Reads the rules of the network namespace that the calling thread is in; `wanted` as in [`file()`].
 ///
 /// # Errors
 /// No tool, or none that worked.
