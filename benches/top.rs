@@ -110,7 +110,8 @@ fn flow(n: u32) -> Flow {
         (n % SOURCES % 250) as u8,
     ]);
     let service = IpAddr::from([10, 96 + high, middle, low]);
-    let endpoint = IpAddr::from([10, 245, (n % 4) as u8, 2]);
+    // Ports come again after 60,000 entries: then another endpoint, so that no two have a reply tuple in common.
+    let endpoint = IpAddr::from([10, 245, (n % 4) as u8, 2 + (n / 60_000) as u8]);
     let port = 1024 + (n % 60_000) as u16;
     let tuple = |src, sport, dst, dport| Tuple {
         src,
