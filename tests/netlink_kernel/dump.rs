@@ -16,6 +16,7 @@ use crate::{dump, nft, open, run};
 fn a_dump_that_was_left_does_not_spoil_what_comes_next() {
     private_netns(|| {
         let mut table = open();
+        table.read_ahead();
         let flows: Vec<_> = (1..3000)
             .map(|port| plain(tuple(17, "10.0.0.1", "10.0.0.2", ports(port, 53)), REPLIED))
             .collect();

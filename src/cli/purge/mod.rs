@@ -115,6 +115,8 @@ pub fn run(world: World, args: &PurgeArgs) -> Result<Status, CommandError> {
     let cluster = purge.read_cluster(Cluster::read, None)?;
     let mut picker = purge.picker(cluster.as_ref())?;
     let mut table = Table::open(&purge.netns).map_err(context::netlink_error)?;
+    // What was read may change before it is deleted: the sooner the better.
+    table.read_ahead();
     let sample = sample::wanted(args.sample, args.select.refreshing)
         .map(|duration| Sample::take(&mut table, &mut picker, duration))
         .transpose()?;

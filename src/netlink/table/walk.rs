@@ -24,7 +24,7 @@ const AHEAD: usize = 4;
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pace {
     InStep,
-    /// Where the callback has something to do.
+    /// Where time counts more than CPU time.
     Ahead,
 }
 
