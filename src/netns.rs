@@ -6,6 +6,7 @@
 mod address;
 mod bridge;
 mod link;
+mod route;
 
 use std::fs::{self, File};
 use std::io;

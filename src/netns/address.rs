@@ -4,14 +4,16 @@ use std::io;
 use std::net::IpAddr;
 
 use ipnet::IpNet;
-use netlink_packet_core::{
-    NLM_F_ACK, NLM_F_CREATE, NLM_F_DUMP, NLM_F_REQUEST, NetlinkBuffer, NetlinkHeader,
-    NetlinkMessage, NetlinkPayload,
-};
-use netlink_packet_route::address::{AddressAttribute, AddressMessage};
-use netlink_packet_route::link::{LinkFlags, LinkMessage};
-use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
-use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+use netlink_packet_core::NLM_F_CREATE;
+use rustix::net::AddressFamily;
+
+use super::route::{self, AddressHeader, LinkHeader};
+use crate::netlink::attr::{Attribute, Writer};
+
+/// `include/uapi/linux/if_addr.h`.
+const IFA_ADDRESS: u16 = 1;
+const IFA_LOCAL: u16 = 2;
+const IFF_UP: u32 = 1;
 
 /// An address on an interface.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -29,122 +31,123 @@ impl LocalAddress {
 }
 
 pub(super) fn local() -> io::Result<Vec<LocalAddress>> {
-    let all = RouteNetlinkMessage::GetAddress(AddressMessage::default());
+    let all = AddressHeader::default().bytes();
     let mut found = Vec::new();
-    dump(all, &mut |socket, message| {
-        if let RouteNetlinkMessage::NewAddress(message) = message
-            && let Some(network) = own(&message)
-        {
-            let index = message.header.index;
-            let interface = rustix::net::netdevice::index_to_name(socket, index)
-                .unwrap_or_else(|_| format!("#{index}"));
-            found.push(LocalAddress { interface, network });
-        }
-    })?;
+    route::dump(
+        route::RTM_GETADDR,
+        &all,
+        route::RTM_NEWADDR,
+        &mut |socket, message| {
+            if let Some((index, network)) = own(message) {
+                let interface = rustix::net::netdevice::index_to_name(socket, index)
+                    .unwrap_or_else(|_| format!("#{index}"));
+                found.push(LocalAddress { interface, network });
+            }
+        },
+    )?;
     Ok(found)
-}
-
-/// Gives every message of the answer to `each`, with the socket that it came on.
-pub(super) fn dump(
-    request: RouteNetlinkMessage,
-    each: &mut dyn FnMut(&Socket, RouteNetlinkMessage),
-) -> io::Result<()> {
-    let socket = ask(request, NLM_F_DUMP)?;
-    let mut buffer = Vec::with_capacity(32 * 1024);
-    loop {
-        buffer.clear();
-        match socket.recv(&mut buffer, 0) {
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-            other => other?,
-        };
-        if datagram(&socket, &buffer, each)? {
-            return Ok(());
-        }
-    }
 }
 
 /// Gives the loopback interface an address of its own and brings it up, in the namespace of the calling thread.
 pub(super) fn add_to_loopback(address: IpAddr) -> io::Result<()> {
     // The loopback device is the first of every namespace (`loopback_net_init`).
     const LOOPBACK: u32 = 1;
-    let mut message = AddressMessage::default();
-    message.header.index = LOOPBACK;
-    message.header.prefix_len = IpNet::from(address).prefix_len();
-    message.header.family = match address {
-        IpAddr::V4(_) => AddressFamily::Inet,
-        IpAddr::V6(_) => AddressFamily::Inet6,
+    let (family, octets) = match address {
+        IpAddr::V4(address) => (AddressFamily::INET, address.octets().to_vec()),
+        IpAddr::V6(address) => (AddressFamily::INET6, address.octets().to_vec()),
     };
-    message.attributes = vec![
-        AddressAttribute::Local(address),
-        AddressAttribute::Address(address),
-    ];
-    change(RouteNetlinkMessage::NewAddress(message), NLM_F_CREATE)?;
-    let mut link = LinkMessage::default();
-    link.header.index = LOOPBACK;
-    link.header.flags = LinkFlags::Up;
-    link.header.change_mask = LinkFlags::Up;
-    change(RouteNetlinkMessage::SetLink(link), 0)
+    let header = AddressHeader {
+        family: u8::try_from(family.as_raw()).map_err(io::Error::other)?,
+        prefix: IpNet::from(address).prefix_len(),
+        index: LOOPBACK,
+    };
+    let mut message = header.bytes().to_vec();
+    let mut attributes = Writer::new(&mut message);
+    attributes.put(IFA_LOCAL, &octets);
+    attributes.put(IFA_ADDRESS, &octets);
+    route::change(route::RTM_NEWADDR, NLM_F_CREATE, &message)?;
+    let up = LinkHeader {
+        index: LOOPBACK,
+        flags: IFF_UP,
+        change: IFF_UP,
+        ..LinkHeader::default()
+    };
+    route::change(route::RTM_SETLINK, 0, &up.bytes())
 }
 
-/// Sends a request to change something and waits for its acknowledgement.
-fn change(request: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
-    let socket = ask(request, NLM_F_ACK | flags)?;
-    let (bytes, _) = socket.recv_from_full()?;
-    let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&bytes);
-    match message.map_err(io::Error::other)?.payload {
-        NetlinkPayload::Error(error) if error.code.is_some() => Err(error.to_io()),
-        _ => Ok(()),
-    }
-}
-
-/// A socket on which the answer to `request` comes.
-fn ask(request: RouteNetlinkMessage, flags: u16) -> io::Result<Socket> {
-    let mut header = NetlinkHeader::default();
-    header.flags = NLM_F_REQUEST | flags;
-    let mut message = NetlinkMessage::new(header, NetlinkPayload::from(request));
-    message.finalize();
-    let mut bytes = vec![0; message.buffer_len()];
-    message.serialize(&mut bytes);
-    let mut socket = Socket::new(NETLINK_ROUTE)?;
-    socket.bind_auto()?;
-    socket.connect(&SocketAddr::new(0, 0))?;
-    socket.send(&bytes, 0)?;
-    Ok(socket)
-}
-
-/// Whether the dump is over.
-fn datagram(
-    socket: &Socket,
-    mut bytes: &[u8],
-    each: &mut dyn FnMut(&Socket, RouteNetlinkMessage),
-) -> io::Result<bool> {
-    while !bytes.is_empty() {
-        let header = NetlinkBuffer::new_checked(bytes).map_err(io::Error::other)?;
-        let length = (header.length() as usize).next_multiple_of(4);
-        let message = NetlinkMessage::<RouteNetlinkMessage>::deserialize(bytes);
-        match message.map_err(io::Error::other)?.payload {
-            NetlinkPayload::Done(_) => return Ok(true),
-            NetlinkPayload::Error(error) => return Err(error.to_io()),
-            NetlinkPayload::InnerMessage(message) => each(socket, message),
+/// The index of the interface, and its address: `IFA_LOCAL` is this side of a point-to-point link, where `IFA_ADDRESS` is the
+/// other; IPv6 sends the latter only.
+fn own(message: &[u8]) -> Option<(u32, IpNet)> {
+    let (header, attributes) = AddressHeader::split(message)?;
+    let (mut local, mut address) = (None, None);
+    for attribute in attributes {
+        match attribute.kind {
+            IFA_LOCAL => local = ip(attribute),
+            IFA_ADDRESS => address = ip(attribute),
             _ => {}
         }
-        bytes = bytes.get(length..).unwrap_or_default();
     }
-    Ok(false)
+    let network = IpNet::new(local.or(address)?, header.prefix).ok()?;
+    Some((header.index, network))
 }
 
-/// `IFA_LOCAL` is this side of a point-to-point link, where `IFA_ADDRESS` is the other; IPv6 sends the latter only.
-fn own(message: &AddressMessage) -> Option<IpNet> {
-    let mut address = None;
-    for attribute in &message.attributes {
-        match attribute {
-            AddressAttribute::Local(local) => {
-                address = Some(*local);
-                break;
+/// Address families have addresses of different lengths.
+fn ip(attribute: Attribute<'_>) -> Option<IpAddr> {
+    let v4 = <[u8; 4]>::try_from(attribute.value).map(IpAddr::from);
+    v4.or_else(|_| <[u8; 16]>::try_from(attribute.value).map(IpAddr::from))
+        .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_side_of_a_tunnel_is_the_own_address_and_ipv6_has_only_one() {
+        let v6: IpAddr = "fd00::1".parse().unwrap();
+        let IpAddr::V6(octets) = v6 else { panic!() };
+        for (prefix, attributes, expected) in [
+            (
+                24,
+                vec![(IFA_ADDRESS, vec![10, 0, 0, 2])],
+                Some("10.0.0.2/24"),
+            ),
+            (
+                32,
+                vec![
+                    (IFA_LOCAL, vec![10, 0, 0, 1]),
+                    (IFA_ADDRESS, vec![10, 0, 0, 9]),
+                ],
+                Some("10.0.0.1/32"),
+            ),
+            (
+                32,
+                vec![
+                    (IFA_ADDRESS, vec![10, 0, 0, 9]),
+                    (IFA_LOCAL, vec![10, 0, 0, 1]),
+                ],
+                Some("10.0.0.1/32"),
+            ),
+            (
+                64,
+                vec![(IFA_ADDRESS, octets.octets().to_vec())],
+                Some("fd00::1/64"),
+            ),
+            (24, vec![(IFA_ADDRESS, vec![10, 0, 0])], None),
+            (33, vec![(IFA_ADDRESS, vec![10, 0, 0, 2])], None),
+            (24, vec![], None),
+        ] {
+            let header = AddressHeader {
+                family: 2,
+                prefix,
+                index: 7,
+            };
+            let mut message = header.bytes().to_vec();
+            for (kind, value) in &attributes {
+                Writer::new(&mut message).put(*kind, value);
             }
-            AddressAttribute::Address(a) => address = Some(*a),
-            _ => {}
+            let expected = expected.map(|network| (7, network.parse().unwrap()));
+            assert_eq!(own(&message), expected, "{attributes:?}/{prefix}");
         }
     }
-    IpNet::new(address?, message.header.prefix_len).ok()
 }

@@ -3,12 +3,13 @@
 
 use std::io;
 
-use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::link::{
-    InfoBridgePort, InfoPortData, LinkAttribute, LinkInfo, LinkMessage,
-};
+use super::link::{self, IFLA_IFNAME, IFLA_LINKINFO};
+use super::route::LinkHeader;
 
-use super::address::dump;
+/// `include/uapi/linux/if_link.h`.
+const IFLA_INFO_SLAVE_KIND: u16 = 4;
+const IFLA_INFO_SLAVE_DATA: u16 = 5;
+const IFLA_BRPORT_MODE: u16 = 4;
 
 /// An interface that is enslaved to a bridge.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -19,42 +20,66 @@ pub struct BridgePort {
 }
 
 pub(super) fn ports() -> io::Result<Vec<BridgePort>> {
-    let all = RouteNetlinkMessage::GetLink(LinkMessage::default());
-    let mut found = Vec::new();
-    dump(all, &mut |_, message| {
-        if let RouteNetlinkMessage::NewLink(link) = message {
-            found.extend(port(&link));
-        }
-    })?;
-    Ok(found)
+    link::of_all(port)
 }
 
-fn port(link: &LinkMessage) -> Option<BridgePort> {
-    let name = link
-        .attributes
-        .iter()
-        .find_map(|attribute| match attribute {
-            LinkAttribute::IfName(name) => Some(name.clone()),
-            _ => None,
-        });
-    let infos = link
-        .attributes
-        .iter()
-        .filter_map(|attribute| match attribute {
-            LinkAttribute::LinkInfo(infos) => Some(infos),
-            _ => None,
-        });
-    let hairpin = infos.flatten().find_map(|info| match info {
-        LinkInfo::PortData(InfoPortData::BridgePort(settings)) => {
-            settings.iter().find_map(|setting| match setting {
-                InfoBridgePort::HairpinMode(on) => Some(*on),
-                _ => None,
-            })
+fn port(message: &[u8]) -> Option<BridgePort> {
+    let (header, attributes) = LinkHeader::split(message)?;
+    let (mut name, mut bridge, mut hairpin) = (None, false, None);
+    for attribute in attributes {
+        match attribute.kind {
+            IFLA_IFNAME => name = Some(attribute.text().into()),
+            IFLA_LINKINFO => {
+                for info in attribute.nested() {
+                    match info.kind {
+                        IFLA_INFO_SLAVE_KIND => bridge = &*info.text() == "bridge",
+                        IFLA_INFO_SLAVE_DATA => {
+                            let mode = info.nested().find(|a| a.kind == IFLA_BRPORT_MODE);
+                            hairpin = mode.and_then(|mode| mode.u8()).map(|mode| mode != 0);
+                        }
+                        _ => {}
+                    }
+                }
+            }
+            _ => {}
         }
-        _ => None,
-    })?;
+    }
     Some(BridgePort {
-        interface: name.unwrap_or_else(|| format!("#{}", link.header.index)),
-        hairpin,
+        interface: name.unwrap_or_else(|| format!("#{}", header.index)),
+        hairpin: hairpin.filter(|_| bridge)?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::netlink::attr::Writer;
+
+    #[test]
+    fn a_slave_of_a_bridge_is_a_port_and_one_of_a_bond_is_not() {
+        for (slave_of, mode, expected) in [
+            ("bridge", Some(1), Some(true)),
+            ("bridge", Some(0), Some(false)),
+            ("bridge", None, None),
+            ("bond", Some(1), None),
+        ] {
+            let mut message = LinkHeader::default().bytes().to_vec();
+            let mut writer = Writer::new(&mut message);
+            writer.text(IFLA_IFNAME, "veth0");
+            writer.nested(IFLA_LINKINFO, |infos| {
+                infos.text(IFLA_INFO_SLAVE_KIND, slave_of);
+                infos.nested(IFLA_INFO_SLAVE_DATA, |data| {
+                    data.u8(1, 3);
+                    if let Some(mode) = mode {
+                        data.u8(IFLA_BRPORT_MODE, mode);
+                    }
+                });
+            });
+            let expected = expected.map(|hairpin| BridgePort {
+                interface: "veth0".to_owned(),
+                hairpin,
+            });
+            assert_eq!(port(&message), expected, "{slave_of} {mode:?}");
+        }
+    }
 }

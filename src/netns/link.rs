@@ -2,79 +2,86 @@
 
 use std::io;
 
-use netlink_packet_route::RouteNetlinkMessage;
-use netlink_packet_route::link::{LinkAttribute, LinkInfo, LinkLayerType, LinkMessage};
+use super::route::{self, LinkHeader};
 
-use super::address;
+/// `include/uapi/linux/if_link.h`.
+pub(super) const IFLA_IFNAME: u16 = 3;
+pub(super) const IFLA_LINKINFO: u16 = 18;
+const IFLA_INFO_KIND: u16 = 1;
+/// `include/uapi/linux/if_arp.h`.
+const ARPHRD_ETHER: u16 = 1;
 
-/// A link without a kind was made by a driver of hardware, or of a hypervisor's.
-pub(super) fn devices() -> io::Result<Vec<String>> {
-    let all = RouteNetlinkMessage::GetLink(LinkMessage::default());
+/// What `read` makes of the message about each interface.
+pub(super) fn of_all<T>(read: impl Fn(&[u8]) -> Option<T>) -> io::Result<Vec<T>> {
+    let all = LinkHeader::default().bytes();
     let mut found = Vec::new();
-    address::dump(all, &mut |_, message| {
-        if let RouteNetlinkMessage::NewLink(link) = message {
-            found.extend(device(link));
-        }
-    })?;
+    route::dump(
+        route::RTM_GETLINK,
+        &all,
+        route::RTM_NEWLINK,
+        &mut |_, message| found.extend(read(message)),
+    )?;
     Ok(found)
 }
 
-fn device(link: LinkMessage) -> Option<String> {
-    if link.header.link_layer_type != LinkLayerType::Ether {
+/// A link without a kind was made by a driver of hardware, or of a hypervisor's.
+pub(super) fn devices() -> io::Result<Vec<String>> {
+    of_all(device)
+}
+
+fn device(message: &[u8]) -> Option<String> {
+    let (header, attributes) = LinkHeader::split(message)?;
+    if header.layer != ARPHRD_ETHER {
         return None;
     }
     let mut name = None;
-    for attribute in link.attributes {
-        match attribute {
-            LinkAttribute::IfName(own) => name = Some(own),
+    for attribute in attributes {
+        match attribute.kind {
+            IFLA_IFNAME => name = Some(attribute.text().into()),
             // The slave of a bond has infos, too, and no kind of its own.
-            LinkAttribute::LinkInfo(infos) if infos.iter().any(is_kind) => return None,
+            IFLA_LINKINFO if attribute.nested().any(|info| info.kind == IFLA_INFO_KIND) => {
+                return None;
+            }
             _ => {}
         }
     }
     name
 }
 
-fn is_kind(info: &LinkInfo) -> bool {
-    matches!(info, LinkInfo::Kind(_))
-}
-
 #[cfg(test)]
 mod tests {
-    use netlink_packet_route::link::InfoKind;
-
     use super::*;
-
-    fn link(layer: LinkLayerType, attributes: Vec<LinkAttribute>) -> LinkMessage {
-        let mut link = LinkMessage::default();
-        link.header.link_layer_type = layer;
-        link.attributes = attributes;
-        link
-    }
+    use crate::netlink::attr::Writer;
 
     #[test]
     fn what_the_kernel_made_out_of_nothing_is_no_device() {
-        let name = || LinkAttribute::IfName("eth0".to_owned());
-        let kind = |kind| LinkAttribute::LinkInfo(vec![LinkInfo::Kind(kind)]);
-        let slave = LinkAttribute::LinkInfo(Vec::new());
+        const LOOPBACK: u16 = 772;
+        const IFLA_INFO_SLAVE_KIND: u16 = 4;
+        let name: fn(&mut Writer) = |writer| writer.text(IFLA_IFNAME, "eth0");
+        let kind: fn(&mut Writer) =
+            |writer| writer.nested(IFLA_LINKINFO, |infos| infos.text(IFLA_INFO_KIND, "veth"));
+        let slave: fn(&mut Writer) = |writer| {
+            writer.nested(IFLA_LINKINFO, |infos| {
+                infos.text(IFLA_INFO_SLAVE_KIND, "bond")
+            })
+        };
         let eth0 = Some("eth0".to_owned());
-        for (layer, attributes, expected) in [
-            (LinkLayerType::Ether, vec![name()], eth0.clone()),
-            (LinkLayerType::Ether, vec![name(), slave], eth0),
-            (
-                LinkLayerType::Ether,
-                vec![name(), kind(InfoKind::Veth)],
-                None,
-            ),
-            (
-                LinkLayerType::Ether,
-                vec![kind(InfoKind::Vlan), name()],
-                None,
-            ),
-            (LinkLayerType::Loopback, vec![name()], None),
+        for (case, layer, attributes, expected) in [
+            ("a device", ARPHRD_ETHER, vec![name], eth0.clone()),
+            ("in a bond", ARPHRD_ETHER, vec![name, slave], eth0),
+            ("a veth", ARPHRD_ETHER, vec![name, kind], None),
+            ("its kind first", ARPHRD_ETHER, vec![kind, name], None),
+            ("loopback", LOOPBACK, vec![name], None),
         ] {
-            let case = format!("{attributes:?}");
-            assert_eq!(device(link(layer, attributes)), expected, "{case}");
+            let header = LinkHeader {
+                layer,
+                ..LinkHeader::default()
+            };
+            let mut message = header.bytes().to_vec();
+            for write in attributes {
+                write(&mut Writer::new(&mut message));
+            }
+            assert_eq!(device(&message), expected, "{case}");
         }
     }
 }

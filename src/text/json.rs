@@ -7,7 +7,7 @@ mod item;
 
 use std::cell::Cell;
 use std::fmt;
-use std::io::{self, Read};
+use std::io::{self, BufReader, Read};
 use std::ops::ControlFlow;
 
 use serde::Deserialize;
@@ -72,12 +72,14 @@ pub enum ReadError {
 /// # Errors
 /// [`ReadError`]; items before the error were given.
 pub fn read(
-    reader: impl Read,
+    reader: &mut dyn Read,
     on_item: &mut dyn FnMut(Saved) -> ControlFlow<()>,
 ) -> Result<(), ReadError> {
     let line = Cell::new(1);
     let lines = Lines {
-        reader,
+        // One kind of reader for all: the decoder is made anew for each kind, and it is large. Within the buffer no call
+        // goes through it.
+        reader: BufReader::new(reader),
         line: &line,
     };
     let mut json = serde_json::Deserializer::from_reader(lines);

@@ -1,7 +1,7 @@
 //! The lines that `ctk restore` reads: all of them before anything is changed, then those that are wanted.
 
 use std::fs::File;
-use std::io::{self, BufReader, Read, Seek};
+use std::io::{self, Read, Seek};
 use std::ops::ControlFlow;
 use std::path::Path;
 
@@ -73,13 +73,13 @@ impl Input {
 
 /// One pass over an input.
 fn read(
-    reader: impl Read,
+    mut reader: impl Read,
     name: &str,
     lines: &mut Lines,
     on_wanted: &mut dyn FnMut(Wanted) -> ControlFlow<()>,
 ) -> Result<(), CommandError> {
     let mut refused = None;
-    let read = json::read(BufReader::new(reader), &mut |saved| {
+    let read = json::read(&mut reader, &mut |saved| {
         let Saved {
             flow,
             result,

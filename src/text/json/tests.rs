@@ -8,7 +8,7 @@ use crate::output::{Format, ItemResult, Options, Printer, Summary, fixture, json
 
 fn all(text: &str) -> Result<Vec<Saved>, ReadError> {
     let mut saved = Vec::new();
-    read(text.as_bytes(), &mut |item| {
+    read(&mut text.as_bytes(), &mut |item| {
         saved.push(item);
         ControlFlow::Continue(())
     })?;
@@ -418,7 +418,7 @@ fn what_this_program_did_not_print_is_told_from_what_was_damaged() {
 fn a_reader_that_has_enough_reads_no_further() {
     let good = item().to_string();
     let mut seen = 0;
-    read(format!("{good}\n{good}\noops").as_bytes(), &mut |_| {
+    read(&mut format!("{good}\n{good}\noops").as_bytes(), &mut |_| {
         seen += 1;
         if seen == 2 {
             ControlFlow::Break(())
@@ -441,7 +441,7 @@ fn an_error_of_the_reader_is_no_error_of_the_text() {
     let good = item().to_string();
     for begun in ["", &good[..40], &format!("{good}\n")] {
         let reader = begun.as_bytes().chain(Broken);
-        let error = read(reader, &mut |_| ControlFlow::Continue(())).unwrap_err();
+        let error = read(&mut { reader }, &mut |_| ControlFlow::Continue(())).unwrap_err();
         assert!(matches!(error, ReadError::Io(_)), "{error:?}");
     }
 }
