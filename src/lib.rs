@@ -17,7 +17,7 @@
 //! | Which programs of the machine are asked? | [`tool`] |
 //! | Which entries, by what the kernel says? | [`filter`], one predicate a file |
 //! | Which Services, Pods and Nodes are there? | [`cluster`] |
-//! | What do the rules of this node translate, and to where? | `cluster/rules` (`iptables`, `nft`, `ipvs`; `read` runs the tools) |
+//! | What do the rules of this node translate, and to where? | `cluster/rules` (`iptables`, `nft`, `ipvs`; `reach` walks kube-proxy's chains, `read` runs the tools) |
 //! | Where do the two differ, and who else may translate here? | `cluster/compare`, `cluster/datapath` |
 //! | Which of them are behind an entry? | [`label`], the one place where flow and cluster meet |
 //! | Is it stale, and why? | [`verdict`] (`rule`, `case`) |

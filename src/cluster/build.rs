@@ -220,16 +220,6 @@ impl Builder {
         }
     }
 
-    /// Whether the first address of every Pod so far is an IPv4 one (`true`) or an IPv6 one; `None` when they differ, and
-    /// when there is none. Addresses shared with a node do not count.
-    pub fn first_family(&self) -> Option<bool> {
-        let own = self.pods.iter().filter(|(pod, _)| !pod.host_network);
-        let mut families =
-            own.filter_map(|(_, addresses)| Some(addresses.iter().next()?.is_ipv4()));
-        let first = families.next()?;
-        families.all(|family| family == first).then_some(first)
-    }
-
     /// Drops every item of a kind, before it is listed anew: of two states of a list only one may be believed.
     pub fn forget(&mut self, kind: Kind) {
         self.partial.remove(&kind);

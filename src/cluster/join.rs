@@ -91,7 +91,7 @@ impl Builder {
             let Some(id) = index.service_named(&slice.namespace, &slice.service) else {
                 continue; // an orphan, soon to be collected
             };
-            if !slice.kube_proxy && index.service(id).kube_proxy {
+            if !slice.is_for(index.service(id).kube_proxy) {
                 let what = "EndpointSlices left out because kube-proxy does not read them";
                 let name = slice.name.as_deref().unwrap_or("?");
                 self.warnings
@@ -99,13 +99,9 @@ impl Builder {
                 continue;
             }
             let range = index.service(id).ports.clone();
-            for (name, protocol, number) in &slice.ports {
-                for port in &mut index.ports[range.start as usize..range.end as usize] {
-                    if port.name == *name && port.protocol == *protocol {
-                        let listed = slice.endpoints.iter();
-                        port.endpoints.extend(listed.map(|e| e.on_port(*number)));
-                    }
-                }
+            for port in &mut index.ports[range.start as usize..range.end as usize] {
+                let listed = slice.endpoints_on(&port.name, port.protocol);
+                port.endpoints.extend(listed);
             }
         }
         for port in &mut index.ports {
@@ -240,6 +236,25 @@ fn mark_foreign(index: &mut Index, slices: &[Slice]) {
     }
 }
 
+impl Slice {
+    /// It holds for its Service, of which `kube_proxy` says whether kube-proxy serves it: that one leaves some slices alone.
+    pub(super) fn is_for(&self, kube_proxy: bool) -> bool {
+        self.kube_proxy || !kube_proxy
+    }
+
+    /// What it lists behind the Service port of this name and protocol.
+    pub(super) fn endpoints_on(
+        &self,
+        name: &Option<Name>,
+        protocol: u8,
+    ) -> impl Iterator<Item = Endpoint> {
+        let ports = self.ports.iter();
+        ports
+            .filter(move |(own, of, _)| own == name && *of == protocol)
+            .flat_map(|(.., number)| self.endpoints.iter().map(|e| e.on_port(*number)))
+    }
+}
+
 /// Sorts by key and keeps the last of equal ones; elements without a key all stay. Returns how many went.
 fn keep_last<T>(list: &mut Vec<T>, key: impl Fn(&T) -> Option<(Name, Name)>) -> usize {
     let before = list.len();
@@ -250,7 +265,7 @@ fn keep_last<T>(list: &mut Vec<T>, key: impl Fn(&T) -> Option<(Name, Name)>) -> 
 }
 
 impl SlimEndpoint {
-    pub(super) fn on_port(&self, port: u16) -> Endpoint {
+    fn on_port(&self, port: u16) -> Endpoint {
         Endpoint {
             address: self.address,
             port,

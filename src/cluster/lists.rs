@@ -14,7 +14,7 @@ use super::list::{self, ListError};
 use super::listed::{Listed, State, gaps};
 use super::object::Kind;
 use super::source::{Loaded, Source, SourceKind};
-use super::wanted::{Again, ChosenPods, Concerned, MOST_ADDRESSES, Wanted};
+use super::wanted::{Again, ChosenPods, Concerned, Wanted, can_be_selected};
 
 /// Items of a page of a consistent list, as kubectl has it: small enough for the API server to collect at once.
 const PAGE: u32 = 500;
@@ -261,20 +261,15 @@ impl Reading<'_> {
         self.pages(Kind::EndpointSlice, path, &selector)
     }
 
-    /// One node's Pods, then whoever has the addresses.
-    ///
-    /// The API server selects by a Pod's first address only. Where that is of another family than an address in question,
-    /// and where the addresses are many, all Pods are read.
+    /// One node's Pods, then whoever has the addresses; all Pods where these cannot be selected.
     fn chosen_pods(&mut self, chosen: ChosenPods) -> Result<(), Failure> {
         let of_node = format!("spec.nodeName={}", chosen.node);
         self.select_pods(&of_node)?;
         let mut addresses = chosen.addresses;
         // Most sources of a node's entries are its own Pods.
         self.builder.leave_unknown(&mut addresses);
-        let family = self.builder.first_family();
-        let one_by_one = addresses.len() <= MOST_ADDRESSES
-            && addresses.iter().all(|a| Some(a.is_ipv4()) == family);
-        if !one_by_one {
+        let of_node = self.builder.pods.iter().map(|(pod, own)| (pod, own));
+        if !can_be_selected(&addresses, of_node) {
             self.builder.forget(Kind::Pod);
             return self.list(Kind::Pod);
         }

@@ -10,6 +10,7 @@ pub mod ipvs;
 mod matches;
 pub mod nft;
 pub mod present;
+mod reach;
 pub mod read;
 pub mod text;
 

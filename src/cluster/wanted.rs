@@ -5,7 +5,8 @@
 use std::collections::{BTreeSet, HashSet};
 use std::net::IpAddr;
 
-use super::index::{Index, Name, Service, ServicePort};
+use super::build::Addresses;
+use super::index::{Index, Name, Pod, Service, ServicePort};
 use super::source::Loaded;
 
 /// More Services than this are not asked for by name: a URL has its limits, and then the whole list is no longer.
@@ -19,6 +20,20 @@ pub const MOST_ADDRESSES: usize = 50;
 pub struct ChosenPods {
     pub node: String,
     pub addresses: HashSet<IpAddr>,
+}
+
+/// Whoever has these addresses can be asked for one by one: they are few, and of one family with the first address of every
+/// Pod of the node, the only one by which the API server selects. Addresses that a Pod shares with the node do not count.
+pub(super) fn can_be_selected<'p>(
+    addresses: &HashSet<IpAddr>,
+    pods_of_node: impl Iterator<Item = (&'p Pod, &'p Addresses)>,
+) -> bool {
+    let own = pods_of_node.filter(|(pod, _)| !pod.host_network);
+    let first: HashSet<bool> = own
+        .filter_map(|(_, addresses)| Some(addresses.iter().next()?.is_ipv4()))
+        .collect();
+    addresses.len() <= MOST_ADDRESSES
+        && (addresses.iter()).all(|address| first.len() == 1 && first.contains(&address.is_ipv4()))
 }
 
 /// Says which Pods are read, when all other kinds are; `None` for all of them.

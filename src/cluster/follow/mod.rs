@@ -33,7 +33,7 @@ use super::lists::{ReadError, Server};
 use super::live::{self, LiveError, Options};
 use super::object::Kind;
 use super::source::{Loaded, Source, SourceKind};
-use super::wanted::{ChoosePods, MOST_ADDRESSES};
+use super::wanted::{ChoosePods, can_be_selected};
 pub use board::GRACE;
 use board::{Board, Post};
 use connect::Login;
@@ -256,9 +256,8 @@ impl Follower {
         !self.feeds.contains_key(&Feed::Pods)
     }
 
-    /// Who has these addresses must be known, and no others. The API server selects by a Pod's first address only: where
-    /// that is of another family, and where the addresses are many, all Pods are followed from now on. `false`: the family
-    /// is not known for want of the node's own Pods, so it is to be asked again later.
+    /// Who has these addresses must be known, and no others; where they cannot be selected, all Pods are followed from now
+    /// on. `false`: that is not known for want of the node's own Pods, so it is to be asked again later.
     ///
     /// # Errors
     /// There can be no other thread.
@@ -270,11 +269,7 @@ impl Follower {
         if !addresses.is_empty() && !self.board.is_whole(&of_node) {
             return Ok(false);
         }
-        let family = self.board.known().store.first_family(&of_node);
-        let one_by_one = addresses.len() <= MOST_ADDRESSES
-            && addresses
-                .iter()
-                .all(|address| Some(address.is_ipv4()) == family);
+        let one_by_one = can_be_selected(addresses, self.board.known().store.pods(&of_node));
         let of_pods = self.feeds.keys().filter(|feed| feed.kind() == Kind::Pod);
         let of_pods: Vec<Feed> = of_pods.cloned().collect();
         if !one_by_one {

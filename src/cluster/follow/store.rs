@@ -297,21 +297,18 @@ impl Store {
             .filter_map(|name| {
                 let key = (service.0.clone(), name.clone());
                 match self.get(&Feed::Slices, &key)? {
-                    Slim::Slice(slice) if slice.kube_proxy || !owner.kube_proxy => Some(&**slice),
+                    Slim::Slice(slice) => Some(&**slice),
                     _ => None,
                 }
             })
             .collect();
+        // One whose slices are all somebody else's is somebody else's, as in the index.
+        let kube_proxy = owner.kube_proxy && slices.iter().any(|slice| slice.kube_proxy);
         for port in ports {
-            let mut all = Vec::new();
-            for slice in &slices {
-                let listed = slice
-                    .ports
-                    .iter()
-                    .filter(|(name, protocol, _)| *name == port.name && *protocol == port.protocol)
-                    .flat_map(|(_, _, number)| slice.endpoints.iter().map(|e| e.on_port(*number)));
-                all.extend(listed);
-            }
+            let held = slices.iter().filter(|slice| slice.is_for(kube_proxy));
+            let mut all = held
+                .flat_map(|slice| slice.endpoints_on(&port.name, port.protocol))
+                .collect();
             merge(&mut all);
             found.extend(all.into_iter().map(|endpoint| {
                 let (address, number) = (endpoint.address, endpoint.port);
@@ -322,17 +319,13 @@ impl Store {
         found
     }
 
-    /// The first address of every Pod of a feed is of this family (`true`: IPv4); `None` when they differ.
-    pub fn first_family(&self, feed: &Feed) -> Option<bool> {
-        let pods = self.feeds.get(feed)?.values();
-        let mut families = pods.filter_map(|slim| match slim {
-            Slim::Pod(slim) if !slim.pod.host_network => {
-                Some(slim.addresses.iter().next()?.is_ipv4())
-            }
+    /// Pods of a feed, with their addresses.
+    pub fn pods(&self, feed: &Feed) -> impl Iterator<Item = (&Pod, &Addresses)> {
+        let items = self.feeds.get(feed).into_iter().flatten();
+        items.filter_map(|(_, slim)| match slim {
+            Slim::Pod(slim) => Some((&slim.pod, &slim.addresses)),
             _ => None,
-        });
-        let first = families.next()?;
-        families.all(|family| family == first).then_some(first)
+        })
     }
 
     /// Everything into a builder, which knows of no gaps yet.

@@ -138,6 +138,24 @@ fn a_new_list_replaces_the_old_one_and_an_endpoint_that_moved_between_slices_sta
 }
 
 #[test]
+fn endpoints_of_slices_that_kube_proxy_leaves_alone_are_told_where_the_index_has_them() {
+    let mut foreign = slice("foreign", "web", &["10.244.1.5"]);
+    foreign["metadata"]["labels"]["service.kubernetes.io/headless"] = json!("");
+    let mut store = Store::default();
+    put(&mut store, &Feed::Services, &service("web"));
+    let mut seen = Vec::new();
+    for object in [&foreign, &slice("own", "web", &["10.244.1.6"])] {
+        let told = put(&mut store, &Feed::Slices, object);
+        seen.push((told, endpoints(&store)));
+    }
+    let all = |words: &[&str]| words.iter().map(|w| w.to_string()).collect::<Vec<_>>();
+    let added = all(&["added 10.244.1.5", "ready 10.244.1.5"]);
+    assert_eq!(seen[0], (added, all(&["10.244.1.5"])));
+    let moved = all(&["gone 10.244.1.5", "added 10.244.1.6", "ready 10.244.1.6"]);
+    assert_eq!(seen[1], (moved, all(&["10.244.1.6"])));
+}
+
+#[test]
 fn a_pod_that_two_feeds_have_stands_once() {
     let mut store = Store::default();
     let pod = json!({"metadata": {"namespace": "shop", "name": "web"}, "spec": {"nodeName": "node1"},

@@ -6,6 +6,7 @@
 
 use std::net::SocketAddr;
 
+use super::reach::each_chain;
 use super::{RuleKind, RuleService};
 
 /// The Service whose rules are wanted.
@@ -125,6 +126,43 @@ impl Dealing {
             hands.find(|hand| hand.endpoint == endpoint)?.pinned = packets;
         }
         (!self.odd).then_some(self.hands)
+    }
+}
+
+/// How packets come to a dealing chain.
+pub(super) struct Way {
+    pub service: RuleService,
+    pub protocol: u8,
+    pub kind: RuleKind,
+    pub ipv6: bool,
+}
+
+impl Way {
+    /// Every dealing chain that a frontend's chain can lead to. `take` takes in the rules of one, and gives the names of
+    /// those that they lead to, other than endpoints'.
+    pub fn walk(
+        &self,
+        chain: &str,
+        mut take: impl FnMut(&str, &mut Dealing) -> Vec<String>,
+    ) -> Vec<Deal> {
+        let mut deals = Vec::new();
+        each_chain(chain, |chain| {
+            let mut dealing = Dealing::new();
+            let onward = take(chain, &mut dealing);
+            if !dealing.is_empty() {
+                deals.push(Deal {
+                    chain: chain.to_owned(),
+                    ipv6: self.ipv6,
+                    protocol: self.protocol,
+                    service: self.service.clone(),
+                    frontends: vec![self.kind],
+                    affinity: dealing.affinity,
+                    hands: dealing.hands(),
+                });
+            }
+            onward
+        });
+        deals
     }
 }
 

@@ -1,11 +1,10 @@
 //! The dealing chains of kube-proxy: `KUBE-SVC-*`, `KUBE-SVL-*`, before 1.24 `KUBE-XLB-*`. Each rule sends some of the
 //! packets that come to it to an endpoint's chain, by `statistic`, and those of clients that were there before by `recent`.
 
-use std::collections::HashSet;
 use std::net::SocketAddr;
 
-use super::super::deal::{Deal, Dealing, Wanted};
-use super::super::{RuleKind, RuleService};
+use super::super::RuleKind;
+use super::super::deal::{Deal, Dealing, Wanted, Way};
 use super::kube::{NODE_PORTS, SERVICES, endpoint, named};
 use super::{Other, Rule, Table, packets};
 
@@ -33,44 +32,16 @@ pub(super) fn deals(table: &Table<'_>, wanted: &Wanted) -> Vec<Deal> {
                     NODE_PORTS => RuleKind::NodePort,
                     _ => kind,
                 },
+                ipv6: table.ipv6,
             };
-            way.walk(table, target, &mut deals);
+            deals.extend(way.walk(target, |chain, dealing| {
+                let lines = table.rules(chain);
+                let onward = lines.filter_map(|line| self::rule(table, line, dealing));
+                onward.collect()
+            }));
         }
     }
     deals
-}
-
-/// How packets come to a dealing chain.
-struct Way {
-    service: RuleService,
-    protocol: u8,
-    kind: RuleKind,
-}
-
-impl Way {
-    /// Every dealing chain that a frontend's chain can lead to.
-    fn walk(&self, table: &Table<'_>, chain: &str, deals: &mut Vec<Deal>) {
-        let mut visited = HashSet::from([chain.to_owned()]);
-        let mut ahead = vec![chain.to_owned()];
-        while let Some(chain) = ahead.pop() {
-            let mut dealing = Dealing::new();
-            for line in table.rules(&chain) {
-                let onward = rule(table, line, &mut dealing);
-                ahead.extend(onward.filter(|next| visited.insert(next.clone())));
-            }
-            if !dealing.is_empty() {
-                deals.push(Deal {
-                    chain,
-                    ipv6: table.ipv6,
-                    protocol: self.protocol,
-                    service: self.service.clone(),
-                    frontends: vec![self.kind],
-                    affinity: dealing.affinity,
-                    hands: dealing.hands(),
-                });
-            }
-        }
-    }
 }
 
 /// Takes in one rule of a chain; the chain that it leads to, when that is no endpoint's.

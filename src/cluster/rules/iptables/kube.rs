@@ -3,9 +3,9 @@
 //! Since 1.24 external traffic goes by `KUBE-EXT-*` to `KUBE-SVC-*` (all endpoints) or `KUBE-SVL-*` (this node's), before by
 //! `KUBE-FW-*` and `KUBE-XLB-*`. Above 1000 endpoints the rules of these chains have no comments.
 
-use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 
+use super::super::reach::{Reach, Reached};
 use super::super::{
     NodePortScope, NodeRules, Proxy, RuleFrontend, RuleKind, RuleService, service_name,
 };
@@ -31,67 +31,44 @@ fn is_choice(module: &str) -> bool {
     )
 }
 
-/// What a chain can lead to.
-#[derive(Clone, Debug, Default)]
-struct Reach {
-    targets: Vec<SocketAddr>,
-    refused: bool,
-    not_understood: bool,
-}
-
 struct Walk<'a, 't> {
     table: &'a Table<'t>,
-    /// By the chain that a frontend jumps to.
-    reached: HashMap<String, Reach>,
+    reached: Reached,
 }
 
 impl Walk<'_, '_> {
     fn reach(&mut self, chain: &str) -> Reach {
-        if let Some(known) = self.reached.get(chain) {
-            return known.clone();
-        }
-        let mut reach = Reach::default();
-        let mut listed = HashSet::new();
-        let mut visited = HashSet::from([chain.to_owned()]);
-        let mut ahead = vec![chain.to_owned()];
-        while let Some(chain) = ahead.pop() {
-            if !self.table.has(&chain) {
-                reach.not_understood = true;
-                continue;
-            }
-            for line in self.table.rules(&chain) {
-                let rule = Rule::parse(line);
-                let target = match rule.target.as_deref() {
-                    None => continue,
-                    Some(target) if only_marks(target) => continue,
-                    Some(target) => target,
-                };
-                reach.not_understood |= !rule.others.iter().all(|o| is_choice(&o.module));
-                match target {
-                    // Before 1.26 this is where packets go that no endpoint takes, and at the end of KUBE-FW those of
-                    // sources that are not allowed.
-                    "KUBE-MARK-DROP" => {
-                        let comment = rule.comment.as_deref().unwrap_or_default();
-                        reach.refused |= comment.contains("endpoints");
-                    }
-                    "DNAT" => match endpoint(&rule) {
-                        Some(endpoint) if listed.insert(endpoint) => reach.targets.push(endpoint),
-                        Some(_) => {}
-                        None => reach.not_understood = true,
-                    },
-                    _ if visited.contains(target) => {}
-                    _ => {
-                        visited.insert(target.to_owned());
-                        ahead.push(target.to_owned());
-                    }
-                }
-            }
-        }
-        // Found last to first, because chains are taken from the end.
-        reach.targets.sort_unstable();
-        self.reached.insert(chain.to_owned(), reach.clone());
-        reach
+        let table = self.table;
+        self.reached.from(chain, |chain, reach| {
+            reach.not_understood |= !table.has(chain);
+            let rules = table.rules(chain);
+            rules.filter_map(|line| take(line, reach)).collect()
+        })
     }
+}
+
+/// Takes in one rule; the chain that it leads to.
+fn take(line: &str, reach: &mut Reach) -> Option<String> {
+    let rule = Rule::parse(line);
+    let target = rule
+        .target
+        .as_deref()
+        .filter(|target| !only_marks(target))?;
+    reach.not_understood |= !rule.others.iter().all(|o| is_choice(&o.module));
+    match target {
+        // Before 1.26 this is where packets go that no endpoint takes, and at the end of KUBE-FW those of sources that are
+        // not allowed.
+        "KUBE-MARK-DROP" => {
+            let comment = rule.comment.as_deref().unwrap_or_default();
+            reach.refused |= comment.contains("endpoints");
+        }
+        "DNAT" => match endpoint(&rule) {
+            Some(endpoint) => reach.targets.push(endpoint),
+            None => reach.not_understood = true,
+        },
+        _ => return Some(target.to_owned()),
+    }
+    None
 }
 
 /// `--to-destination IP:PORT`, one address and one port.
@@ -108,7 +85,7 @@ pub(super) fn nat(table: &Table<'_>, rules: &mut NodeRules) {
     rules.proxies.insert(Proxy::Iptables);
     let mut walk = Walk {
         table,
-        reached: HashMap::new(),
+        reached: Reached::default(),
     };
     let mut has_node_ports = false;
     for line in table.rules(SERVICES) {
@@ -122,7 +99,7 @@ pub(super) fn nat(table: &Table<'_>, rules: &mut NodeRules) {
                 match key(&rule) {
                     Some((address, protocol, port)) => {
                         let (service, kind) = named(&rule);
-                        let frontend = frontend(reach, service, kind);
+                        let frontend = reach.frontend(service, kind);
                         rules.add_frontend((address, protocol, port), frontend);
                     }
                     // Chains that translate nothing are nobody's frontend.
@@ -172,7 +149,7 @@ fn node_ports(walk: &mut Walk<'_, '_>, rules: &mut NodeRules) {
         let reach = walk.reach(target);
         match port_key(&rule) {
             Some((protocol, port)) => {
-                let frontend = frontend(reach, named(&rule).0, RuleKind::NodePort);
+                let frontend = reach.frontend(named(&rule).0, RuleKind::NodePort);
                 rules.add_node_port((table.ipv6, protocol, port), frontend);
             }
             None => rules.not_understood += 1,
@@ -207,17 +184,6 @@ pub(super) fn filter(table: &Table<'_>, rules: &mut NodeRules) {
                 rules.add_node_port(key, refused(RuleKind::NodePort));
             }
         }
-    }
-}
-
-fn frontend(reach: Reach, service: Option<RuleService>, kind: RuleKind) -> RuleFrontend {
-    RuleFrontend {
-        kind,
-        service,
-        targets: reach.targets,
-        refused: reach.refused,
-        understood: !reach.not_understood,
-        ..RuleFrontend::default()
     }
 }
 

@@ -1,13 +1,12 @@
 //! The dealing chains of kube-proxy's table: `service-*`, and `external-*` with policy Local. A random number chooses the
 //! endpoint's chain by an anonymous map; rules before that send clients of an affinity set where they were sent before.
 
-use std::collections::HashSet;
 use std::net::SocketAddr;
 
 use serde_json::Value;
 
-use super::super::deal::{Deal, Dealing, Wanted};
-use super::super::{RuleKind, RuleService, service_name};
+use super::super::deal::{Deal, Dealing, Wanted, Way};
+use super::super::{RuleKind, service_name};
 use super::kube::{
     Kinds, NODE_PORTS, SERVICE_IPS, address_key, endpoint, named_by_chain, port_key, split,
 };
@@ -34,49 +33,19 @@ pub(super) fn deals(table: &Table<'_>, wanted: &Wanted) -> Vec<Deal> {
                         service,
                         protocol,
                         kind,
+                        ipv6: table.family == "ip6",
                     };
-                    way.walk(table, chain)
+                    way.walk(chain, |chain, dealing| {
+                        let rules = table.rules(chain);
+                        let onward = rules.filter_map(|rule| take(table, &rule, dealing));
+                        onward.collect()
+                    })
                 })
             });
             deals.extend(found.into_iter().flatten());
         }
     }
     deals
-}
-
-/// How packets come to a dealing chain.
-struct Way {
-    service: RuleService,
-    protocol: u8,
-    kind: RuleKind,
-}
-
-impl Way {
-    /// Every dealing chain that a frontend's chain can lead to.
-    fn walk(&self, table: &Table<'_>, chain: &str) -> Vec<Deal> {
-        let mut deals = Vec::new();
-        let mut visited = HashSet::from([chain.to_owned()]);
-        let mut ahead = vec![chain.to_owned()];
-        while let Some(chain) = ahead.pop() {
-            let mut dealing = Dealing::new();
-            for rule in table.rules(&chain) {
-                let onward = take(table, &rule, &mut dealing);
-                ahead.extend(onward.filter(|next| visited.insert(next.clone())));
-            }
-            if !dealing.is_empty() {
-                deals.push(Deal {
-                    chain,
-                    ipv6: table.family == "ip6",
-                    protocol: self.protocol,
-                    service: self.service.clone(),
-                    frontends: vec![self.kind],
-                    affinity: dealing.affinity,
-                    hands: dealing.hands(),
-                });
-            }
-        }
-        deals
-    }
 }
 
 /// A rule in parts.

@@ -2,11 +2,11 @@
 //! random number to an endpoint's, and there stands the `dnat`. Chain names are cut short and mangled, so that only the
 //! `dnat` tells the endpoint.
 
-use std::collections::{HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 
 use serde_json::Value;
 
+use super::super::reach::{Reach, Reached};
 use super::super::{
     NodePortScope, NodeRules, Proxy, RuleFrontend, RuleKind, RuleService, service_name,
 };
@@ -19,16 +19,9 @@ const NODE_PORT_IPS: &str = "nodeport-ips";
 /// kube-proxy cuts chain names that are longer.
 const NAME_LIMIT: usize = 240;
 
-#[derive(Clone, Debug, Default)]
-struct Reach {
-    targets: Vec<SocketAddr>,
-    refused: bool,
-    not_understood: bool,
-}
-
 struct Walk<'a, 't> {
     table: &'a Table<'t>,
-    reached: HashMap<String, Reach>,
+    reached: Reached,
 }
 
 pub(super) fn table(table: &Table<'_>, rules: &mut NodeRules) {
@@ -39,7 +32,7 @@ pub(super) fn table(table: &Table<'_>, rules: &mut NodeRules) {
     let kinds = Kinds::of_table(table);
     let mut walk = Walk {
         table,
-        reached: HashMap::new(),
+        reached: Reached::default(),
     };
     for pair in &services {
         let Some((key, verdict, comment)) = split(pair) else {
@@ -166,100 +159,50 @@ impl Walk<'_, '_> {
                 ..RuleFrontend::default()
             };
         };
-        let reach = self.reach(chain);
-        RuleFrontend {
-            kind,
-            service: comment
-                .and_then(service_name)
-                .or_else(|| named_by_chain(chain)),
-            targets: reach.targets,
-            refused: reach.refused,
-            understood: !reach.not_understood,
-            ..RuleFrontend::default()
-        }
+        let service = comment.and_then(service_name);
+        let service = service.or_else(|| named_by_chain(chain));
+        self.reach(chain).frontend(service, kind)
     }
 
     fn reach(&mut self, chain: &str) -> Reach {
-        if let Some(known) = self.reached.get(chain) {
-            return known.clone();
-        }
-        let mut reach = Reach::default();
-        let mut listed = HashSet::new();
-        let mut visited = HashSet::from([chain.to_owned()]);
-        let mut ahead = vec![chain.to_owned()];
-        while let Some(chain) = ahead.pop() {
-            if !self.table.has(&chain) {
-                reach.not_understood = true;
-                continue;
-            }
-            for rule in self.table.rules(&chain) {
+        let table = self.table;
+        self.reached.from(chain, |chain, reach| {
+            reach.not_understood |= !table.has(chain);
+            let mut onward = Vec::new();
+            for rule in table.rules(chain) {
                 // A rule that could not be read as a list of expressions.
                 reach.not_understood |= rule.is_empty();
                 for expression in &rule {
-                    let mut step = |next: &str| {
-                        if visited.insert(next.to_owned()) {
-                            ahead.push(next.to_owned());
-                        }
-                    };
-                    match self.step(expression, &mut step) {
-                        Step::On => {}
-                        Step::Target(endpoint) => {
-                            if listed.insert(endpoint) {
-                                reach.targets.push(endpoint);
-                            }
-                        }
-                        Step::Refused => reach.refused = true,
-                        Step::NotUnderstood => reach.not_understood = true,
-                    }
+                    reach.not_understood |= take(table, expression, reach, &mut onward).is_none();
                 }
             }
-        }
-        reach.targets.sort_unstable();
-        self.reached.insert(chain.to_owned(), reach.clone());
-        reach
-    }
-
-    fn step(&self, expression: &Value, visit: &mut dyn FnMut(&str)) -> Step {
-        let Some((word, body)) = expression.as_object().and_then(|o| o.iter().next()) else {
-            return Step::NotUnderstood;
-        };
-        match word.as_str() {
-            // What a packet must be, and what is noted of it: it may go on in any case.
-            "match" | "counter" | "mangle" | "set" | "return" | "accept" | "continue" | "log" => {
-                Step::On
-            }
-            "jump" | "goto" => match jump(expression) {
-                Some((chain, _)) => {
-                    visit(chain);
-                    Step::On
-                }
-                None => Step::NotUnderstood,
-            },
-            "vmap" => {
-                let verdicts = body.get("data").and_then(|data| pairs(self.table, data));
-                let Some(verdicts) = verdicts else {
-                    return Step::NotUnderstood;
-                };
-                for (_, verdict) in &verdicts {
-                    match jump(verdict) {
-                        Some((chain, _)) => visit(chain),
-                        None => return Step::NotUnderstood,
-                    }
-                }
-                Step::On
-            }
-            "dnat" => endpoint(body).map_or(Step::NotUnderstood, Step::Target),
-            "drop" | "reject" => Step::Refused,
-            _ => Step::NotUnderstood,
-        }
+            onward
+        })
     }
 }
 
-enum Step {
-    On,
-    Target(SocketAddr),
-    Refused,
-    NotUnderstood,
+/// Takes in one expression, and the chains that it leads to; `None` where it is not understood.
+fn take(
+    table: &Table<'_>,
+    expression: &Value,
+    reach: &mut Reach,
+    onward: &mut Vec<String>,
+) -> Option<()> {
+    let (word, body) = expression.as_object()?.iter().next()?;
+    match word.as_str() {
+        // What a packet must be, and what is noted of it: it may go on in any case.
+        "match" | "counter" | "mangle" | "set" | "return" | "accept" | "continue" | "log" => {}
+        "jump" | "goto" => onward.push(jump(expression)?.0.to_owned()),
+        "vmap" => {
+            for (_, verdict) in &pairs(table, body.get("data")?)? {
+                onward.push(jump(verdict)?.0.to_owned());
+            }
+        }
+        "dnat" => reach.targets.push(endpoint(body)?),
+        "drop" | "reject" => reach.refused = true,
+        _ => return None,
+    }
+    Some(())
 }
 
 /// One address and one port.
