@@ -2,6 +2,7 @@
 
 mod args;
 mod beside;
+mod cluster;
 mod conclude;
 mod confirm;
 mod context;
@@ -24,6 +25,7 @@ pub mod select;
 mod shell;
 mod stat;
 mod svc;
+mod this_node;
 mod top;
 mod wanted;
 mod watch;

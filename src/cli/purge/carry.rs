@@ -15,7 +15,8 @@ use crate::purge::execute::{Outcome, Report, Steps, execute};
 use crate::purge::plan::{Fate, Plan, Planned};
 use crate::verdict::{Reason, is_recreated};
 
-use super::super::context::{Cluster, note};
+use super::super::cluster::Cluster;
+use super::super::context::note;
 use super::super::node_rules;
 use super::super::pick::Picker;
 use super::super::wanted;

@@ -17,7 +17,8 @@ use crate::watch::record::Record;
 use crate::watch::view::View;
 
 use super::super::World;
-use super::super::context::{self, Cluster, note};
+use super::super::cluster::{self, Cluster};
+use super::super::context::note;
 use super::super::pick::{self, Counts, Picker};
 use super::super::select::SelectArgs;
 use super::ended::{Ended, Lacks};
@@ -136,7 +137,7 @@ impl<'a> Watch<'a> {
         self.incomplete = self.source.require(cluster, asked)?;
         if waits && self.incomplete {
             let error = "--until stale and --until gone need verdicts, and nothing can be judged";
-            return Err(CommandError::new(Status::Partial, error).hint(context::FETCH));
+            return Err(CommandError::new(Status::Partial, error).hint(cluster::FETCH));
         }
         Ok(())
     }
