@@ -21,6 +21,7 @@ use super::super::cluster::{self, Cluster};
 use super::super::context::note;
 use super::super::pick::{self, Counts, Picker};
 use super::super::select::SelectArgs;
+use super::super::stop;
 use super::ended::{Ended, Lacks};
 use super::endpoints::Heard;
 use super::sight::Sight;
@@ -103,10 +104,7 @@ impl<'a> Watch<'a> {
     }
 
     pub fn run(mut self) -> Result<Status, CommandError> {
-        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-            signal_hook::flag::register(signal, Arc::clone(&self.stop))
-                .map_err(|error| CommandError::failed(format!("watching signals: {error}")))?;
-        }
+        stop::on_signals(&self.stop)?;
         let ended = match self.open() {
             Ok(cluster) => self.follow(cluster),
             Err(error) => Ended::Failed(error),
