@@ -2,9 +2,13 @@
 
 use crate::filter::list::List;
 
-use super::context::{self, Cluster, note};
+use super::cluster::Cluster;
+use super::context::note;
 use super::pick::Counts;
 use super::select::SelectArgs;
+
+/// An entry is not the whole binding of a flow there.
+pub const IPVS: &str = "IPVS mode: the IPVS connection entry may re-create these; see net.ipv4.vs.expire_nodest_conn and ipvsadm -Lnc";
 
 /// What is to be said of an answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -68,13 +72,12 @@ impl Open {
             ));
         }
         if counts.stale > 0 && cluster.is_some_and(Cluster::has_ipvs) {
-            self.note(context::IPVS);
+            self.note(IPVS);
         }
         if counts.passed == 0 {
             self.notes.extend(untracked(select, cluster));
         }
-        let missing =
-            cluster.and_then(|cluster| context::incompleteness(cluster, counts.source_incomplete));
+        let missing = cluster.and_then(|cluster| incompleteness(cluster, counts.source_incomplete));
         self.partial |= missing.is_some() || (asked && cluster.is_none());
         self.notes.extend(missing);
         self.partial |= counts.foreign_netns > 0 && select.asks_for_a_verdict();
@@ -85,6 +88,26 @@ impl Open {
         self.notes.iter().for_each(note);
         self.partial
     }
+}
+
+/// What of the answer is missing because the source is.
+pub fn incompleteness(cluster: &Cluster, undecided: u64) -> Option<String> {
+    let missing = cluster.missing();
+    if !cluster.is_complete() {
+        return Some(format!(
+            "the cluster source is incomplete ({}), so nothing is judged; {}",
+            missing.join(", "),
+            cluster.remedy()
+        ));
+    }
+    if undecided > 0 && !missing.is_empty() {
+        return Some(format!(
+            "{undecided} entries are not judged, because the cluster source lacks {}; {}",
+            missing.join(", "),
+            cluster.remedy()
+        ));
+    }
+    None
 }
 
 /// Nothing there may mean that nothing is tracked there.

@@ -7,8 +7,9 @@ use std::time::{Duration, Instant};
 
 use crate::error::CommandError;
 
+use super::patient::{self, Patient};
 use super::screen::{Screen, Wish};
-use super::watch::patient::{self, Patient};
+use super::stop;
 
 /// The longest wait: signals, keys and readers that went away are looked for in between.
 const TICK: Duration = Duration::from_millis(100);
@@ -36,10 +37,7 @@ impl Frames {
     /// What the terminal says.
     pub fn begin(interval: Duration, repaint: bool) -> Result<Self, CommandError> {
         let stop = Arc::new(AtomicBool::new(false));
-        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-            signal_hook::flag::register(signal, Arc::clone(&stop))
-                .map_err(|error| CommandError::failed(format!("watching signals: {error}")))?;
-        }
+        stop::on_signals(&stop)?;
         let show = if repaint && Screen::is_possible() {
             Show::Screen(Screen::open()?, String::new())
         } else {

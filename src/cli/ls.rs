@@ -12,8 +12,9 @@ use crate::output::{self, Format, Options, Palette, Printer, SortOrder, Sorter, 
 
 use super::World;
 use super::args::{self, OutputArgs, SourceArgs};
+use super::cluster::{self, Cluster};
 use super::conclude;
-use super::context::{self, Cluster, note};
+use super::context::{self, note};
 use super::pick::Picker;
 use super::remote::Purpose;
 use super::sample::{self, Sample};
@@ -85,7 +86,7 @@ pub fn run(world: World, args: &LsArgs) -> Result<Status, CommandError> {
     } else {
         None
     };
-    context::require_cluster(&args.source, cluster.as_ref(), asked)?;
+    cluster::require(&args.source, cluster.as_ref(), asked)?;
     let zones = args.select.named_zones();
     let mut picker = Picker::new(filter, &args.select, &zones, cluster.as_ref())?;
     let mut table = Table::open(&netns).map_err(context::netlink_error)?;
@@ -195,7 +196,7 @@ fn list<'c>(
         scanned: picker.counts.scanned,
         consistent: !report.inconsistent,
         unreadable: report.unreadable,
-        cluster: context::cluster_summary(cluster),
+        cluster: cluster::summary(cluster),
         extra: serde_json::Map::new(),
     })?;
     Ok((shown, report))

@@ -2,6 +2,7 @@
 
 mod args;
 mod beside;
+mod cluster;
 mod conclude;
 mod confirm;
 mod context;
@@ -12,6 +13,7 @@ mod frames;
 mod generate;
 mod ls;
 mod node_rules;
+mod patient;
 mod pick;
 mod pods;
 mod purge;
@@ -23,7 +25,9 @@ mod screen;
 pub mod select;
 mod shell;
 mod stat;
+mod stop;
 mod svc;
+mod this_node;
 mod top;
 mod wanted;
 mod watch;

@@ -12,7 +12,7 @@ use crate::output;
 use crate::select::{Directory, SelectError, SelectErrorKind, Selection};
 use crate::verdict::{Judge, Judgement, Reason, Seen, Verdict};
 
-use super::context::Cluster;
+use super::cluster::Cluster;
 use super::select::SelectArgs;
 
 /// Every selector of a command line, resolved, with the counts of what it met.

@@ -22,7 +22,7 @@ use crate::select::name::PartyName;
 use crate::verdict::{Namespace, ThisNode};
 
 use super::args::SourceArgs;
-use super::context;
+use super::this_node;
 
 /// Addresses that are kept. This node's own Pods are taken out of them later, which are fewer; with more than
 /// [`MOST_ADDRESSES`] left all Pods are read, and it does not matter whose these are.
@@ -40,7 +40,7 @@ pub fn choice(
     }
     let (named, netns, filter) = (args.node.clone(), netns.clone(), filter.clone());
     Some(Box::new(move |index| {
-        let node = context::find_node(named, &netns, Some(index));
+        let node = this_node::find_node(named, &netns, Some(index));
         choose(index, &node, &netns, &filter, None)
     }))
 }
@@ -53,7 +53,7 @@ pub fn choice_with_unanswered(args: &SourceArgs, netns: &Netns, least: u64) -> O
     }
     let (named, netns) = (args.node.clone(), netns.clone());
     Some(Box::new(move |index| {
-        let node = context::find_node(named, &netns, Some(index));
+        let node = this_node::find_node(named, &netns, Some(index));
         choose(index, &node, &netns, &Filter::default(), Some(least))
     }))
 }

@@ -19,7 +19,8 @@ use crate::stat::{Stat, read};
 
 use super::args::duration;
 use super::context::{self, note};
-use super::watch::patient::{Patient, check_reader};
+use super::patient::{Patient, check_reader};
+use super::stop;
 
 /// Between two looks whether to go on.
 const TICK: Duration = Duration::from_millis(100);
@@ -95,10 +96,7 @@ pub fn run(args: &StatArgs) -> Result<Status, CommandError> {
     let mut out: Box<dyn Write> = match args.interval {
         None => Box::new(io::stdout().lock()),
         Some(_) => {
-            for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-                signal_hook::flag::register(signal, Arc::clone(&stop))
-                    .map_err(|error| CommandError::failed(format!("watching signals: {error}")))?;
-            }
+            stop::on_signals(&stop)?;
             Box::new(Patient::new(Arc::clone(&stop), None))
         }
     };

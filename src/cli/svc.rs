@@ -22,8 +22,9 @@ use crate::verdict::Namespace;
 
 use super::World;
 use super::args::SourceArgs;
+use super::cluster::{self, Cluster};
 use super::conclude;
-use super::context::{self, Cluster};
+use super::context;
 use super::node_rules;
 use super::pick::{self, Picker};
 use super::remote::Purpose;
@@ -95,7 +96,7 @@ pub fn run(world: World, args: &SvcArgs) -> Result<Status, CommandError> {
     let netns = context::netns(&args.source)?;
     let wanted = wanted::first(&args.source, &netns, &filter, &select.to_selectors());
     let cluster = Cluster::read(world, &args.source, &netns, Purpose::Show, wanted)?;
-    context::require_cluster(&args.source, cluster.as_ref(), true)?;
+    cluster::require(&args.source, cluster.as_ref(), true)?;
     // Where there is none, the line above has said so.
     let Some(cluster) = &cluster else {
         return Ok(Status::Partial);
@@ -132,7 +133,7 @@ pub fn run(world: World, args: &SvcArgs) -> Result<Status, CommandError> {
         scanned: picker.counts.scanned,
         consistent: !dumped.inconsistent,
         unreadable: dumped.unreadable,
-        cluster: context::cluster_summary(Some(cluster)),
+        cluster: cluster::summary(Some(cluster)),
         extra: extra(&report),
     };
     match print(args, &report, &summary) {

@@ -10,7 +10,7 @@ use crate::netns::Netns;
 use crate::reverse_path;
 use crate::stat::{self, Stat};
 
-use super::super::context::{self, Cluster};
+use super::super::cluster::{self, Cluster};
 use super::super::node_rules;
 
 /// What is known before the first entry comes.
@@ -18,7 +18,7 @@ pub fn gather<'c>(netns: &Netns, cluster: Option<&'c Cluster>) -> Facts<'c> {
     let index = cluster.and_then(Cluster::index);
     let addresses = index.into_iter().flat_map(|index| index.pod_addresses());
     Facts {
-        source: context::cluster_summary(cluster).source,
+        source: cluster::summary(cluster).source,
         index,
         rules: cluster.and_then(Cluster::node_rules),
         node: cluster.map(|cluster| &cluster.node),

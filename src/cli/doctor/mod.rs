@@ -27,8 +27,9 @@ use crate::verdict::Seen;
 
 use super::World;
 use super::args::{LEAST_SAMPLE, SourceArgs, duration};
+use super::cluster::{self, Cluster};
 use super::conclude::{self, Open};
-use super::context::{self, Cluster, note};
+use super::context::{self, note};
 use super::node_rules;
 use super::pick::Picker;
 use super::pods;
@@ -208,9 +209,9 @@ impl Round {
     ) -> Result<Self, CommandError> {
         let is_first = told.source.is_none();
         let cluster = read_cluster(world, args, netns, is_first)?;
-        told.may_go_on(context::cluster_summary(cluster.as_ref()).source)?;
+        told.may_go_on(cluster::summary(cluster.as_ref()).source)?;
         if is_first {
-            context::require_cluster(&args.source, cluster.as_ref(), false)?;
+            cluster::require(&args.source, cluster.as_ref(), false)?;
         }
         let nothing_selected = SelectArgs::default();
         let mut picker = Picker::new(Filter::default(), &nothing_selected, &[], cluster.as_ref())?;
@@ -257,7 +258,7 @@ impl Round {
             scanned: picker.counts.scanned,
             consistent: !report.inconsistent,
             unreadable: report.unreadable,
-            cluster: context::cluster_summary(cluster.as_ref()),
+            cluster: cluster::summary(cluster.as_ref()),
             extra: say::counts(&findings),
         };
         Ok(Round {

@@ -15,9 +15,11 @@ use crate::purge::execute::{Outcome, Report, Steps, execute};
 use crate::purge::plan::{Fate, Plan, Planned};
 use crate::verdict::{Reason, is_recreated};
 
-use super::super::context::{Cluster, note};
+use super::super::cluster::Cluster;
+use super::super::context::note;
 use super::super::node_rules;
 use super::super::pick::Picker;
+use super::super::stop;
 use super::super::wanted;
 use super::{Purge, Scan, say, writing};
 
@@ -65,11 +67,7 @@ impl Purge<'_> {
         }
         let mut picker = self.picker(cluster.as_ref())?;
         let stop = Arc::new(AtomicBool::new(false));
-        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-            signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(|error| {
-                CommandError::failed(format!("signals cannot be caught: {error}"))
-            })?;
-        }
+        stop::on_signals(&stop)?;
         note(say::about_to(plan.len()));
         let (report, mut printer) = self.delete(table, plan, &mut picker, !again, &stop);
         if let Some(error) = &report.unwritten {

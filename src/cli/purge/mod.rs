@@ -23,8 +23,9 @@ use crate::purge::plan::{Fate, Held, IncludeWord, Plan, PlanBuilder, Planned, Po
 
 use super::World;
 use super::args::{self, OutputArgs, SourceArgs, duration};
+use super::cluster::{self, Cluster};
 use super::confirm::{self, Leave};
-use super::context::{self, Cluster, note};
+use super::context::{self, note};
 use super::ls;
 use super::pick::Picker;
 use super::remote::Purpose;
@@ -126,7 +127,7 @@ pub fn run(world: World, args: &PurgeArgs) -> Result<Status, CommandError> {
     say::held_back(&plan, by_rules.then_some(&scan.suspects));
     say::undecided(&picker.counts);
     scan.unjudged = purge.policy.selects_by_verdict()
-        && context::unjudged(
+        && unjudged(
             cluster.as_ref(),
             picker.counts.source_incomplete,
             picker.counts.foreign_netns,
@@ -172,6 +173,13 @@ fn check(args: &PurgeArgs) -> Result<(), CommandError> {
     Ok(())
 }
 
+/// A verdict that was asked for is missing from the answer: the cluster source lacks what it takes, or the namespace is not
+/// known to be the node's. An entry that is merely too young for the source is no such case.
+fn unjudged(cluster: Option<&Cluster>, source_incomplete: u64, foreign_netns: u64) -> bool {
+    let lacks = cluster.is_some_and(|cluster| !cluster.missing().is_empty());
+    foreign_netns > 0 || (source_incomplete > 0 && lacks)
+}
+
 /// How the scan went.
 struct Scan {
     scanned: u64,
@@ -208,7 +216,7 @@ impl<'a> Purge<'a> {
         let all = || wanted::first(source, &self.netns, &filter, &select.to_selectors());
         let wanted = wanted.unwrap_or_else(all);
         let cluster = read(self.world, source, &self.netns, purpose, wanted)?;
-        context::require_cluster(source, cluster.as_ref(), self.by_cluster)?;
+        cluster::require(source, cluster.as_ref(), self.by_cluster)?;
         if let Some(cluster) = cluster.as_ref().filter(|_| self.by_cluster) {
             self.accept(cluster)?;
         }
@@ -246,7 +254,7 @@ impl<'a> Purge<'a> {
             )
             .hint(match cluster.is_rules_only() {
                 true => "save the rules again, or use those of this node: --cluster rules",
-                false => context::FETCH,
+                false => cluster::FETCH,
             }));
         }
         Ok(())
@@ -381,7 +389,7 @@ impl<'a> Purge<'a> {
             extra.insert(key.to_owned(), count.into());
         }
         extra.insert("held_back_by".to_owned(), held.into());
-        let mut source = context::cluster_summary(cluster);
+        let mut source = cluster::summary(cluster);
         if let Some(cluster) = cluster {
             let again = cluster.can_be_read_again();
             source.extra.insert("read_again".to_owned(), again.into());

@@ -15,8 +15,9 @@ use crate::purge::verify::verify;
 use crate::verdict::Verdict;
 
 use super::super::args::OutputArgs;
+use super::super::cluster::Cluster;
 use super::super::conclude::{self, not_compared};
-use super::super::context::{self, Cluster, note};
+use super::super::context::note;
 use super::super::ls::terminal_width;
 use super::super::pick::{Counts, Picker};
 use super::Scan;
@@ -263,7 +264,7 @@ fn endpoint(entry: &Entry<'_>) -> String {
 /// Conntrack is not the whole truth there.
 pub fn ipvs(cluster: Option<&Cluster>) {
     if cluster.is_some_and(Cluster::has_ipvs) {
-        note(context::IPVS);
+        note(conclude::IPVS);
     }
 }
 

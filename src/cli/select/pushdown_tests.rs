@@ -3,9 +3,8 @@
 use proptest::prelude::*;
 
 use super::tests::{filter, parse};
-use super::*;
-use crate::filter::Outcome;
-use crate::flow::{Flow, L4, Status, Tuple, Zone};
+use crate::filter::{Filter, Outcome};
+use crate::flow::{Family, Flow, L4, Status, Tuple, Zone};
 use crate::netlink::{DumpFilter, Masked, TupleMatch};
 
 #[test]

@@ -4,7 +4,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
 
 use super::*;
-use crate::filter::Outcome;
+use crate::filter::{Filter, Outcome};
 use crate::flow::{Counters, Flow, L4, ProtocolState, TcpDirection, Tuple};
 
 #[derive(Parser)]

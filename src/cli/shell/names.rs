@@ -16,7 +16,7 @@ use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat};
 
 use crate::select::name::is_name;
 
-use super::super::context::Cluster;
+use super::super::cluster::Cluster;
 
 /// The file; another form of it would get another name.
 const FILE: &str = "names-v1";

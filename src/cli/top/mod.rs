@@ -19,7 +19,8 @@ use crate::top::{Groups, Key, Order, Ranked, SortWord};
 
 use super::World;
 use super::args::{SourceArgs, duration};
-use super::context::{self, Cluster};
+use super::cluster::{self, Cluster};
+use super::context;
 use super::ls::Ended;
 use super::pick::Picker;
 use super::remote::Purpose;
@@ -203,7 +204,7 @@ impl Top<'_> {
             (true, None) => Err(CommandError::failed("there is no cluster source any more")),
             (true, Some(_)) => Ok(cluster),
             (false, _) => {
-                context::require_cluster(source, cluster.as_ref(), self.asks_for_names())?;
+                cluster::require(source, cluster.as_ref(), self.asks_for_names())?;
                 Ok(cluster)
             }
         }

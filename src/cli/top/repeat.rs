@@ -6,7 +6,8 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 use crate::error::Status;
 use crate::netlink::Table;
 
-use super::super::context::{Cluster, note};
+use super::super::cluster::Cluster;
+use super::super::context::note;
 use super::super::frames::Frames;
 use super::super::ls::Ended;
 use super::super::pick::now;

@@ -6,8 +6,8 @@ use crate::output::Summary;
 use crate::sysctl;
 use crate::top::{Key, Part, Ranked};
 
+use super::super::cluster::{self, Cluster};
 use super::super::conclude::{self, Open};
-use super::super::context::{self, Cluster};
 use super::{Frame, Top};
 
 /// `20 of 312 groups shown, 5000 of 6000 entries match`
@@ -52,7 +52,7 @@ pub fn summary(frame: &Frame<'_, '_>, cluster: Option<&Cluster>) -> Summary {
         scanned: frame.counts.scanned,
         consistent: !frame.report.inconsistent,
         unreadable: frame.report.unreadable,
-        cluster: context::cluster_summary(cluster),
+        cluster: cluster::summary(cluster),
         extra,
     }
 }

@@ -7,7 +7,6 @@
 mod ended;
 mod endpoints;
 mod live;
-pub(super) mod patient;
 mod run;
 mod sight;
 mod source;

@@ -17,9 +17,11 @@ use crate::watch::record::Record;
 use crate::watch::view::View;
 
 use super::super::World;
-use super::super::context::{self, Cluster, note};
+use super::super::cluster::{self, Cluster};
+use super::super::context::note;
 use super::super::pick::{self, Counts, Picker};
 use super::super::select::SelectArgs;
+use super::super::stop;
 use super::ended::{Ended, Lacks};
 use super::endpoints::Heard;
 use super::sight::Sight;
@@ -102,10 +104,7 @@ impl<'a> Watch<'a> {
     }
 
     pub fn run(mut self) -> Result<Status, CommandError> {
-        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-            signal_hook::flag::register(signal, Arc::clone(&self.stop))
-                .map_err(|error| CommandError::failed(format!("watching signals: {error}")))?;
-        }
+        stop::on_signals(&self.stop)?;
         let ended = match self.open() {
             Ok(cluster) => self.follow(cluster),
             Err(error) => Ended::Failed(error),
@@ -136,7 +135,7 @@ impl<'a> Watch<'a> {
         self.incomplete = self.source.require(cluster, asked)?;
         if waits && self.incomplete {
             let error = "--until stale and --until gone need verdicts, and nothing can be judged";
-            return Err(CommandError::new(Status::Partial, error).hint(context::FETCH));
+            return Err(CommandError::new(Status::Partial, error).hint(cluster::FETCH));
         }
         Ok(())
     }

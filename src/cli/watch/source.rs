@@ -7,7 +7,9 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::cli::World;
 use crate::cli::args::SourceArgs;
-use crate::cli::context::{self, Cluster, note};
+use crate::cli::cluster::{self, Cluster};
+use crate::cli::conclude;
+use crate::cli::context::note;
 use crate::cli::pods;
 use crate::cli::remote::{self, Purpose};
 use crate::cli::select::SelectArgs;
@@ -270,9 +272,10 @@ impl<'a> Source<'a> {
     /// # Errors
     /// Names or verdicts were asked for, and there is no source of them.
     pub fn require(&self, cluster: Option<&Cluster>, asked: bool) -> Result<bool, CommandError> {
-        context::require_cluster(self.args, cluster, asked)?;
-        // With `asked` it would be taken for missing, which it is not.
-        Ok(cluster.is_some_and(|cluster| context::incomplete(Some(cluster), false, 0)))
+        cluster::require(self.args, cluster, asked)?;
+        let missing = cluster.and_then(|cluster| conclude::incompleteness(cluster, 0));
+        missing.iter().for_each(note);
+        Ok(missing.is_some())
     }
 
     pub fn args(&self) -> &'a SourceArgs {

@@ -10,9 +10,9 @@ use crate::output::{Format, Palette, RecordFormat, RecordPrinter};
 use crate::verdict::Refreshing;
 use crate::watch::record::Record;
 
+use super::super::patient::{self, Patient};
 use super::WatchArgs;
 use super::live::Live;
-use super::patient::{self, Patient};
 
 enum Show {
     Records(RecordPrinter<'static>, RecordFormat),

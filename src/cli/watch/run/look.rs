@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use crate::cli::context::Cluster;
+use crate::cli::cluster::Cluster;
 use crate::cli::pick::Picker;
 use crate::cluster::index::Index;
 use crate::flow::Direction;

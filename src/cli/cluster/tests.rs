@@ -2,6 +2,7 @@ use clap::Parser;
 
 use super::*;
 use crate::cluster::testing::loaded;
+use crate::verdict::Namespace;
 
 #[derive(Parser)]
 struct Typed {

@@ -1,5 +1,5 @@
-//! Standard output of a watch. A reader that pauses must not keep it from ending, and one that went away ends it even when
-//! there is nothing to print.
+//! Standard output of a command that goes on. A reader that pauses must not keep it from ending, and one that went away ends
+//! it even when there is nothing to print.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ const PIECE: usize = 4096;
 /// How often it is looked whether to go on.
 const TICK: Duration = Duration::from_millis(100);
 
-/// Writes to standard output, until the watch is to end.
+/// Writes to standard output, until the command is to end.
 pub struct Patient {
     stop: Arc<AtomicBool>,
     end: Option<Instant>,

@@ -1,0 +1,344 @@
+//! The cluster behind the flags that were typed: what was read of it, the node that the table belongs to, and what the
+//! summary says of both.
+
+use std::time::{Duration, SystemTime};
+
+use serde_json::Value;
+
+use crate::cluster::datapath::Datapath;
+use crate::cluster::index::Index;
+use crate::cluster::rules::read as rules;
+use crate::cluster::rules::{NodeRules, Proxy};
+use crate::cluster::source::{self, ClusterError, ClusterSource, Loaded, Source, SourceKind};
+use crate::cluster::wanted::Wanted;
+use crate::error::{CommandError, Status};
+use crate::netns::Netns;
+use crate::output::ClusterSummary;
+use crate::select::Directory;
+use crate::verdict::ThisNode;
+
+use super::World;
+use super::args::SourceArgs;
+use super::beside::Beside;
+use super::context::note;
+use super::node_rules;
+use super::remote::{self, Purpose};
+use super::shell::names;
+use super::this_node::{find_node, prove_by_rules, this_node};
+
+/// How a cluster file is made.
+pub const FETCH: &str =
+    "fetch it with: kubectl get nodes,svc,endpointslices,pods -A -o json > cluster.json";
+
+/// What was read of the cluster, and the node that the table belongs to.
+pub struct Cluster {
+    /// Objects: of a file, or of what kubectl printed.
+    pub loaded: Option<Loaded>,
+    /// The node's rules, as the source or beside it.
+    pub rules: Option<rules::Read>,
+    pub node: ThisNode,
+    pub beside: Beside,
+    /// Whether kube-proxy's rules are in the namespace; `None` until it was looked for, because nothing else shows whose it is.
+    kube_proxy: Option<bool>,
+}
+
+impl Cluster {
+    /// Reads what `--cluster` names. `None` where there is no source: with `none`, and where `auto` finds none.
+    pub fn read(
+        world: World,
+        args: &SourceArgs,
+        netns: &Netns,
+        purpose: Purpose,
+        wanted: Wanted,
+    ) -> Result<Option<Self>, CommandError> {
+        let read = Self::read_telling(world, args, netns, purpose, wanted, &|text| note(text))?;
+        if let Some(cluster) = &read {
+            // The demo's names are no reason to forget real ones.
+            let keep = match world.cluster {
+                None => names::Keep::Always,
+                Some(_) => names::Keep::IfFirst,
+            };
+            names::keep(cluster, keep);
+        }
+        Ok(read)
+    }
+
+    /// The same once more, when everything worth saying of the source was said.
+    pub fn read_again(
+        world: World,
+        args: &SourceArgs,
+        netns: &Netns,
+        purpose: Purpose,
+        wanted: Wanted,
+    ) -> Result<Option<Self>, CommandError> {
+        let tell = |text: &str| tracing::info!(text, "cluster");
+        Self::read_telling(world, args, netns, purpose, wanted, &tell)
+    }
+
+    fn read_telling(
+        world: World,
+        args: &SourceArgs,
+        netns: &Netns,
+        purpose: Purpose,
+        wanted: Wanted,
+        tell: &dyn Fn(&str),
+    ) -> Result<Option<Self>, CommandError> {
+        // Before the API: an endpoint that comes meanwhile must not look like one that lingers in the rules.
+        let both = match args.cluster {
+            ClusterSource::ApiAndRules => Some(node_rules::read(None, netns)?),
+            _ => None,
+        };
+        let loaded = match (&args.cluster, world.cluster) {
+            (ClusterSource::Auto, Some(text)) => {
+                let source = Source {
+                    kind: SourceKind::File,
+                    time: SystemTime::now(),
+                    path: None,
+                };
+                Some(
+                    source::load(text.as_bytes(), source, &args.service_cidr)
+                        .map_err(cluster_error)?,
+                )
+            }
+            (ClusterSource::Auto, None) => remote::auto(args, purpose, wanted, tell)?,
+            (ClusterSource::Api | ClusterSource::ApiAndRules, _) => {
+                Some(remote::api(args, purpose, wanted)?)
+            }
+            (source, _) => source.load(&args.service_cidr).map_err(cluster_error)?,
+        };
+        let (loaded, rules) = match (loaded, &args.cluster) {
+            (loaded, ClusterSource::Auto) => remote::the_better(loaded, netns, tell),
+            (None, ClusterSource::Rules(path)) => {
+                (None, Some(node_rules::read(path.as_deref(), netns)?))
+            }
+            (loaded, _) => (loaded, both),
+        };
+        if let Some(rules) = &rules {
+            node_rules::describe(rules, tell);
+        }
+        if loaded.is_none() && rules.is_none() {
+            return Ok(None);
+        }
+        Ok(Some(Self::assemble(args, netns, loaded, rules, tell)))
+    }
+
+    /// What was read of a cluster that is followed from now on.
+    pub fn followed(args: &SourceArgs, netns: &Netns, loaded: Loaded) -> Self {
+        Self::assemble(args, netns, Some(loaded), None, &|text| note(text))
+    }
+
+    /// A later state of a cluster that is followed. That kube-proxy's rules were seen here holds.
+    pub fn renewed(&self, args: &SourceArgs, netns: &Netns, loaded: Loaded) -> Self {
+        let mut node = find_node(args.node.clone(), netns, Some(&loaded.index));
+        let mut kube_proxy = self.kube_proxy;
+        prove_by_rules(&mut node, &mut kube_proxy, None, netns);
+        let beside = self.beside.clone();
+        Cluster {
+            loaded: Some(loaded),
+            rules: None,
+            node,
+            beside,
+            kube_proxy,
+        }
+    }
+
+    fn assemble(
+        args: &SourceArgs,
+        netns: &Netns,
+        loaded: Option<Loaded>,
+        rules: Option<rules::Read>,
+        tell: &dyn Fn(&str),
+    ) -> Self {
+        let warnings = loaded.iter().flat_map(|loaded| &loaded.warnings);
+        warnings.for_each(|warning| tell(warning));
+        let (node, kube_proxy) = this_node(args, netns, loaded.as_ref(), rules.as_ref(), tell);
+        let beside = Beside::look(loaded.as_ref(), rules.as_ref(), &node, netns, tell);
+        Cluster {
+            loaded,
+            rules,
+            node,
+            beside,
+            kube_proxy,
+        }
+    }
+
+    /// What was read is not true any more, and nothing better is known: names stay, and nothing is judged.
+    pub fn doubt(&mut self) {
+        if let Some(loaded) = &mut self.loaded {
+            loaded.index.doubt();
+        }
+    }
+
+    /// Who translates Services in kube-proxy's place.
+    pub fn instead(&self) -> Option<Datapath> {
+        self.beside.translator.as_ref()?.replaces()
+    }
+
+    pub fn index(&self) -> Option<&Index> {
+        self.loaded.as_ref().map(|loaded| &loaded.index)
+    }
+
+    pub fn node_rules(&self) -> Option<&NodeRules> {
+        self.rules.as_ref().map(|read| &read.rules)
+    }
+
+    /// Where names are looked up.
+    pub fn directory(&self) -> Option<Directory<'_>> {
+        let rules = || self.node_rules().map(Directory::Rules);
+        self.index().map(Directory::Index).or_else(rules)
+    }
+
+    /// Nothing newer is in the source.
+    pub fn time(&self) -> Option<SystemTime> {
+        let loaded = self.loaded.as_ref().map(|loaded| loaded.source.time);
+        loaded.or(self.rules.as_ref().map(|rules| rules.time))
+    }
+
+    /// Age of what was read. `None` when it comes from the future.
+    pub fn age(&self) -> Option<Duration> {
+        self.time()?.elapsed().ok()
+    }
+
+    /// It can be read again; standard input cannot.
+    pub fn can_be_read_again(&self) -> bool {
+        let loaded = self.loaded.as_ref();
+        loaded.is_none_or(|loaded| loaded.source.kind != SourceKind::Stdin)
+    }
+
+    /// Only the node's rules are known.
+    pub fn is_rules_only(&self) -> bool {
+        self.loaded.is_none()
+    }
+
+    /// This machine's own rules are the source: they change by themselves.
+    pub fn is_live_rules(&self) -> bool {
+        self.loaded.is_none() && self.rules.as_ref().is_some_and(|read| read.path.is_none())
+    }
+
+    /// Services and slices are whole, or all rules were read.
+    pub fn is_complete(&self) -> bool {
+        match &self.loaded {
+            Some(loaded) => loaded.summary.complete,
+            None => self.node_rules().is_some_and(|rules| !rules.cut),
+        }
+    }
+
+    /// What would make the source whole.
+    pub fn remedy(&self) -> String {
+        match &self.loaded {
+            None => "see above which rules could not be read".to_owned(),
+            Some(loaded) if loaded.source.kind == SourceKind::Api => remote::remedy(loaded),
+            Some(_) => FETCH.to_owned(),
+        }
+    }
+
+    /// What is missing, as kubectl calls it, Service ranges aside: few clusters need them.
+    pub fn missing(&self) -> Vec<&'static str> {
+        let Some(loaded) = &self.loaded else {
+            return match self.is_complete() {
+                true => Vec::new(),
+                false => vec!["rules"],
+            };
+        };
+        let missing = loaded.summary.missing.iter().copied();
+        missing.filter(|kind| *kind != "servicecidrs").collect()
+    }
+
+    /// IPVS balances Services here.
+    pub fn has_ipvs(&self) -> bool {
+        let by_rules = self
+            .node_rules()
+            .is_some_and(|rules| rules.proxies.contains(&Proxy::Ipvs));
+        by_rules || self.node.has_ipvs()
+    }
+}
+
+/// Names and verdicts that were asked for need a source.
+///
+/// # Errors
+/// Usage with `--cluster none`; partial where `auto` found nothing.
+pub fn require(
+    args: &SourceArgs,
+    cluster: Option<&Cluster>,
+    asked: bool,
+) -> Result<(), CommandError> {
+    if let Some(cluster) = cluster {
+        let refused = cluster.loaded.as_ref().and_then(remote::refused_all);
+        return refused.filter(|_| asked).map_or(Ok(()), Err);
+    }
+    let error = match (&args.cluster, asked) {
+        (ClusterSource::None, true) => {
+            CommandError::usage("names and verdicts cannot be selected with --cluster none")
+        }
+        (_, true) => CommandError::new(
+            Status::Partial,
+            "no cluster source, so names and verdicts are not known",
+        ),
+        (ClusterSource::None, false) => return Ok(()),
+        (_, false) => {
+            note("cluster: none; name one with --cluster FILE to see names and verdicts");
+            return Ok(());
+        }
+    };
+    Err(error.hint(format!("name a file with --cluster FILE; {FETCH}")))
+}
+
+fn cluster_error(error: ClusterError) -> CommandError {
+    match &error {
+        ClusterError::NoName | ClusterError::ServiceRange(_) => CommandError::usage(error),
+        ClusterError::Open { .. } => {
+            CommandError::failed(format!("--cluster: {error}")).hint(FETCH)
+        }
+        // A file that cannot be read to its end is an incomplete source.
+        ClusterError::List { .. } => {
+            CommandError::new(Status::Partial, format!("--cluster: {error}")).hint(FETCH)
+        }
+    }
+}
+
+/// What the summary says of the source.
+pub fn summary(cluster: Option<&Cluster>) -> ClusterSummary {
+    let Some(cluster) = cluster else {
+        return ClusterSummary::default();
+    };
+    let mut extra = serde_json::Map::new();
+    extra.insert("node".to_owned(), cluster.node.name.clone().into());
+    if let Some(time) = cluster.time() {
+        let time = humantime::format_rfc3339_seconds(time).to_string();
+        extra.insert("time".to_owned(), Value::from(time));
+    }
+    extra.insert("ipvs".to_owned(), cluster.has_ipvs().into());
+    cluster.beside.summarize(&mut extra);
+    if let Some(rules) = cluster.node_rules() {
+        extra.insert("rules".to_owned(), node_rules::summary(rules));
+    }
+    let Some(loaded) = &cluster.loaded else {
+        extra.insert("missing".to_owned(), cluster.missing().into());
+        return ClusterSummary {
+            source: "rules",
+            complete: cluster.is_complete(),
+            extra,
+        };
+    };
+    let summary = &loaded.summary;
+    extra.insert("missing".to_owned(), summary.missing.clone().into());
+    if let Ok(counts) = serde_json::to_value(summary.counts) {
+        extra.insert("counts".to_owned(), counts);
+    }
+    let listed = &loaded.listed;
+    if !listed.is_empty() {
+        let states = listed.iter().map(|one| {
+            let state = serde_json::to_value(one.state).unwrap_or_default();
+            (one.kind.resource().to_owned(), state)
+        });
+        extra.insert("lists".to_owned(), Value::Object(states.collect()));
+    }
+    ClusterSummary {
+        source: summary.source,
+        complete: summary.complete,
+        extra,
+    }
+}
+
+#[cfg(test)]
+mod tests;
