@@ -54,7 +54,7 @@ fn a_table_near_its_limit_is_found_with_its_numbers_and_who_can_make_room() {
     private_netns(|| {
         let max = limit();
         if !(100..2_000_000).contains(&max) {
-            eprintln!("skipped in part: the limit of this machine is {max}");
+            tools::skipped(&format!("the limit of this machine is {max}"));
             return;
         }
         // One percent is as good as eighty, with a threshold of one.
@@ -86,7 +86,7 @@ fn a_table_near_its_limit_is_found_with_its_numbers_and_who_can_make_room() {
 fn full(assured: impl Fn(u64) -> bool, told: &str) -> Option<Value> {
     let max = limit();
     if !(100..2_000_000).contains(&max) {
-        eprintln!("skipped in part: the limit of this machine is {max}");
+        tools::skipped(&format!("the limit of this machine is {max}"));
         return None;
     }
     run("ip", &["link", "set", "lo", "up"]);

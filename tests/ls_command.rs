@@ -391,7 +391,7 @@ fn expectations_are_listed_from_their_own_table() {
             .insert(&mixed::helped())
             .is_err()
         {
-            eprintln!("skipped in part: this kernel has no FTP helper, so nothing is expected");
+            tools::skipped("this kernel has no FTP helper, so nothing is expected");
             return;
         }
         let expectation = "-I expect -p tcp -t 100 --orig-src 10.133.0.1 --orig-dst 10.64.0.1 --sport 4000 --dport 21 \
