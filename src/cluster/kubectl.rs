@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::lists::{GetError, Server};
 use super::live::Options;
+use super::server::{GetError, Server};
 
 /// What kubectl says of an error is read up to here.
 const STDERR_LIMIT: u64 = 64 * 1024;

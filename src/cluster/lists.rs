@@ -4,8 +4,8 @@
 //! come before EndpointSlices, so that no slice is met whose Service is only missing because it was listed too early; and what
 //! only gives names comes last: where time runs out, verdicts are possible all the same.
 
-use std::io::{BufReader, Read};
-use std::time::{Duration, Instant, SystemTime};
+use std::io::BufReader;
+use std::time::{Instant, SystemTime};
 
 use ipnet::IpNet;
 
@@ -13,63 +13,13 @@ use super::build::{Builder, NotAServiceRange};
 use super::list::{self, ListError};
 use super::listed::{Listed, State, gaps};
 use super::object::Kind;
+use super::server::{self, encoded};
+pub use super::server::{GetError, Server};
 use super::source::{Loaded, Source, SourceKind};
 use super::wanted::{Again, ChosenPods, Concerned, Wanted, can_be_selected};
 
 /// Items of a page of a consistent list, as kubectl has it: small enough for the API server to collect at once.
 const PAGE: u32 = 500;
-
-/// How often one request is sent when the server is busy.
-const ATTEMPTS: u32 = 4;
-
-/// The wait before the second attempt, twice as long before each further one.
-const BACKOFF: Duration = Duration::from_millis(200);
-
-/// What carries requests to the API server. It reads as the body of its last answer, and fails so with
-/// [`std::io::ErrorKind::TimedOut`] when the time is over.
-pub trait Server: Read {
-    /// Sends a GET; `path` begins with a slash and has its query.
-    ///
-    /// # Errors
-    /// Whatever is not the status 200.
-    fn get(&mut self, path: &str) -> Result<(), GetError>;
-}
-
-/// Why a GET has no body that could be read.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum GetError {
-    #[error("the API server does not accept these credentials (401 Unauthorized)")]
-    Unauthorized,
-    #[error("forbidden (403)")]
-    Forbidden,
-    #[error("not served (404)")]
-    NotServed,
-    /// The token for the next page is too old.
-    #[error("the list expired while it was read (410 Gone)")]
-    Expired,
-    /// Later it may be answered.
-    #[error("the API server answers {status}")]
-    Busy {
-        status: u16,
-        after: Option<Duration>,
-    },
-    #[error("{0}")]
-    Connection(String),
-    #[error("the time for reading the cluster is over")]
-    TimedOut,
-    #[error("{0}")]
-    Other(String),
-}
-
-impl GetError {
-    /// Other requests would end in the same way.
-    pub fn ends_all(&self) -> bool {
-        matches!(
-            self,
-            GetError::Unauthorized | GetError::Connection(_) | GetError::TimedOut
-        )
-    }
-}
 
 /// How to ask.
 #[derive(Clone, Copy, Debug)]
@@ -105,14 +55,7 @@ pub fn read(
         time: SystemTime::now(),
         path: None,
     };
-    let mut reading = Reading {
-        server,
-        asking,
-        builder: Builder::new(service_ranges),
-        listed: Vec::new(),
-        ended: None,
-        version: None,
-    };
+    let mut reading = Reading::new(server, asking, service_ranges);
     let Wanted {
         slices,
         pods,
@@ -165,14 +108,7 @@ pub(super) fn one(
     selector: Option<&str>,
     service_ranges: &[IpNet],
 ) -> Result<List, Failure> {
-    let mut reading = Reading {
-        server,
-        asking,
-        builder: Builder::new(service_ranges),
-        listed: Vec::new(),
-        ended: None,
-        version: None,
-    };
+    let mut reading = Reading::new(server, asking, service_ranges);
     let selector = selector.map_or_else(String::new, field_selector);
     let path = reading.served(kind, &selector)?;
     Ok(List {
@@ -206,7 +142,18 @@ pub(super) enum Failure {
     Midway(String),
 }
 
-impl Reading<'_> {
+impl<'s> Reading<'s> {
+    fn new(server: &'s mut dyn Server, asking: Asking, service_ranges: &[IpNet]) -> Self {
+        Reading {
+            server,
+            asking,
+            builder: Builder::new(service_ranges),
+            listed: Vec::new(),
+            ended: None,
+            version: None,
+        }
+    }
+
     fn list(&mut self, kind: Kind) -> Result<(), Failure> {
         self.served(kind, "").map(|_| ())
     }
@@ -341,7 +288,10 @@ impl Reading<'_> {
             "" => path.to_owned(),
             query => format!("{path}?{query}"),
         };
-        self.get(&request).map_err(Failure::Get)?;
+        if let Some(error) = &self.ended {
+            return Err(Failure::Get(error.clone()));
+        }
+        server::get_patiently(self.server, &request, self.asking.deadline).map_err(Failure::Get)?;
         let body = BufReader::with_capacity(64 * 1024, &mut *self.server);
         match list::read_page(body, kind, &mut self.builder) {
             Ok(page) => {
@@ -349,33 +299,6 @@ impl Reading<'_> {
                 Ok(page.token)
             }
             Err(error) => Err(Failure::Midway(broken(&error))),
-        }
-    }
-
-    /// Sends a GET again while the server is busy: it changes nothing, and nothing of an answer was taken yet.
-    fn get(&mut self, path: &str) -> Result<(), GetError> {
-        if let Some(error) = &self.ended {
-            return Err(error.clone());
-        }
-        let mut wait = BACKOFF;
-        let mut attempt = 1;
-        loop {
-            let (busy, pause) = match self.server.get(path) {
-                Err(GetError::Busy { status, after }) => {
-                    (GetError::Busy { status, after }, after.unwrap_or(wait))
-                }
-                other => return other,
-            };
-            let left = self
-                .asking
-                .deadline
-                .saturating_duration_since(Instant::now());
-            if attempt == ATTEMPTS || pause >= left {
-                return Err(busy);
-            }
-            std::thread::sleep(pause);
-            wait *= 2;
-            attempt += 1;
         }
     }
 
@@ -457,22 +380,8 @@ fn paths(kind: Kind) -> &'static [&'static str] {
     }
 }
 
-/// A query value: a token may be any text.
-pub(super) fn encoded(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' => {
-                out.push(char::from(byte));
-            }
-            _ => out.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    out
-}
-
 /// Why a body was no list, in words that hold nothing of it.
-pub(super) fn broken(error: &ListError) -> String {
+fn broken(error: &ListError) -> String {
     match error {
         ListError::Read(error) if error.kind() == std::io::ErrorKind::TimedOut => {
             GetError::TimedOut.to_string()

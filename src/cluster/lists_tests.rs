@@ -1,5 +1,7 @@
 use std::collections::HashSet;
+use std::io::Read;
 use std::net::IpAddr;
+use std::time::Duration;
 
 use super::*;
 use crate::cluster::wanted::ChoosePods;

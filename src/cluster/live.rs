@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use ipnet::IpNet;
 
 use super::kubectl::Kubectl;
-use super::lists::{self, Asking, GetError, ReadError, Server};
+use super::lists::{self, Asking, ReadError};
+use super::server::{GetError, Server};
 use super::source::Loaded;
 use super::wanted::Wanted;
 

@@ -10,8 +10,9 @@ use super::store::{Decoded, Items, Key, Slim, Store};
 use super::{DECIDING, EndpointChange, Feed};
 use crate::cluster::build::NotAServiceRange;
 use crate::cluster::listed::{Listed, State};
-use crate::cluster::lists::{GetError, refused_state};
+use crate::cluster::lists::refused_state;
 use crate::cluster::object::Kind;
+use crate::cluster::server::GetError;
 
 /// A stream may be gone for so long before what it told is not believed any more.
 pub const GRACE: Duration = Duration::from_secs(2);

@@ -15,7 +15,8 @@ use super::event::{Event, Lines, Malformed, event};
 use super::store::Decoder;
 use super::{DECIDING, Feed, Stream};
 use crate::cluster::listed::State;
-use crate::cluster::lists::{self, Asking, Failure, GetError, encoded};
+use crate::cluster::lists::{self, Asking, Failure};
+use crate::cluster::server::{GetError, Server, encoded};
 
 /// The API server is asked to end a stream after so many seconds.
 const SECONDS: u64 = 20;
@@ -167,7 +168,7 @@ impl Reader {
             consistent: false,
         };
         let (kind, selector) = (self.post.feed.kind(), self.post.feed.selector());
-        let server = &mut *self.server as &mut dyn lists::Server;
+        let server = &mut *self.server as &mut dyn Server;
         let listed = lists::one(server, asking, kind, selector.as_deref(), &self.ranges);
         let list = match listed {
             Ok(list) => list,
