@@ -13,6 +13,7 @@ mod board;
 mod connect;
 mod event;
 mod feed;
+mod news;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -22,33 +23,30 @@ use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
 
 use super::build::Builder;
 use super::index::{Endpoint, Name};
-use super::listed::{Listed, State, gaps, refused};
-use super::lists::{ReadError, Server};
+use super::listed::{Listed, gaps};
+use super::lists::ReadError;
 use super::live::{self, LiveError, Options};
 use super::object::Kind;
-use super::source::{Loaded, Source, SourceKind};
+use super::server::{GetError, Server};
+use super::source::Loaded;
 use super::wanted::{ChoosePods, can_be_selected};
 pub use board::GRACE;
 use board::{Board, Post};
 use connect::Login;
+pub use news::News;
 use store::Decoder;
 pub use transition::Change;
 
 /// An entry younger than this may go to an endpoint that nobody told of yet.
 pub const SETTLE: Duration = Duration::from_millis(2500);
-/// Changes of so long become one index.
-const WINDOW: Duration = Duration::from_millis(150);
 /// Streams that are not open by so long after the lists are not waited for.
 const FIRST_STREAMS: Duration = Duration::from_secs(1);
-/// Of the time, building takes one part in so many at most.
-const SHARE: u32 = 10;
-
 /// A list, or the part of it that a selector chooses.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Feed {
@@ -103,17 +101,6 @@ pub struct EndpointChange {
     /// As it is now; as it was, when it is gone.
     pub endpoint: Endpoint,
     pub change: Change,
-}
-
-/// What is new since somebody asked.
-#[derive(Debug, Default)]
-pub struct News {
-    /// With the time at which each was heard.
-    pub changes: Vec<(SystemTime, EndpointChange)>,
-    /// A newer index.
-    pub loaded: Option<Loaded>,
-    /// For people.
-    pub notes: Vec<String>,
 }
 
 /// Follows a cluster until it is dropped.
@@ -171,7 +158,7 @@ impl Follower {
         let never = || false;
         follower.board.wait(&[Feed::Services], deadline, &never);
         let error = follower.board.known().first_error.clone();
-        if let Some(error) = error.filter(super::lists::GetError::ends_all) {
+        if let Some(error) = error.filter(GetError::ends_all) {
             return Err(live::explained(ReadError::Get(error), &whom, limit));
         }
         follower.board.wait(&FIRST, deadline, &never);
@@ -296,98 +283,6 @@ impl Follower {
         let as_of = self.board.known().as_of();
         as_of.map_or(Duration::ZERO, |as_of| as_of.elapsed())
     }
-
-    /// What is new. An index at most every now and then: building takes a small part of the time.
-    pub fn news(&mut self) -> News {
-        let mut news = News::default();
-        let due = {
-            let mut known = self.board.known();
-            news.changes = std::mem::take(&mut known.changes);
-            let dropped = std::mem::take(&mut known.dropped);
-            if dropped > 0 {
-                let text = format!("{dropped} changes of endpoints were too many to be told");
-                news.notes.push(text);
-            }
-            let warnings = std::mem::take(&mut known.warnings);
-            warnings
-                .iter()
-                .for_each(|text| tracing::info!(text, "cluster"));
-            let told = same(&known.listed(), &self.listed);
-            if !told || known.asked() != self.asked {
-                known.unbuilt.get_or_insert_with(Instant::now);
-            }
-            // What happened is told before anything is judged by it: there is time to ask for what the judging will need.
-            let window = match news.changes.is_empty() {
-                true => WINDOW,
-                false => 3 * WINDOW,
-            };
-            let due = known.unbuilt.is_some_and(|since| since.elapsed() >= window);
-            due && (!told || Instant::now() >= self.not_before)
-        };
-        if due {
-            self.renew(&mut news);
-        }
-        news
-    }
-
-    fn renew(&mut self, news: &mut News) {
-        let before = std::mem::take(&mut self.listed);
-        let built = match self.build() {
-            Err(error) => {
-                news.notes.push(format!("{error}; it is not used any more"));
-                // What else changed must not wait for another change, and without ranges there is no conflict.
-                self.ranges.clear();
-                self.build()
-            }
-            built => built,
-        };
-        let Ok(loaded) = built else {
-            self.listed = before;
-            return;
-        };
-        news.notes.extend(notes(&before, &loaded.listed));
-        news.loaded = Some(loaded);
-    }
-
-    /// An index of what is known now.
-    fn build(&mut self) -> Result<Loaded, super::build::NotAServiceRange> {
-        let began = Instant::now();
-        let mut builder = Builder::new(&self.ranges);
-        let time = SystemTime::now();
-        let (listed, asked) = {
-            let mut known = self.board.known();
-            // Readers go on telling of ranges that are given up.
-            let conflict = known.conflict.take();
-            if let Some(conflict) = conflict.filter(|_| !self.ranges.is_empty()) {
-                return Err(conflict);
-            }
-            known.unbuilt = None;
-            known.store.fill(&mut builder);
-            (known.listed(), known.asked())
-        };
-        for one in &listed {
-            match one.state {
-                State::Complete => drop(builder.listed(one.kind)),
-                _ => builder.not_listed(one.kind),
-            }
-        }
-        self.asked = asked;
-        if self.chooses_pods() {
-            builder.chose_pods(self.asked.clone());
-        }
-        let source = Source {
-            kind: SourceKind::Api,
-            time,
-            path: None,
-        };
-        let mut loaded = Loaded::build(builder, source)?;
-        self.listed.clone_from(&listed);
-        loaded.listed = listed;
-        let took = began.elapsed();
-        self.not_before = Instant::now() + took * SHARE;
-        tracing::debug!(?took, "index");
-        Ok(loaded)
-    }
 }
 
 impl Drop for Follower {
@@ -396,46 +291,4 @@ impl Drop for Follower {
             over.store(true, Ordering::Relaxed);
         }
     }
-}
-
-/// The same lists are whole.
-fn same(now: &[Listed], before: &[Listed]) -> bool {
-    let states = |all: &[Listed]| -> Vec<(Kind, State)> {
-        all.iter().map(|one| (one.kind, one.state)).collect()
-    };
-    states(now) == states(before)
-}
-
-/// What is to be said of lists that are not whole any more, and of those that are whole again.
-fn notes(before: &[Listed], now: &[Listed]) -> Vec<String> {
-    let was = |kind: Kind| before.iter().find(|one| one.kind == kind).map(|o| o.state);
-    let whole = |state: Option<State>| state.is_none_or(|state| state == State::Complete);
-    let (mut lost, mut found) = (Vec::new(), Vec::new());
-    let mut why = None;
-    for one in now {
-        match (whole(was(one.kind)), whole(Some(one.state))) {
-            (true, false) => {
-                lost.push(one.kind.resource());
-                why = why.or(one.why.as_deref());
-            }
-            (false, true) => found.push(one.kind.resource()),
-            _ => {}
-        }
-    }
-    let mut notes = Vec::new();
-    if !lost.is_empty() {
-        let rule = refused(now).map_or_else(String::new, |rule| format!("; grant {rule}"));
-        notes.push(format!(
-            "the API: {} may be out of date ({}{rule}); what they decide is unknown until they are read again",
-            lost.join(", "),
-            why.unwrap_or("unknown")
-        ));
-    }
-    if !found.is_empty() {
-        notes.push(format!(
-            "the API: {} are up to date again",
-            found.join(", ")
-        ));
-    }
-    notes
 }

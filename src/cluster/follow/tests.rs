@@ -10,13 +10,14 @@ use serde_json::{Value, json};
 
 use super::board::{Board, Post, Standing};
 use super::connect::Login;
+use super::news::notes;
 use super::store::{Decoded, Decoder, Items, Store};
-use super::{Change, EndpointChange, Feed, Follower, Stream, notes};
+use super::{Change, EndpointChange, Feed, Follower, Stream};
 use crate::cluster::build::{Builder, NotAServiceRange};
 use crate::cluster::index::Index;
 use crate::cluster::listed::{Listed, State};
-use crate::cluster::lists::{GetError, Server};
 use crate::cluster::object::{Item, Kind};
+use crate::cluster::server::{GetError, Server};
 
 fn service(name: &str) -> Value {
     json!({"metadata": {"namespace": "shop", "name": name}, "spec": {
