@@ -5,6 +5,7 @@
 
 pub mod changes;
 pub mod deal;
+mod guards;
 pub mod iptables;
 pub mod ipvs;
 mod matches;

@@ -8,12 +8,11 @@ use std::ops::RangeInclusive;
 
 use ipnet::IpNet;
 
+use super::guards::{GUARDS, Guard};
 use super::{Condition, Forward, ForwardTarget, SCTP, TCP, TargetPorts, UDP};
 
 /// Rules that one rule may be shown as; more are shown as one without the destinations.
 const EXPANDED: usize = 1024;
-/// Rules that end a chain early of which the effect on later ones is worked out.
-const GUARDS: usize = 256;
 
 pub type Ports = RangeInclusive<u16>;
 
@@ -223,48 +222,6 @@ impl Matches {
     }
 }
 
-/// A rule that ends its chain, or the whole walk, for the packets that it matches.
-#[derive(Clone, Debug)]
-pub struct Guard {
-    matches: Matches,
-    rule: String,
-    /// `ACCEPT`, or what else ends more than the chain.
-    ends_all: bool,
-}
-
-/// The guards met so far.
-#[derive(Clone, Debug, Default)]
-pub struct Guards(Vec<Guard>);
-
-impl Guards {
-    pub fn push(&mut self, matches: &Matches, rule: &str, ends_all: bool) {
-        if self.0.len() < GUARDS {
-            self.0.push(Guard {
-                matches: matches.clone(),
-                rule: rule.to_owned(),
-                ends_all,
-            });
-        }
-    }
-
-    pub fn mark(&self) -> usize {
-        self.0.len()
-    }
-
-    /// At the end of a chain that began at `mark`: packets that it gave back go on behind it.
-    pub fn leave(&mut self, mark: usize) {
-        let mut place = 0;
-        self.0.retain(|guard| {
-            place += 1;
-            place <= mark || guard.ends_all
-        });
-    }
-
-    pub fn all(&self) -> &[Guard] {
-        &self.0
-    }
-}
-
 fn opposite(condition: &Condition) -> Option<Condition> {
     Some(match condition {
         Condition::Interface { name, equal } => Condition::Interface {
@@ -344,6 +301,7 @@ pub fn shifted(to: &Ports, base: u16, ports: &Ports) -> Option<TargetPorts> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::guards::Walked;
     use super::*;
 
     #[test]
@@ -385,10 +343,11 @@ mod tests {
                 ]),
             ),
         ] {
-            let mut guards = Guards::default();
-            guards.push(&guard, "g", false);
-            let made = at(Some(53), &[]).forwards(guards.all(), "r", |_| Vec::new());
-            let conditions = made.first().map(|forward| forward.conditions.clone());
+            let mut walked = Walked::default();
+            walked.guard(&guard, "g", false);
+            walked.emit(at(Some(53), &[]), "r", |_| Vec::new());
+            let made = walked.found.first();
+            let conditions = made.map(|forward| forward.conditions.clone());
             assert_eq!(conditions, expected, "{guard:?}");
         }
     }

@@ -1,47 +1,32 @@
 //! DNAT rules of the nat table that are not kube-proxy's, whoever wrote them.
 
-use super::super::matches::{
-    Guards, Matches, Ports, address_range, any_address, port_range, shifted,
-};
-use super::super::{Condition, Forward, ForwardTarget, NodeRules, TargetPorts};
+use super::super::guards::{DEPTH, Walked};
+use super::super::matches::{Matches, Ports, address_range, any_address, port_range, shifted};
+use super::super::{Condition, ForwardTarget, NodeRules, TargetPorts};
 use super::{Rule, Table, kube};
-
-/// Chains within chains; iptables itself allows 16.
-const DEPTH: usize = 32;
-/// Rules looked at; a chain that many others call is looked at for each.
-const STEPS: usize = 200_000;
 
 pub(super) fn nat(table: &Table<'_>, rules: &mut NodeRules) {
     let mut walk = Walk {
         table,
-        guards: Guards::default(),
-        found: Vec::new(),
-        steps: 0,
-        cut: false,
+        walked: Walked::default(),
     };
     for (hook, output) in [("PREROUTING", false), ("OUTPUT", true)] {
-        walk.guards = Guards::default();
-        walk.chain(hook, &Matches::at_hook(output), DEPTH);
+        let above = walk.walked.at_hook(output);
+        walk.chain(hook, &above, DEPTH);
     }
-    rules.forwards.append(&mut walk.found);
-    rules.cut |= walk.cut;
+    walk.walked.give(rules);
 }
 
 struct Walk<'a, 't> {
     table: &'a Table<'t>,
-    guards: Guards,
-    found: Vec<Forward>,
-    steps: usize,
-    cut: bool,
+    walked: Walked,
 }
 
 impl Walk<'_, '_> {
     fn chain(&mut self, chain: &str, above: &Matches, depth: usize) {
-        let mark = self.guards.mark();
+        let mark = self.walked.mark();
         for line in self.table.rules(chain) {
-            self.steps += 1;
-            if depth == 0 || self.steps > STEPS {
-                self.cut = true;
+            if !self.walked.step(depth) {
                 break;
             }
             let rule = Rule::parse(line);
@@ -54,14 +39,14 @@ impl Walk<'_, '_> {
                 continue;
             }
             match target {
-                "RETURN" => self.guards.push(&here, line, false),
-                "ACCEPT" | "DROP" => self.guards.push(&here, line, true),
+                "RETURN" => self.walked.guard(&here, line, false),
+                "ACCEPT" | "DROP" => self.walked.guard(&here, line, true),
                 "DNAT" => self.dnat(&rule, here, line),
                 "REDIRECT" => self.redirect(&rule, here, line),
                 _ if self.table.has(target) => {
                     self.chain(target, &here, depth - 1);
                     if rule.goto {
-                        self.guards.push(&here, line, false);
+                        self.walked.guard(&here, line, false);
                     }
                 }
                 "MARK" | "CONNMARK" | "LOG" | "NFLOG" | "ULOG" | "TRACE" | "AUDIT" | "SET"
@@ -69,16 +54,11 @@ impl Walk<'_, '_> {
                 // It may translate in a way that is not known here.
                 _ => {
                     here.other(format!("-j {target}"));
-                    self.emit(here, line, |_| Vec::new());
+                    self.walked.emit(here, line, |_| Vec::new());
                 }
             }
         }
-        self.guards.leave(mark);
-    }
-
-    fn emit(&mut self, here: Matches, line: &str, targets: impl Fn(&Ports) -> Vec<ForwardTarget>) {
-        let made = here.forwards(self.guards.all(), line, targets);
-        self.found.extend(made);
+        self.walked.leave(mark);
     }
 
     /// `--to-destination [ADDRESS[-ADDRESS]][:PORT[-PORT[/BASE]]]`, IPv6 in brackets.
@@ -87,7 +67,7 @@ impl Walk<'_, '_> {
         let words = rule.arguments.iter();
         let mut given = words.skip_while(|word| *word != "--to-destination");
         match given.nth(1).and_then(|text| destination(text, ipv6)) {
-            Some((addresses, ports)) => self.emit(here, line, |matched| {
+            Some((addresses, ports)) => self.walked.emit(here, line, |matched| {
                 vec![ForwardTarget {
                     addresses: addresses.clone(),
                     ports: ports.of(matched),
@@ -95,7 +75,7 @@ impl Walk<'_, '_> {
             }),
             None => {
                 here.other("a DNAT target that is not understood");
-                self.emit(here, line, |_| Vec::new());
+                self.walked.emit(here, line, |_| Vec::new());
             }
         }
     }
@@ -106,7 +86,7 @@ impl Walk<'_, '_> {
         let ports = given.nth(1).and_then(|text| port_range(text, '-'));
         let ports = ports.map_or(TargetPorts::Unchanged, TargetPorts::Range);
         let addresses = any_address(self.table.ipv6);
-        self.emit(here, line, |_| {
+        self.walked.emit(here, line, |_| {
             vec![ForwardTarget {
                 addresses: addresses.clone(),
                 ports: ports.clone(),

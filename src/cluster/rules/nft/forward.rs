@@ -5,53 +5,40 @@ use std::ops::RangeInclusive;
 use ipnet::IpNet;
 use serde_json::Value;
 
-use super::super::matches::{Guards, Matches, Ports, address_range, any_address};
-use super::super::{Condition, Forward, ForwardTarget, NodeRules, SCTP, TCP, TargetPorts, UDP};
+use super::super::guards::{DEPTH, Walked};
+use super::super::matches::{Matches, Ports, address_range, any_address};
+use super::super::{Condition, ForwardTarget, NodeRules, SCTP, TCP, TargetPorts, UDP};
 use super::{Table, element, jump, net, pairs, port, protocol, show};
-
-/// Chains within chains; the kernel allows 16 (`NFT_JUMP_STACK_SIZE`).
-const DEPTH: usize = 32;
-/// Rules looked at; a chain that many others call is looked at for each.
-const STEPS: usize = 200_000;
 
 /// Walks from the hooks that are `wanted`.
 pub(super) fn table(table: &Table<'_>, rules: &mut NodeRules, wanted: impl Fn(&str) -> bool) {
     let mut walk = Walk {
         table,
-        guards: Guards::default(),
-        found: Vec::new(),
-        steps: 0,
-        cut: false,
+        walked: Walked::default(),
     };
     for (output, chain) in table.hooks.iter().filter(|(_, chain)| wanted(chain)) {
-        walk.guards = Guards::default();
-        walk.chain(chain, &Matches::at_hook(*output), DEPTH);
+        let above = walk.walked.at_hook(*output);
+        walk.chain(chain, &above, DEPTH);
     }
-    rules.forwards.append(&mut walk.found);
-    rules.cut |= walk.cut;
+    walk.walked.give(rules);
 }
 
 struct Walk<'a, 't> {
     table: &'a Table<'t>,
-    guards: Guards,
-    found: Vec<Forward>,
-    steps: usize,
-    cut: bool,
+    walked: Walked,
 }
 
 impl Walk<'_, '_> {
     fn chain(&mut self, chain: &str, above: &Matches, depth: usize) {
-        let mark = self.guards.mark();
+        let mark = self.walked.mark();
         for rule in self.table.rules(chain) {
-            self.steps += 1;
-            if depth == 0 || self.steps > STEPS {
-                self.cut = true;
+            if !self.walked.step(depth) {
                 break;
             }
             let text = show::rule(&self.table.family, &self.table.name, chain, &rule);
             self.rule(&rule, above.clone(), &text, depth);
         }
-        self.guards.leave(mark);
+        self.walked.leave(mark);
     }
 
     /// Expressions from the left to the right: matches narrow what comes to the next.
@@ -63,8 +50,8 @@ impl Walk<'_, '_> {
             match word.as_str() {
                 "match" => self.apply_match(body, &mut here),
                 "counter" | "log" | "mangle" | "ct timeout" | "set" => {}
-                "return" => self.guards.push(&here, text, false),
-                "accept" | "drop" | "reject" => self.guards.push(&here, text, true),
+                "return" => self.walked.guard(&here, text, false),
+                "accept" | "drop" | "reject" => self.walked.guard(&here, text, true),
                 "jump" | "goto" => {
                     let Some((chain, goto)) = jump(expression) else {
                         continue;
@@ -73,7 +60,7 @@ impl Walk<'_, '_> {
                         self.chain(chain, &here, depth - 1);
                     }
                     if goto {
-                        self.guards.push(&here, text, false);
+                        self.walked.guard(&here, text, false);
                     }
                 }
                 "vmap" => self.vmap(body, &here, text, depth),
@@ -95,8 +82,7 @@ impl Walk<'_, '_> {
     }
 
     fn emit(&mut self, here: Matches, text: &str, targets: Vec<ForwardTarget>) {
-        let made = here.forwards(self.guards.all(), text, |_| targets.clone());
-        self.found.extend(made);
+        self.walked.emit(here, text, |_| targets.clone());
     }
 
     fn apply_match(&self, body: &Value, here: &mut Matches) {
@@ -195,7 +181,7 @@ impl Walk<'_, '_> {
                 }
                 None => {
                     let ends_all = verdict.get("accept").is_some() || verdict.get("drop").is_some();
-                    self.guards.push(&here, text, ends_all);
+                    self.walked.guard(&here, text, ends_all);
                 }
             }
         }
