@@ -205,6 +205,12 @@ impl Cluster {
         loaded.is_none_or(|loaded| loaded.source.kind != SourceKind::Stdin)
     }
 
+    /// What somebody saved: it tells of a moment that is over.
+    pub fn is_file(&self) -> bool {
+        let loaded = self.loaded.as_ref();
+        loaded.is_some_and(|loaded| loaded.source.kind != SourceKind::Api)
+    }
+
     /// Only the node's rules are known.
     pub fn is_rules_only(&self) -> bool {
         self.loaded.is_none()

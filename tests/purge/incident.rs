@@ -30,14 +30,9 @@ const ALIVE: Ipv4Addr = BACKENDS[1];
 impl Incident {
     /// `rules`: where the node's rules lead after the death.
     fn new(proxy: Proxy, rules: Ipv4Addr) -> Self {
-        Self::with(proxy, rules, "1")
-    }
-
-    /// `kept`: whether counters and starts are.
-    fn with(proxy: Proxy, rules: Ipv4Addr, kept: &str) -> Self {
         unshare(CloneFlags::CLONE_NEWNET).expect("one could be made a moment ago");
         for name in ["timestamp", "acct"] {
-            sysctl(name, kept);
+            sysctl(name, "1");
         }
         let mut lab = Lab::new(proxy);
         lab.set_endpoints(&BACKENDS);
@@ -157,8 +152,8 @@ fn a_pinned_client_is_served_again_after_one_delete() {
 fn a_flow_that_comes_back_to_the_dead_endpoint_is_partial() {
     private_netns(|| {
         // With a start the new entry is younger than the cluster file.
-        for (proxy, start) in PROXIES.into_iter().zip(["1", "0"]) {
-            let incident = Incident::with(proxy, DEAD, start);
+        for proxy in PROXIES {
+            let incident = Incident::new(proxy, DEAD);
             let said = incident.purge_while_asking("--settle 0 --verify 500ms -o json");
             let said = said.ended(3);
             let document = said.json();
@@ -192,6 +187,38 @@ fn a_flow_that_comes_back_to_a_live_endpoint_is_named_with_it() {
             for word in ["kube-system/coredns-b", "10.244.2.33:53", "a live endpoint"] {
                 assert!(line.contains(word), "{line}");
             }
+        }
+    });
+}
+
+#[test]
+fn a_healthy_entry_that_may_be_younger_than_the_file_is_left() {
+    private_netns(|| {
+        for proxy in PROXIES {
+            unshare(CloneFlags::CLONE_NEWNET).expect("one could be made a moment ago");
+            sysctl("timestamp", "0");
+            let lab = Lab::new(proxy);
+            // Written before the first of the two backends was there.
+            let file = cluster(&[ALIVE]);
+            lab.set_endpoints(&BACKENDS);
+            let [early, _] = lab.client_of_each();
+            let purge = || {
+                let more = "-o jsonl --settle 0 --verify 0";
+                let said = ctk(args(&file, more)).ended(0);
+                let told = said
+                    .stderr
+                    .contains("this node's rules lead to their endpoints");
+                let items = said.jsonl();
+                let mut of_client = items
+                    .iter()
+                    .filter(|item| item["original"]["sport"] == early.port());
+                (of_client.next().unwrap()["result"].clone(), told)
+            };
+            assert_eq!(purge(), ("changed".into(), true), "{proxy:?}");
+            assert_eq!(early.ask(), Some(DEAD));
+            // The same entry, and no rule leads there any more.
+            lab.set_endpoints(&[ALIVE]);
+            assert_eq!(purge(), ("deleted".into(), false), "{proxy:?}");
         }
     });
 }

@@ -1,6 +1,6 @@
 //! The part of a purge that changes the table: the second look, the deletes, and the look at what came back.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -69,7 +69,8 @@ impl Purge<'_> {
         let stop = Arc::new(AtomicBool::new(false));
         stop::on_signals(&stop)?;
         note(say::about_to(plan.len()));
-        let (report, mut printer) = self.delete(table, plan, &mut picker, !again, &stop);
+        let guard = cluster.as_ref().filter(|cluster| cluster.is_file());
+        let (report, mut printer) = self.delete(table, plan, &mut picker, guard, !again, &stop);
         if let Some(error) = &report.unwritten {
             say::outcome(&report, plan.len());
             return Err(CommandError::new(
@@ -92,11 +93,24 @@ impl Purge<'_> {
     }
 
     /// A new packet is translated only if this node's rules do it, whatever the cluster says: for entries that never were,
-    /// the rules have a word, too.
+    /// the rules have a word, too. So they have for entries that may be younger than a file, which nobody writes again: see
+    /// [`may_be_newer`].
     fn add_rules(&self, cluster: &mut Cluster, plan: &Plan) {
-        let mut reasons = plan.planned().iter().map(|planned| planned.reason);
-        if cluster.rules.is_none() && reasons.any(|reason| reason == Some(Reason::NoDnat)) {
-            cluster.rules = node_rules::of_kube_proxy(&self.netns);
+        if cluster.rules.is_some() {
+            return;
+        }
+        let by_verdict = self.policy.selects_by_verdict() && cluster.is_file();
+        let may_be_young = |planned: &Planned| by_verdict && planned.flow.start.is_none();
+        let mut planned = plan.planned().iter();
+        if !planned.any(|one| one.reason == Some(Reason::NoDnat) || may_be_young(one)) {
+            return;
+        }
+        cluster.rules = node_rules::of_kube_proxy(&self.netns);
+        if cluster.rules.is_none() && plan.planned().iter().any(may_be_young) {
+            note(
+                "an entry younger than the cluster file cannot be told: nf_conntrack_timestamp was 0 when it was made, and \
+                 kube-proxy has no rules here",
+            );
         }
     }
 
@@ -124,18 +138,22 @@ impl Purge<'_> {
             .ok()
     }
 
-    /// Deletes the plan and prints what became of each entry, after each batch's answers.
+    /// Deletes the plan and prints what became of each entry, after each batch's answers. `file`: the source, where that is
+    /// one.
     fn delete(
         &self,
         table: &mut Table,
         plan: &Plan,
         picker: &mut Picker<'_>,
+        file: Option<&Cluster>,
         not_read_again: bool,
         stop: &AtomicBool,
     ) -> (Report, Printer<'static>) {
         let bar = say::progress(plan.len());
+        let by_verdict = self.policy.selects_by_verdict();
+        let led_to = Cell::new(0);
         // The state of a connection decides between a stale one and one that is only detached.
-        let verdict_may_change = self.policy.selects_by_verdict()
+        let verdict_may_change = by_verdict
             && plan
                 .planned()
                 .iter()
@@ -157,7 +175,9 @@ impl Purge<'_> {
                     let Some(entry) = picker.borrow_mut().consider(flow.clone(), seen) else {
                         return false;
                     };
-                    let wanted = self.fate(&entry) == Fate::Planned;
+                    let newer = by_verdict && file.is_some_and(|file| may_be_newer(flow, file));
+                    led_to.set(led_to.get() + u64::from(newer));
+                    let wanted = !newer && self.fate(&entry) == Fate::Planned;
                     if !look_again {
                         judged.borrow_mut().push_back((planned, entry));
                     }
@@ -193,6 +213,13 @@ impl Purge<'_> {
             },
         );
         bar.finish_and_clear();
+        if led_to.get() > 0 {
+            note(format!(
+                "{} left, because this node's rules lead to their endpoints, which the file does not have: it is older than \
+                 they are, or kube-proxy is behind; fetch it again",
+                led_to.get()
+            ));
+        }
         (report, printer.into_inner())
     }
 }
@@ -206,6 +233,25 @@ fn status(report: &Report, came_back: u64, scan: &Scan) -> Status {
     } else {
         of_scan
     }
+}
+
+/// When the entry was made is not known, and this node's rules lead to where it leads: its endpoint may be newer than the
+/// file that does not have it.
+fn may_be_newer(flow: &Flow, file: &Cluster) -> bool {
+    let (None, Some(rules), Some(to), Some(from)) = (
+        flow.start,
+        file.node_rules(),
+        flow.original.dport(),
+        flow.reply.sport(),
+    ) else {
+        return false;
+    };
+    let local = file.node.owns(file.index(), flow.original.dst) == Some(true);
+    let frontend = rules.frontend(flow.original.dst, flow.protocol(), to, local);
+    frontend.is_some_and(|frontend| {
+        let mut leads_to = frontend.targets.iter().chain(&frontend.draining);
+        leads_to.any(|target| target.ip() == flow.reply.src && target.port() == from)
+    })
 }
 
 #[cfg(test)]

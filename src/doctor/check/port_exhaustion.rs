@@ -9,10 +9,15 @@ use crate::doctor::finding::{count, percent};
 use crate::doctor::groups::Groups;
 use crate::doctor::{Check, Facts, Finding, Severity, Thresholds};
 use crate::entry::Entry;
+use crate::service::is_open;
 
 pub const NAME: &str = "port-exhaustion";
 /// Masquerading chooses among 1024-65535 (`nf_nat_l4proto_unique_tuple`) for a client's port of 1024 or above.
 const MASQUERADE: u64 = 64_512;
+
+/// Seconds for which a closed socket holds its port (`TCP_TIMEWAIT_LEN`). By default the entry outlives it by as much again, so
+/// the socket is there while more than this is left of the entry.
+const TIME_WAIT: u32 = 60;
 
 /// Zone, protocol, source address as the destination sees it, destination. This and the source port make a reply tuple, of which
 /// there can be only one in a zone.
@@ -50,8 +55,13 @@ impl Check for PortExhaustion {
             port,
         ));
         match snat {
+            // A tuple is taken for as long as the entry is there.
             true => group.masqueraded += 1,
-            false => group.own += 1,
+            false if is_open(flow) || flow.timeout.is_some_and(|left| left > TIME_WAIT) => {
+                group.own += 1;
+            }
+            // The socket has let its port go; the entry stays for twice as long.
+            false => return,
         }
         group.examples.push(entry, false);
     }
