@@ -17,7 +17,7 @@ use crate::entry::Entry;
 use crate::error::{CommandError, Status};
 use crate::netlink::{Table, TableKind};
 use crate::netns::Netns;
-use crate::output::{self, ItemResult, Printer, Summary};
+use crate::output::{ItemResult, Printer, Summary};
 use crate::purge::execute::Report;
 use crate::purge::plan::{Fate, Held, IncludeWord, Plan, PlanBuilder, Planned, Policy};
 
@@ -25,7 +25,7 @@ use super::World;
 use super::args::{self, OutputArgs, SourceArgs, duration};
 use super::cluster::{self, Cluster};
 use super::confirm::{self, Leave};
-use super::context::{self, note};
+use super::context::{self, note, unwritten, writing};
 use super::ls;
 use super::pick::Picker;
 use super::sample::{self, Sample};
@@ -334,14 +334,7 @@ impl<'a> Purge<'a> {
     }
 }
 
-fn writing(error: io::Error) -> CommandError {
-    CommandError::failed(format!("writing the output: {error}"))
-}
-
 /// Where nothing was deleted a closed pipe ends quietly.
 fn closed_is_done(result: io::Result<()>) -> Result<(), CommandError> {
-    match result {
-        Err(error) if !output::is_closed(&error) => Err(writing(error)),
-        _ => Ok(()),
-    }
+    result.or_else(|error| unwritten(error).map(|_| ()))
 }
