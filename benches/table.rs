@@ -7,6 +7,7 @@
 
 mod child;
 mod limit;
+mod own;
 #[path = "table/parts.rs"]
 mod parts;
 
@@ -18,8 +19,6 @@ use child::{cpu, measure};
 use ctk::flow::{Flow, L4, ProtocolState, Status, TcpDirection, Tuple};
 use ctk::netlink::{DumpFilter, Table};
 use ctk::netns::Netns;
-use limit::Limit;
-use nix::sched::{CloneFlags, unshare};
 use nix::sys::resource::UsageWho;
 
 /// Others on the machine disturb some rounds; the best one of each job counts.
@@ -27,33 +26,18 @@ const ROUNDS: usize = 8;
 /// A small table, and how often it is listed.
 const SMALL: u32 = 50;
 const SMALL_ROUNDS: usize = 50;
-/// Entries made with one call. Few, because the memory of this process counts as its children's peak until they have
-/// replaced it.
-const STEP: u32 = 10_000;
 
 fn main() {
-    let wanted = std::env::args()
-        .skip(1)
-        .find_map(|arg| arg.replace('_', "").parse().ok());
-    let entries: u32 = wanted.unwrap_or(200_000);
-    let limit = Limit::raise(entries + 1000);
-    if unshare(CloneFlags::CLONE_NEWNET).is_err() {
-        eprintln!("skipped: no permission to make a network namespace; run as root");
-        assert!(std::env::var_os("CI").is_none(), "skipped in CI");
+    let Some((entries, limit)) = own::begin() else {
         return;
-    }
+    };
     for (name, value) in [("acct", "1"), ("timestamp", "1")] {
         let path = format!("/proc/sys/net/netfilter/nf_conntrack_{name}");
         let _ = std::fs::write(path, value);
     }
     let mut table = Table::open(&Netns::current()).expect("a socket");
     small(&mut table);
-    for first in (SMALL..entries).step_by(STEP as usize) {
-        let some = first..entries.min(first + STEP);
-        let results = table.insert_all(some.map(flow));
-        let failed = results.iter().filter(|result| result.is_err()).count();
-        assert_eq!(failed, 0, "entries that could not be inserted");
-    }
+    own::fill(&mut table, SMALL..entries, flow);
     let cluster = write_cluster();
     run(&mut table, entries, &cluster);
     parts::run();

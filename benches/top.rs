@@ -6,6 +6,7 @@
 
 mod child;
 mod limit;
+mod own;
 
 use std::net::IpAddr;
 use std::process::Command;
@@ -15,36 +16,20 @@ use child::measure;
 use ctk::flow::{Flow, L4, Status, Tuple};
 use ctk::netlink::Table;
 use ctk::netns::Netns;
-use limit::Limit;
-use nix::sched::{CloneFlags, unshare};
 use serde_json::json;
 
 /// Others on the machine disturb some rounds; the best one of each job counts.
 const ROUNDS: usize = 5;
-/// Few with one call, because the memory of this process counts as its children's peak until they have replaced it.
-const STEP: u32 = 10_000;
 const SOURCES: u32 = 300;
 
 fn main() {
-    let wanted = std::env::args()
-        .skip(1)
-        .find_map(|arg| arg.replace('_', "").parse().ok());
-    let entries: u32 = wanted.unwrap_or(200_000);
-    let limit = Limit::raise(entries + 1000);
-    if unshare(CloneFlags::CLONE_NEWNET).is_err() {
-        eprintln!("skipped: no permission to make a network namespace; run as root");
-        assert!(std::env::var_os("CI").is_none(), "skipped in CI");
+    let Some((entries, limit)) = own::begin() else {
         return;
-    }
+    };
     // Without counters there would be nothing to add up.
     let _ = std::fs::write("/proc/sys/net/netfilter/nf_conntrack_acct", "1");
     let mut table = Table::open(&Netns::current()).expect("a socket");
-    for first in (0..entries).step_by(STEP as usize) {
-        let some = first..entries.min(first + STEP);
-        let results = table.insert_all(some.map(flow));
-        let failed = results.iter().filter(|result| result.is_err()).count();
-        assert_eq!(failed, 0, "entries that could not be inserted");
-    }
+    own::fill(&mut table, 0..entries, flow);
     drop(table);
     run(entries);
     drop(limit);

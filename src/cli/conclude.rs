@@ -51,10 +51,7 @@ impl Open {
         counts: &Counts,
     ) {
         if counts.undecided > 0 {
-            self.note(format!(
-                "{} entries lack a value that a selector needs (ports, counters, timestamps, labels, names) and are left out",
-                counts.undecided
-            ));
+            self.note(undecided(counts.undecided));
         }
         if counts.not_compared > 0 {
             self.note(not_compared(counts.not_compared));
@@ -66,10 +63,7 @@ impl Open {
             ));
         }
         if counts.foreign_netns > 0 {
-            self.note(format!(
-                "{} entries are not judged: this network namespace is not known to be the node's (see --node, --netns)",
-                counts.foreign_netns
-            ));
+            self.note(foreign_netns(counts.foreign_netns));
         }
         if counts.stale > 0 && cluster.is_some_and(Cluster::has_ipvs) {
             self.note(IPVS);
@@ -125,6 +119,20 @@ fn untracked(select: &SelectArgs, cluster: Option<&Cluster>) -> Vec<String> {
         ))
     });
     found.collect()
+}
+
+/// What is said of entries that a selector cannot decide on.
+pub fn undecided(entries: u64) -> String {
+    format!(
+        "{entries} entries lack a value that a selector needs (ports, counters, timestamps, labels, names) and are left out"
+    )
+}
+
+/// What is said of entries that are not judged for want of the node's namespace.
+pub fn foreign_netns(entries: u64) -> String {
+    format!(
+        "{entries} entries are not judged: this network namespace is not known to be the node's (see --node, --netns)"
+    )
 }
 
 /// Entries of which `--refreshing` cannot be told.

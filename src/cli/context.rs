@@ -1,11 +1,13 @@
-//! What every command is about and how it talks: the namespace, a word on stderr, an error of the kernel's table.
+//! What every command is about and how it talks: the namespace, a word on stderr, an error of the kernel's table or of
+//! the output.
 
 use std::fmt::Display;
+use std::io;
 
 use crate::error::{CommandError, Status};
 use crate::netlink::{ErrorKind, NetlinkError};
 use crate::netns::Netns;
-use crate::output::safe_text;
+use crate::output::{is_closed, safe_text};
 
 use super::args::SourceArgs;
 use super::screen;
@@ -56,5 +58,18 @@ pub fn netlink_error(error: NetlinkError) -> CommandError {
         ErrorKind::NotAvailable => CommandError::failed(error)
             .hint("load the modules: modprobe nf_conntrack nf_conntrack_netlink"),
         ErrorKind::Other => CommandError::failed(error),
+    }
+}
+
+/// An error of the output.
+pub fn writing(error: io::Error) -> CommandError {
+    CommandError::failed(format!("writing the output: {error}"))
+}
+
+/// How a command ends that could not write: a closed pipe ends it quietly.
+pub fn unwritten(error: io::Error) -> Result<Status, CommandError> {
+    match is_closed(&error) {
+        true => Ok(Status::Done),
+        false => Err(writing(error)),
     }
 }

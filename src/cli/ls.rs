@@ -155,7 +155,7 @@ impl From<io::Error> for Ended {
         if output::is_closed(&error) {
             Ended::Closed
         } else {
-            Ended::Failed(CommandError::failed(format!("writing the output: {error}")))
+            Ended::Failed(context::writing(error))
         }
     }
 }
@@ -245,11 +245,7 @@ pub(super) fn options(args: &OutputArgs) -> Options {
     Options {
         format: args.output,
         columns: args.columns.clone(),
-        palette: Palette::decide(
-            args.color,
-            |name| std::env::var_os(name),
-            stdout.is_terminal(),
-        ),
+        palette: Palette::of_environment(args.color, stdout.is_terminal()),
         header: !args.no_header,
         terminal: terminal_width(&stdout),
         results: false,

@@ -104,7 +104,7 @@ fn show(args: &RestoreArgs, input: &mut Input) -> Result<(), CommandError> {
     let stderr = io::stderr();
     let options = Options {
         format: Format::Table,
-        palette: Palette::decide(args.output.color, |name| std::env::var_os(name), true),
+        palette: Palette::of_environment(args.output.color, true),
         header: true,
         terminal: ls::terminal_width(&stderr),
         ..Options::default()

@@ -12,8 +12,7 @@ use serde_json::Value;
 use crate::error::{CommandError, Status};
 use crate::netns::Netns;
 use crate::output::{
-    self, ColorChoice, Palette, StatOptions, delta_json, delta_line, safe_json, stat_json,
-    stat_table,
+    ColorChoice, Palette, StatOptions, delta_json, delta_line, safe_json, stat_json, stat_table,
 };
 use crate::stat::{Stat, read};
 
@@ -106,14 +105,11 @@ pub fn run(args: &StatArgs) -> Result<Status, CommandError> {
     };
     match ended {
         Ok(()) => Ok(Status::Done),
-        Err(Ended::Output(error)) if output::is_closed(&error) => Ok(Status::Done),
         Err(Ended::Output(error)) if error.kind() == io::ErrorKind::TimedOut => {
             note("the output was not read to its end");
             Ok(Status::Partial)
         }
-        Err(Ended::Output(error)) => {
-            Err(CommandError::failed(format!("writing the output: {error}")))
-        }
+        Err(Ended::Output(error)) => context::unwritten(error),
         Err(Ended::Failed(error)) => Err(error),
     }
 }
@@ -138,7 +134,7 @@ fn print(args: &StatArgs, stat: &Stat, out: &mut dyn Write) -> io::Result<()> {
     let text = match args.output {
         StatFormat::Table => {
             let terminal = io::stdout().is_terminal();
-            let palette = Palette::decide(args.color, |name| std::env::var_os(name), terminal);
+            let palette = Palette::of_environment(args.color, terminal);
             let options = StatOptions {
                 header: !args.no_header,
                 palette,

@@ -13,7 +13,7 @@ use crate::filter::list::{BadValue, List};
 use crate::netlink::{Table, TableKind};
 use crate::netns::Netns;
 use crate::output::{
-    ColorChoice, Glyphs, Palette, ServiceStyle, Summary, is_closed, service_document, service_table,
+    ColorChoice, Glyphs, Palette, ServiceStyle, Summary, service_document, service_table,
 };
 use crate::select::ServicePick;
 use crate::select::name::ServiceRef;
@@ -136,12 +136,8 @@ pub fn run(world: World, args: &SvcArgs) -> Result<Status, CommandError> {
         cluster: cluster::summary(Some(cluster)),
         extra: extra(&report),
     };
-    match print(args, &report, &summary) {
-        Err(error) if is_closed(&error) => return Ok(Status::Done),
-        Err(error) => {
-            return Err(CommandError::failed(format!("writing the output: {error}")));
-        }
-        Ok(()) => {}
+    if let Err(error) = print(args, &report, &summary) {
+        return context::unwritten(error);
     }
     if picker.counts.scanned == 0 && picker.filter().is_empty() {
         context::note_empty(&netns);
@@ -251,11 +247,7 @@ fn rules(cluster: &Cluster, known: &Known, netns: &Netns) -> Result<Read, String
 fn print(args: &SvcArgs, report: &Report, summary: &Summary) -> io::Result<()> {
     let stdout = io::stdout();
     let style = ServiceStyle {
-        palette: Palette::decide(
-            args.color,
-            |name| std::env::var_os(name),
-            stdout.is_terminal(),
-        ),
+        palette: Palette::of_environment(args.color, stdout.is_terminal()),
         glyphs: Glyphs::of(args.ascii),
     };
     let text = match args.output {

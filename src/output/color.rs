@@ -61,6 +61,11 @@ impl Palette {
         Palette { coloured }
     }
 
+    /// Decides with the variables of this process.
+    pub fn of_environment(choice: ColorChoice, is_terminal: bool) -> Palette {
+        Palette::decide(choice, |name| std::env::var_os(name), is_terminal)
+    }
+
     pub fn is_coloured(self) -> bool {
         self.coloured
     }

@@ -1,10 +1,10 @@
 //! One Service, its endpoints and its flows: sections for people, one document for scripts.
 
 mod document;
+mod skew;
 
 use crate::entry::FrontendKind;
-use crate::service::{Affinity, Ahead, Frontend, Listed, Load, Reach, Report};
-use crate::spread::Spread;
+use crate::service::{Affinity, Ahead, Frontend, Listed, Load, Report};
 
 use super::bar::{Glyphs, bar};
 use super::bounded::{Lean, TextCell, bounded_table};
@@ -13,11 +13,10 @@ use super::groups::percent;
 use super::write;
 
 pub use document::service_document;
+use skew::skews;
 
 /// The longest bar, in characters.
 const BAR: usize = 12;
-/// Where sentences are broken.
-const WIDTH: usize = 110;
 
 /// How a Service is printed.
 #[derive(Clone, Copy)]
@@ -246,79 +245,6 @@ fn left_out(report: &Report, style: ServiceStyle) -> String {
         text += &line(style, Style::Warning, &said);
     }
     text
-}
-
-/// Under one heading, most flows first; those that could go to the same endpoints together.
-fn skews(report: &Report, style: ServiceStyle) -> String {
-    let mut text = line(style, Style::Heading, "SKEW (flows on this node)");
-    let several = report.spreads.len() > 1;
-    for (reach, spread) in &report.spreads {
-        let whose = match reach {
-            _ if !several => None,
-            Reach::Cluster => Some("flows that may go to every endpoint:"),
-            Reach::Local => {
-                Some("flows that may go to endpoints on this node only, by traffic policy:")
-            }
-            Reach::NotKnown => Some(
-                "flows of which it is not known whether a traffic policy keeps them on this node:",
-            ),
-        };
-        if let Some(whose) = whose {
-            text += &line(style, Style::Plain, whose);
-        }
-        text += &skew(spread, style);
-    }
-    text
-}
-
-/// `busiest has 40 of 43 open flows (93.0%), max/mean 40/14.3 = 2.8, ...`, then the reason.
-fn skew(spread: &Spread, style: ServiceStyle) -> String {
-    let Spread {
-        flows,
-        max,
-        share,
-        ratio,
-        mean,
-        clients,
-        source_ports,
-        ..
-    } = spread;
-    let mut facts = Vec::new();
-    if let (Some(share), Some(ratio), Some(mean)) = (share, ratio, mean) {
-        facts.push(format!(
-            "busiest has {max} of {flows} open flows ({}), max/mean {max}/{mean:.1} = {ratio:.1}",
-            percent(*share)
-        ));
-        facts.push(format!("clients: {}", clients));
-        facts.push(format!("source ports: {}", source_ports));
-    }
-    let mut text = String::new();
-    if !facts.is_empty() {
-        text += &line(style, Style::Plain, &facts.join(", "));
-    }
-    let reason_style = match spread.is_beyond_chance() {
-        true => Style::Warning,
-        false => Style::Plain,
-    };
-    for part in wrapped(&spread.sentence()) {
-        text += &line(style, reason_style, &part);
-    }
-    text
-}
-
-/// Words in lines of at most [`WIDTH`] bytes, longer words aside.
-fn wrapped(text: &str) -> Vec<String> {
-    let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
-        match lines.last_mut() {
-            Some(line) if line.len() + 1 + word.len() <= WIDTH => {
-                line.push(' ');
-                line.push_str(word);
-            }
-            _ => lines.push(word.to_owned()),
-        }
-    }
-    lines
 }
 
 fn ahead(report: &Report, style: ServiceStyle) -> String {

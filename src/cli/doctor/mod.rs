@@ -105,18 +105,10 @@ pub fn run(world: World, args: &DoctorArgs) -> Result<Status, CommandError> {
             let round = Round::run(world, args, &netns, &mut Told::default())?;
             match round.print(args) {
                 Ok(()) => Ok(round.status()),
-                Err(error) => ended(&error),
+                Err(error) => context::unwritten(error),
             }
         }
         Some(pause) => follow(world, args, &netns, pause),
-    }
-}
-
-/// A closed pipe ends quietly.
-fn ended(error: &io::Error) -> Result<Status, CommandError> {
-    match crate::output::is_closed(error) {
-        true => Ok(Status::Done),
-        false => Err(CommandError::failed(format!("writing the output: {error}"))),
     }
 }
 
@@ -141,7 +133,7 @@ fn follow(
         match Round::run(world, args, netns, &mut told) {
             Ok(round) => {
                 if let Err(error) = round.print(args) {
-                    return ended(&error);
+                    return context::unwritten(error);
                 }
             }
             Err(error) if is_first => return Err(error),

@@ -31,7 +31,7 @@ impl Frame<'_> {
     pub fn print(&self, format: DoctorFormat, color: ColorChoice) -> io::Result<()> {
         let stdout = io::stdout();
         let terminal = stdout.is_terminal();
-        let palette = Palette::decide(color, |name| std::env::var_os(name), terminal);
+        let palette = Palette::of_environment(color, terminal);
         let text = match format {
             DoctorFormat::Table => self.table(palette, terminal),
             DoctorFormat::Json => self.document()?,

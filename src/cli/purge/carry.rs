@@ -16,12 +16,12 @@ use crate::purge::plan::{Fate, Plan, Planned};
 use crate::verdict::{Reason, is_recreated};
 
 use super::super::cluster::Cluster;
-use super::super::context::note;
+use super::super::context::{note, writing};
 use super::super::node_rules;
 use super::super::pick::Picker;
 use super::super::stop;
 use super::super::wanted;
-use super::{Purge, Scan, say, writing};
+use super::{Purge, Scan, say};
 
 /// Between the two looks at the cluster: an EndpointSlice may lag behind its pods by about this much.
 const SETTLE: Duration = Duration::from_secs(2);

@@ -5,6 +5,7 @@
 
 mod carry;
 mod say;
+mod source;
 mod suspects;
 
 use std::io;
@@ -12,12 +13,11 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::cluster::wanted::Wanted;
 use crate::entry::Entry;
 use crate::error::{CommandError, Status};
 use crate::netlink::{Table, TableKind};
 use crate::netns::Netns;
-use crate::output::{self, Format, ItemResult, Printer, Summary};
+use crate::output::{ItemResult, Printer, Summary};
 use crate::purge::execute::Report;
 use crate::purge::plan::{Fate, Held, IncludeWord, Plan, PlanBuilder, Planned, Policy};
 
@@ -25,14 +25,12 @@ use super::World;
 use super::args::{self, OutputArgs, SourceArgs, duration};
 use super::cluster::{self, Cluster};
 use super::confirm::{self, Leave};
-use super::context::{self, note};
+use super::context::{self, note, unwritten, writing};
 use super::ls;
 use super::pick::Picker;
-use super::remote::Purpose;
 use super::sample::{self, Sample};
 use super::scan::{self, Looks};
 use super::select::SelectArgs;
-use super::wanted;
 use suspects::Suspects;
 
 #[derive(Args)]
@@ -190,76 +188,7 @@ struct Scan {
     suspects: Suspects,
 }
 
-/// How a cluster is read: the first time with a word about it, or once more.
-type ReadCluster =
-    fn(World, &SourceArgs, &Netns, Purpose, Wanted) -> Result<Option<Cluster>, CommandError>;
-
 impl<'a> Purge<'a> {
-    /// The cluster, if it is to decide, must be whole and young enough; else it only gives names.
-    /// `wanted`: less of it than the selectors ask for.
-    fn read_cluster(
-        &self,
-        read: ReadCluster,
-        wanted: Option<Wanted>,
-    ) -> Result<Option<Cluster>, CommandError> {
-        // Nothing of it would be shown.
-        if !self.by_cluster && self.args.output.output == Format::Conntrack {
-            return Ok(None);
-        }
-        let source = &self.args.source;
-        let purpose = match self.by_cluster {
-            true => Purpose::Delete,
-            false => Purpose::Show,
-        };
-        let select = &self.args.select;
-        let filter = select.to_filter()?;
-        let all = || wanted::first(source, &self.netns, &filter, &select.to_selectors());
-        let wanted = wanted.unwrap_or_else(all);
-        let cluster = read(self.world, source, &self.netns, purpose, wanted)?;
-        cluster::require(source, cluster.as_ref(), self.by_cluster)?;
-        if let Some(cluster) = cluster.as_ref().filter(|_| self.by_cluster) {
-            self.accept(cluster)?;
-        }
-        Ok(cluster)
-    }
-
-    /// # Errors
-    /// Partial: the source is incomplete or, where a verdict decides, older than `--max-age`.
-    fn accept(&self, cluster: &Cluster) -> Result<(), CommandError> {
-        if !cluster.is_complete() {
-            return Err(CommandError::new(
-                Status::Partial,
-                format!(
-                    "the cluster source is incomplete ({}), so nothing is deleted by name or verdict",
-                    cluster.missing().join(", ")
-                ),
-            )
-            .hint(cluster.remedy()));
-        }
-        let Some(age) = cluster.age() else {
-            return Err(CommandError::new(
-                Status::Partial,
-                "the cluster source is from the future, so its age is not known: nothing was deleted",
-            )
-            .hint("set the clock right, or fetch the file again"));
-        };
-        if self.policy.selects_by_verdict() && age > self.args.max_age {
-            return Err(CommandError::new(
-                Status::Partial,
-                format!(
-                    "the cluster source is {} old, --max-age is {}: nothing was deleted",
-                    humantime::format_duration(Duration::from_secs(age.as_secs())),
-                    humantime::format_duration(self.args.max_age)
-                ),
-            )
-            .hint(match cluster.is_rules_only() {
-                true => "save the rules again, or use those of this node: --cluster rules",
-                false => cluster::FETCH,
-            }));
-        }
-        Ok(())
-    }
-
     fn picker<'c>(&'c self, cluster: Option<&'c Cluster>) -> Result<Picker<'c>, CommandError> {
         let filter = self.args.select.to_filter()?;
         Picker::new(filter, &self.args.select, &self.zones, cluster)
@@ -405,14 +334,7 @@ impl<'a> Purge<'a> {
     }
 }
 
-fn writing(error: io::Error) -> CommandError {
-    CommandError::failed(format!("writing the output: {error}"))
-}
-
 /// Where nothing was deleted a closed pipe ends quietly.
 fn closed_is_done(result: io::Result<()>) -> Result<(), CommandError> {
-    match result {
-        Err(error) if !output::is_closed(&error) => Err(writing(error)),
-        _ => Ok(()),
-    }
+    result.or_else(|error| unwritten(error).map(|_| ()))
 }

@@ -36,7 +36,7 @@ pub fn set(plan: &Plan, picker: &Picker<'_>, args: &OutputArgs) -> io::Result<()
     let options = output::Options {
         format: Format::Table,
         columns: None,
-        palette: Palette::decide(args.color, |name| std::env::var_os(name), true),
+        palette: Palette::of_environment(args.color, true),
         header: true,
         terminal: terminal_width(&stderr),
         results: false,

@@ -310,11 +310,7 @@ impl Top<'_> {
         let index = cluster.and_then(Cluster::index);
         let who = |address| index.and_then(|index| label::party(address, index));
         let style = GroupStyle {
-            palette: Palette::decide(
-                self.args.color,
-                |name| std::env::var_os(name),
-                stdout.is_terminal(),
-            ),
+            palette: Palette::of_environment(self.args.color, stdout.is_terminal()),
             header,
             glyphs: Glyphs::of(self.args.ascii),
             who: &who,

@@ -66,7 +66,7 @@ impl From<io::Error> for Ended {
         } else if error.kind() == io::ErrorKind::TimedOut {
             Ended::Unread
         } else {
-            Ended::Failed(CommandError::failed(format!("writing the output: {error}")))
+            Ended::Failed(context::writing(error))
         }
     }
 }

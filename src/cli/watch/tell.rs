@@ -49,7 +49,7 @@ impl Teller {
         let stdout = io::stdout();
         let terminal = stdout.is_terminal();
         let color = args.output.color;
-        let palette = Palette::decide(color, |name| std::env::var_os(name), terminal);
+        let palette = Palette::of_environment(color, terminal);
         let show = if args.live {
             Show::Live(Box::new(Live::open(palette)?))
         } else {

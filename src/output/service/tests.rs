@@ -6,8 +6,8 @@ use super::*;
 use crate::entry::Entry;
 use crate::flow::{Flow, L4, Tuple};
 use crate::output::Summary;
-use crate::service::{Known, Listed, Policy, Tally, Way};
-use crate::spread::Counted;
+use crate::service::{Known, Listed, Policy, Reach, Tally, Way};
+use crate::spread::{Counted, Spread};
 use crate::verdict::{Evidence, Judgement, Reason};
 
 fn report() -> Report {
@@ -201,15 +201,6 @@ fn flows_that_could_not_go_to_the_same_endpoints_are_told_apart() {
         (&skew["reach"], &skew["apart"][0]["reach"]),
         (&"cluster".into(), &"local".into())
     );
-}
-
-#[test]
-fn sentences_are_broken_between_words() {
-    let text = "word ".repeat(60);
-    let lines = wrapped(&text);
-    assert_eq!(lines.len(), 3);
-    assert!(lines.iter().all(|line| line.len() <= WIDTH), "{lines:?}");
-    assert_eq!(lines.join(" "), text.trim());
 }
 
 #[test]

@@ -1,0 +1,106 @@
+//! What the kernel tells and what is heard of endpoints, in the order of their times.
+
+use std::time::{Duration, Instant};
+
+use crate::cli::cluster::Cluster;
+use crate::cli::pick::Picker;
+use crate::cluster::index::Index;
+use crate::netlink::{Event, EventKind, FeedItem};
+use crate::watch::record::Record;
+
+use super::super::ended::Ended;
+use super::super::endpoints::Heard;
+use super::super::sight::Sight;
+use super::Watch;
+use super::look::asking;
+
+/// The longest wait: signals, keys and a rewritten cluster file are looked for in between.
+const TICK: Duration = Duration::from_millis(200);
+
+impl Watch<'_> {
+    /// What the kernel told since, and a fresh dump where it lost something.
+    pub(super) fn take_events(
+        &mut self,
+        picker: &mut Picker<'_>,
+        cluster: Option<&Cluster>,
+    ) -> Result<(), Ended> {
+        let batch = self.feed.next_batch(self.wait())?;
+        let index = cluster.and_then(Cluster::index);
+        let mut heard = self.source.news().into_iter().peekable();
+        let gaps = batch.items.iter().map(|item| match item {
+            FeedItem::Event(_) => 0,
+            FeedItem::Gap(gap) => gap.overruns,
+        });
+        let lost = batch.unreadable + gaps.sum::<u64>();
+        // One record where the first of them is: all are made good for by the same look.
+        let mut untold = lost;
+        for item in batch.items {
+            match item {
+                FeedItem::Event(event) => {
+                    while let Some(heard) = heard.next_if(|heard| heard.time <= event.time) {
+                        self.tell_endpoint(&heard, index);
+                    }
+                    if let Some((index, cluster)) = asking(&self.source, cluster) {
+                        self.source.consider(&event.flow, index, &cluster.node);
+                    }
+                    self.event(event, picker);
+                }
+                FeedItem::Gap(_) => self.gap(std::mem::take(&mut untold)),
+            }
+            self.teller.check()?;
+        }
+        for heard in heard {
+            self.tell_endpoint(&heard, index);
+        }
+        self.gap(untold);
+        if lost > 0 {
+            self.look(picker, cluster)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn tell_endpoint(&mut self, heard: &Heard, index: Option<&Index>) {
+        if heard.is_wanted(&self.select.to_selectors()) {
+            self.teller.time = heard.time;
+            self.teller.tell(Record::Endpoint(heard.record(index)));
+        }
+    }
+
+    fn gap(&mut self, overruns: u64) {
+        if overruns > 0 {
+            self.gaps += overruns;
+            self.unsynced = true;
+            self.teller.is_now();
+            self.teller.tell(Record::Gap { overruns });
+        }
+    }
+
+    fn event(&mut self, event: Event, picker: &mut Picker<'_>) {
+        self.teller.time = event.time;
+        if event.kind == EventKind::New {
+            // It may come to be selected later.
+            let key = (event.flow.zone, event.flow.original);
+            self.young.note(key, event.time);
+        }
+        let (mut eyes, teller) = (Sight::new(picker, &mut self.young), &mut self.teller);
+        let tell: &mut dyn FnMut(Record<'_>) = &mut |record| teller.tell(record);
+        match event.kind {
+            EventKind::New => self.view.made(event.flow, &mut eyes, tell),
+            EventKind::Update => self.view.changed(event.flow, &mut eyes, tell),
+            EventKind::Destroy => self.view.destroyed(&event.flow, &mut eyes, tell),
+        }
+    }
+
+    /// How long nothing has to be done but wait for events.
+    fn wait(&self) -> Duration {
+        let now = Instant::now();
+        let poll = self
+            .next_poll
+            .map(|poll| poll.saturating_duration_since(now));
+        let end = self
+            .args
+            .time
+            .map(|time| time.saturating_sub(self.began.elapsed()));
+        [poll, end].into_iter().flatten().fold(TICK, Duration::min)
+    }
+}
