@@ -141,6 +141,9 @@ fn finding(
 mod tests {
     use super::*;
     use crate::doctor::testing::flow;
+    use crate::flow::{ProtocolState, TcpDirection};
+    use crate::netns::LocalAddress;
+    use crate::verdict::{Namespace, ThisNode};
 
     /// Masqueraded connections to 203.0.113.10:443, spread over these source addresses.
     fn seen(connections: u32, sources: &[&str], zones: u32) -> Vec<Finding> {
@@ -176,5 +179,47 @@ mod tests {
         assert!(seen(63_900, &["192.0.2.11", "192.0.2.12"], 1).is_empty());
         // Each zone has ports of its own.
         assert!(seen(63_900, &["192.0.2.11"], 2).is_empty());
+    }
+
+    #[test]
+    fn ports_that_sockets_have_let_go_are_not_used_up() {
+        let node = ThisNode {
+            name: None,
+            local: Some(vec![LocalAddress {
+                interface: "eth0".to_owned(),
+                network: "192.0.2.11/24".parse().unwrap(),
+            }]),
+            namespace: Namespace::Node,
+        };
+        let facts = Facts {
+            node: Some(&node),
+            local_ports: Some((40_000, 40_099)),
+            ..Facts::default()
+        };
+        const ESTABLISHED: u8 = 3;
+        const TIME_WAIT: u8 = 7;
+        for (state, left, used) in [
+            (ESTABLISHED, 400_000, Some(97)),
+            (TIME_WAIT, 61, Some(97)),
+            (TIME_WAIT, 60, None),
+        ] {
+            let mut check = PortExhaustion::default();
+            for port in 40_000..40_097 {
+                let client = format!("192.0.2.11:{port}");
+                let mut flow = flow(6, &client, "203.0.113.10:443", "203.0.113.10:443");
+                flow.state = Some(ProtocolState::Tcp {
+                    state,
+                    original: TcpDirection::default(),
+                    reply: TcpDirection::default(),
+                });
+                flow.timeout = Some(left);
+                check.see(&Entry::bare(flow), &facts);
+            }
+            let found = check.conclude(&facts, &Thresholds::default());
+            let told = found
+                .first()
+                .map(|finding| finding.evidence["own"].as_u64());
+            assert_eq!(told, used.map(Some), "{state} {left}");
+        }
     }
 }
