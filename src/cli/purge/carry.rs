@@ -250,7 +250,9 @@ fn may_be_newer(flow: &Flow, file: &Cluster) -> bool {
     let frontend = rules.frontend(flow.original.dst, flow.protocol(), to, local);
     frontend.is_some_and(|frontend| {
         let mut leads_to = frontend.targets.iter().chain(&frontend.draining);
-        leads_to.any(|target| target.ip() == flow.reply.src && target.port() == from)
+        // Where a rule is not understood, it may.
+        !frontend.understood
+            || leads_to.any(|target| target.ip() == flow.reply.src && target.port() == from)
     })
 }
 
