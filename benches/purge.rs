@@ -68,7 +68,7 @@ fn main() {
         return;
     }
     let here = Netns::current();
-    here.add_loopback_address(NODE.parse().expect("an address"))
+    ctk::rtnetlink::add_loopback_address(&here, NODE.parse().expect("an address"))
         .expect("lo takes addresses");
     let mut table = Table::open(&here).expect("a socket");
     println!(

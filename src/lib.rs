@@ -50,6 +50,9 @@
 //! with the table.
 #![forbid(unsafe_code)]
 
+pub use ctnetlink as netlink;
+pub use ctnetlink::{flow, netns, rtnetlink};
+
 pub mod cli;
 pub mod cluster;
 pub mod doctor;
@@ -57,10 +60,7 @@ pub mod entry;
 pub mod error;
 pub mod ethtool;
 pub mod filter;
-pub mod flow;
 pub mod label;
-pub mod netlink;
-pub mod netns;
 pub mod output;
 pub mod plural;
 pub mod purge;

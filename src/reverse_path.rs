@@ -6,6 +6,7 @@ use std::fs;
 use std::net::IpAddr;
 
 use crate::netns::{Netns, NetnsError};
+use crate::rtnetlink;
 use crate::stat::counters::Counters;
 use crate::stat::proc_file;
 
@@ -45,7 +46,7 @@ impl Interface {
 /// # Errors
 /// [`NetnsError`] when the namespace cannot be entered.
 pub fn read(netns: &Netns) -> Result<ReversePath, NetnsError> {
-    let addresses = netns.local_addresses().ok();
+    let addresses = rtnetlink::local_addresses(netns).ok();
     let with_ipv4: Option<HashSet<String>> = addresses.map(|all| {
         let ipv4 = all
             .into_iter()

@@ -46,16 +46,8 @@ fn no_room_knows_one_that_it_must_not() {
         "select", "verdict",
     ];
     let walls: &[(&str, &[&str])] = &[
-        ("flow", &all),
         ("cluster", &all),
         ("spread", &all),
-        (
-            "netlink",
-            &[
-                "cli", "cluster", "entry", "filter", "label", "output", "purge", "select",
-                "verdict",
-            ],
-        ),
         (
             "filter",
             &[
@@ -128,10 +120,7 @@ fn only_the_command_line_touches_standard_output() {
         "error",
         "ethtool",
         "filter",
-        "flow",
         "label",
-        "netlink",
-        "netns",
         "output",
         "purge",
         "reverse_path",
@@ -161,7 +150,6 @@ fn only_two_rooms_can_delete() {
         "doctor",
         "entry",
         "filter",
-        "flow",
         "label",
         "output",
         "select",

@@ -6,8 +6,9 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use ctk::entry::Entry;
+use ctk::netlink::codec::{decode, encode};
 use ctk::netlink::socket::{Message, Socket};
-use ctk::netlink::{DumpFilter, TableKind, decode, encode};
+use ctk::netlink::{DumpFilter, TableKind};
 use ctk::netns::Netns;
 use ctk::output::{Format, Options, Printer};
 

@@ -4,6 +4,7 @@ use crate::cluster::index::Index;
 use crate::cluster::rules::read::Read;
 use crate::cluster::source::Loaded;
 use crate::netns::Netns;
+use crate::rtnetlink;
 use crate::verdict::{Namespace, ThisNode};
 
 use super::args::SourceArgs;
@@ -55,7 +56,7 @@ fn named_node(flag: Option<String>) -> Option<String> {
 
 /// The node that `netns` belongs to. `flag` is the value of `--node`.
 pub fn find_node(flag: Option<String>, netns: &Netns, index: Option<&Index>) -> ThisNode {
-    let local = netns.local_addresses();
+    let local = rtnetlink::local_addresses(netns);
     if let Err(error) = &local {
         tracing::info!(%error, "local addresses");
     }

@@ -10,8 +10,8 @@ use crate::cluster::compare::Disagreement;
 use crate::cluster::datapath::Datapath;
 use crate::cluster::index::Index;
 use crate::cluster::rules::NodeRules;
-use crate::netns::BridgePort;
 use crate::reverse_path::ReversePath;
+use crate::rtnetlink::BridgePort;
 use crate::stat::{CpuCounters, Delta, Stat};
 use crate::verdict::ThisNode;
 

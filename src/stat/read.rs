@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use crate::ethtool::{self, EthtoolError};
 use crate::netlink::{NetlinkError, Table};
 use crate::netns::Netns;
+use crate::rtnetlink;
 use crate::sysctl;
 
 use super::counters::Counters;
@@ -87,7 +88,7 @@ fn read_interfaces(
     netns: &Netns,
     notes: &mut Vec<String>,
 ) -> Result<Option<Vec<Allowance>>, NetlinkError> {
-    let devices = match netns.devices() {
+    let devices = match rtnetlink::devices(netns) {
         Ok(devices) => devices,
         Err(error) => {
             notes.push(format!("interfaces are not known: {error}"));

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use crate::cluster::index::{Index, Node};
-use crate::netns::LocalAddress;
+use crate::rtnetlink::LocalAddress;
 
 /// kube-proxy in IPVS mode puts every Service address on this dummy interface; it makes none of them the node's.
 const IPVS_INTERFACE: &str = "kube-ipvs0";

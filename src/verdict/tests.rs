@@ -9,7 +9,7 @@ use crate::cluster::rules::NodeRules;
 use crate::cluster::testing::world;
 use crate::flow::{Flow, L4, ProtocolState, Status, TcpDirection, Tuple};
 use crate::label::Matched;
-use crate::netns::LocalAddress;
+use crate::rtnetlink::LocalAddress;
 
 mod names;
 mod rules;

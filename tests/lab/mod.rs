@@ -103,7 +103,7 @@ impl Lab {
 /// This namespace is the node's of the lab's cluster files.
 pub fn be_the_node() {
     let netns = Netns::current();
-    netns.add_loopback_address(NODE.into()).unwrap();
+    ctk::rtnetlink::add_loopback_address(&netns, NODE.into()).unwrap();
 }
 
 /// A cluster file that goes with the lab, in which kube-dns has these endpoints, each a pod of its own.

@@ -76,7 +76,7 @@ fn another_namespace_is_read_without_moving_the_caller() {
                 count,
                 "{netns:?}"
             );
-            let found = netns.local_addresses().unwrap();
+            let found = ctk::rtnetlink::local_addresses(&netns).unwrap();
             assert_eq!(found.len(), addresses, "{found:?}");
             assert!(found.iter().all(|a| a.interface == "lo"));
             assert_eq!(netns.is_initial(), Some(false));
@@ -84,7 +84,7 @@ fn another_namespace_is_read_without_moving_the_caller() {
             assert_eq!(sysctls.count, Some(u64::from(count)));
             assert!(sysctls.max.is_some() && sysctls.events.is_some());
         }
-        let addresses = there.local_addresses().unwrap();
+        let addresses = ctk::rtnetlink::local_addresses(&there).unwrap();
         for wanted in [
             IpAddr::from([192, 0, 2, 1]),
             IpAddr::V6(Ipv6Addr::LOCALHOST),

@@ -48,9 +48,7 @@ fn cluster(lines: &[&str]) -> ClusterFile {
 /// Moves the calling thread into a new, empty namespace that is node1's.
 fn new_node() {
     unshare(CloneFlags::CLONE_NEWNET).expect("one could be made a moment ago");
-    Netns::current()
-        .add_loopback_address(NODE)
-        .expect("lo takes addresses");
+    ctk::rtnetlink::add_loopback_address(&Netns::current(), NODE).expect("lo takes addresses");
 }
 
 /// Arguments of a purge that asks nobody, waits for nothing and does not look again.

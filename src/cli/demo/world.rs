@@ -10,6 +10,7 @@ use crate::error::CommandError;
 use crate::flow::{Flow, L4, ProtocolState, Status, TcpDirection, Tuple};
 use crate::netlink::Table;
 use crate::netns::Netns;
+use crate::rtnetlink;
 
 const ICMP: u8 = 1;
 const TCP: u8 = 6;
@@ -28,9 +29,7 @@ pub fn enter() -> Result<(), CommandError> {
         CommandError::failed(format!("the demo's namespace could not be set up: {error}"))
     };
     let netns = Netns::current();
-    netns
-        .add_loopback_address(IpAddr::from(NODE))
-        .map_err(|error| failed(&error))?;
+    rtnetlink::add_loopback_address(&netns, IpAddr::from(NODE)).map_err(|error| failed(&error))?;
     let mut table = Table::open(&netns).map_err(|error| failed(&error))?;
     match table.insert_all(flows()).into_iter().find_map(Result::err) {
         Some(error) => Err(failed(&error)),

@@ -8,6 +8,7 @@ use crate::doctor::metrics::{self, KubeProxy};
 use crate::doctor::{Facts, Moved, pod_network};
 use crate::netns::Netns;
 use crate::reverse_path;
+use crate::rtnetlink;
 use crate::stat::{self, Stat};
 
 use super::super::cluster::{self, Cluster};
@@ -28,7 +29,7 @@ pub fn gather<'c>(netns: &Netns, cluster: Option<&'c Cluster>) -> Facts<'c> {
         stat: stat(netns),
         reverse_path: read("reverse-path filter", reverse_path::read(netns)).unwrap_or_default(),
         local_ports: local_ports(netns),
-        bridge_ports: read("bridge ports", netns.bridge_ports()),
+        bridge_ports: read("bridge ports", rtnetlink::bridge_ports(netns)),
         pod_networks: addresses.filter_map(pod_network).collect(),
         kube_proxy: kube_proxy(netns),
         ..Facts::default()

@@ -11,8 +11,8 @@ use crate::doctor::example::Examples;
 use crate::doctor::groups::Groups;
 use crate::doctor::{Check, Facts, Finding, Thresholds};
 use crate::entry::Entry;
-use crate::netns::BridgePort;
 use crate::plural::count;
+use crate::rtnetlink::BridgePort;
 
 const NAME: &str = "hairpin";
 /// Masquerade addresses that are told apart.

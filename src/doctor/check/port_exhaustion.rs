@@ -143,7 +143,7 @@ mod tests {
     use super::*;
     use crate::doctor::testing::flow;
     use crate::flow::{ProtocolState, TcpDirection};
-    use crate::netns::LocalAddress;
+    use crate::rtnetlink::LocalAddress;
     use crate::verdict::{Namespace, ThisNode};
 
     /// Masqueraded connections to 203.0.113.10:443, spread over these source addresses.

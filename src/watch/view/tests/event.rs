@@ -1,8 +1,8 @@
 //! An event from its bytes to its record.
 
 use super::*;
-use crate::netlink::attr::Writer;
-use crate::netlink::decode;
+use crate::netlink::codec::attr::Writer;
+use crate::netlink::codec::decode;
 use crate::output::{ColorChoice, Palette, RecordFormat, RecordPrinter};
 
 /// The reply tuple is not the mirror of the original, and NEW has no counters.

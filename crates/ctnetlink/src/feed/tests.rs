@@ -1,0 +1,312 @@
+//! The queue against a source whose every event is numbered: what is missing must have a gap in its place, and nothing else
+//! may have one.
+
+use std::sync::mpsc;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::event::EventKind;
+use crate::flow::{Flow, L4, Tuple};
+
+/// The number of an event is its time.
+fn event(number: u64) -> Event {
+    let tuple = Tuple {
+        src: [10, 0, 0, 1].into(),
+        dst: [10, 0, 0, 2].into(),
+        protocol: 17,
+        l4: L4::Ports { src: 1, dst: 2 },
+    };
+    Event {
+        kind: EventKind::New,
+        time: number,
+        flow: Flow::new(tuple, tuple),
+    }
+}
+
+/// What a consumer knows of a source that counts from 0.
+#[derive(Default)]
+struct Consumer {
+    next: u64,
+    /// The gap since the last event, batches joined.
+    gap: Option<Gap>,
+    total: Gap,
+}
+
+impl Consumer {
+    fn take(&mut self, items: &[FeedItem]) {
+        for pair in items.windows(2) {
+            let gaps = pair.iter().filter(|i| matches!(i, FeedItem::Gap(_)));
+            assert!(gaps.count() < 2, "two gaps for one hole: {pair:?}");
+        }
+        for item in items {
+            match item {
+                FeedItem::Gap(more) => {
+                    assert!(more.overruns > 0, "a gap without a loss");
+                    for gap in [self.gap.get_or_insert_default(), &mut self.total] {
+                        gap.overruns += more.overruns;
+                        gap.dropped += more.dropped;
+                    }
+                }
+                FeedItem::Event(event) => self.see(event.time),
+            }
+        }
+    }
+
+    fn see(&mut self, number: u64) {
+        let missing = number.checked_sub(self.next).expect("out of order");
+        let told = self.gap.take().map_or(0, |gap| gap.dropped);
+        assert_eq!(told, missing, "before {number}");
+        self.next = number + 1;
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    Events(u64),
+    Overrun,
+    Take,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (1..12u64).prop_map(Step::Events),
+        2 => Just(Step::Overrun),
+        2 => Just(Step::Take),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn nothing_is_lost_without_a_gap_in_its_place(
+        capacity in 0..9usize,
+        steps in prop::collection::vec(step(), 0..60),
+    ) {
+        let mut queue = Queue::new(capacity);
+        let mut consumer = Consumer::default();
+        let (mut sent, mut overruns) = (0, 0);
+        for step in steps.into_iter().chain([Step::Take]) {
+            match step {
+                Step::Events(count) => {
+                    for _ in 0..count {
+                        queue.push(event(sent));
+                        sent += 1;
+                    }
+                }
+                Step::Overrun => {
+                    queue.overrun();
+                    overruns += 1;
+                }
+                Step::Take => consumer.take(&queue.take().unwrap().items),
+            }
+            prop_assert!(queue.items.len() <= capacity.max(2));
+        }
+        prop_assert!(consumer.total.overruns >= overruns);
+        // The last event stands for the end of the source.
+        consumer.see(sent);
+    }
+}
+
+#[test]
+fn a_stalled_consumer_costs_one_gap_a_stall() {
+    let mut queue = Queue::new(4);
+    let mut sent = 0;
+    for events in [10, 3, 100, 4] {
+        for _ in 0..events {
+            queue.push(event(sent));
+            sent += 1;
+        }
+        let items = queue.take().unwrap().items;
+        let kept = events.min(3);
+        let wanted = (sent - events..sent - events + kept).map(|n| FeedItem::Event(event(n)));
+        let gap = FeedItem::Gap(Gap {
+            overruns: 1,
+            dropped: events - kept,
+        });
+        let wanted: Vec<_> = wanted.chain((events > kept).then_some(gap)).collect();
+        assert_eq!(items, wanted);
+    }
+}
+
+#[test]
+fn losses_in_a_row_are_one_gap() {
+    let mut queue = Queue::new(3);
+    queue.push(event(0));
+    queue.push(event(1));
+    queue.overrun();
+    queue.push(event(2));
+    queue.push(event(3));
+    queue.overrun();
+    queue.push(event(4));
+    let gap = Gap {
+        overruns: 3,
+        dropped: 3,
+    };
+    let items = queue.take().unwrap().items;
+    assert_eq!(items.last(), Some(&FeedItem::Gap(gap)));
+    assert_eq!(items.len(), 3);
+    queue.overrun();
+    queue.push(event(5));
+    let gap = Gap {
+        overruns: 1,
+        dropped: 0,
+    };
+    let wanted = [FeedItem::Gap(gap), FeedItem::Event(event(5))];
+    assert_eq!(queue.take().unwrap().items, wanted);
+}
+
+/// Plays what a test sends it, and says so at its end.
+struct Played {
+    script: mpsc::Receiver<Result<Option<Event>, NetlinkError>>,
+    _ended: mpsc::Sender<()>,
+}
+
+impl Source for Played {
+    fn receive(
+        &mut self,
+        timeout: Duration,
+        on_event: &mut dyn FnMut(Event),
+    ) -> Result<Received, NetlinkError> {
+        match self.script.recv_timeout(timeout) {
+            Ok(Ok(Some(event))) => {
+                on_event(event);
+                let (events, unreadable) = (1, 0);
+                Ok(Received::Events { events, unreadable })
+            }
+            Ok(Ok(None)) => Ok(Received::Events {
+                events: 0,
+                unreadable: 1,
+            }),
+            Ok(Err(NetlinkError::Overrun)) => Ok(Received::Overrun),
+            Ok(Err(error)) => Err(error),
+            Err(mpsc::RecvTimeoutError::Timeout) => Ok(Received::Silence),
+            Err(mpsc::RecvTimeoutError::Disconnected) => {
+                thread::sleep(timeout);
+                Ok(Received::Silence)
+            }
+        }
+    }
+}
+
+/// A feed, what to send it by, and what tells that its source was dropped.
+#[expect(clippy::type_complexity, reason = "three ends of two channels")]
+fn played(
+    capacity: usize,
+) -> (
+    Feed,
+    mpsc::Sender<Result<Option<Event>, NetlinkError>>,
+    mpsc::Receiver<()>,
+) {
+    let (send, script) = mpsc::channel();
+    let (_ended, end) = mpsc::channel();
+    let feed = Feed::over(Played { script, _ended }, capacity).unwrap();
+    (feed, send, end)
+}
+
+const LONG: Duration = Duration::from_secs(60);
+
+#[test]
+fn two_threads_agree_on_what_is_missing() {
+    const EVENTS: u64 = 200_000;
+    // From a queue that is nearly always full to one that hardly ever is.
+    for capacity in [2, 64, 4096] {
+        let (feed, send, _end) = played(capacity);
+        let sender = thread::spawn(move || {
+            for number in 0..EVENTS {
+                send.send(Ok(Some(event(number)))).unwrap();
+                if number % 10_000 == 0 {
+                    send.send(Err(NetlinkError::Overrun)).unwrap();
+                    send.send(Ok(None)).unwrap();
+                }
+            }
+            send.send(Err(NetlinkError::Malformed)).unwrap();
+        });
+        let mut consumer = Consumer::default();
+        let mut unreadable = 0;
+        let error = loop {
+            match feed.next_batch(LONG) {
+                Ok(batch) => {
+                    assert!(batch.items.len() <= capacity);
+                    consumer.take(&batch.items);
+                    unreadable += batch.unreadable;
+                    if batch.items.len() % 7 == 1 {
+                        thread::sleep(Duration::from_micros(200));
+                    }
+                }
+                Err(error) => break error,
+            }
+        };
+        sender.join().unwrap();
+        consumer.see(EVENTS);
+        assert!(matches!(error, NetlinkError::Malformed));
+        assert_eq!(unreadable, EVENTS / 10_000);
+        assert!(consumer.total.overruns >= EVENTS / 10_000);
+    }
+}
+
+#[test]
+fn an_error_comes_after_everything_that_was_received_before_it() {
+    let (feed, send, end) = played(8);
+    for number in 0..3 {
+        send.send(Ok(Some(event(number)))).unwrap();
+    }
+    send.send(Err(NetlinkError::Malformed)).unwrap();
+    // The reader is gone before anybody looks.
+    assert!(end.recv().is_err());
+    let batch = feed.next_batch(LONG).unwrap();
+    assert_eq!(batch.items.len(), 3);
+    assert!(matches!(
+        feed.next_batch(LONG),
+        Err(NetlinkError::Malformed)
+    ));
+    assert_eq!(feed.next_batch(Duration::ZERO).unwrap().items, []);
+}
+
+#[test]
+fn a_waiting_consumer_is_woken_by_anything_that_it_must_know() {
+    let (feed, send, _end) = played(8);
+    let gap = Gap {
+        overruns: 1,
+        dropped: 0,
+    };
+    for (sent, items, unreadable) in [
+        (Ok(Some(event(0))), Some(vec![FeedItem::Event(event(0))]), 0),
+        (Ok(None), Some(Vec::new()), 1),
+        (
+            Err(NetlinkError::Overrun),
+            Some(vec![FeedItem::Gap(gap)]),
+            0,
+        ),
+        (Err(NetlinkError::Malformed), None, 0),
+    ] {
+        let sender = send.clone();
+        // Sent only when the consumer waits already, or nearly so.
+        let delayed = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(20));
+            sender.send(sent).unwrap();
+        });
+        let batch = feed.next_batch(LONG);
+        delayed.join().unwrap();
+        match items {
+            Some(items) => {
+                let batch = batch.unwrap();
+                assert_eq!((batch.items, batch.unreadable), (items, unreadable));
+            }
+            None => assert!(batch.is_err()),
+        }
+    }
+}
+
+#[test]
+fn a_dropped_feed_leaves_no_thread_behind() {
+    let (feed, send, end) = played(8);
+    send.send(Ok(Some(event(0)))).unwrap();
+    drop(feed);
+    // Its source went with it, and not later.
+    assert_eq!(end.try_recv(), Err(mpsc::TryRecvError::Disconnected));
+}
+
+#[test]
+fn an_item_stays_as_small_as_the_memory_bound_says() {
+    assert_eq!(size_of::<FeedItem>(), 232);
+}
