@@ -58,7 +58,8 @@ pub struct EndpointChange<'c> {
     pub seen_by: SeenBy,
 }
 
-/// Ready, serving and terminating name the condition that changed: the endpoint says to what.
+/// Ready, serving and terminating name the condition that changed: the endpoint says to what. One that is added says in
+/// which condition it begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     Added,
