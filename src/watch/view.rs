@@ -11,13 +11,14 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::entry::Entry;
 use crate::flow::{Counters, Flow, Place, ProtocolState, Status, Tuple, Zone};
 use crate::verdict::{Look, Looks, Reason, Seen, Verdict};
 
-use super::record::Record;
+use super::record::{Followed, PodName, Record};
 
 /// Flows that ended whose endpoint is remembered, to tell where they went when they come back.
 const REMEMBERED: usize = 4096;
@@ -33,6 +34,9 @@ pub trait Eyes<'c> {
 
     /// The same whether it passes or not.
     fn entry(&mut self, flow: Flow, seen: Option<Seen>) -> Entry<'c>;
+
+    /// A NEW event tells that this entry was made. Called after the end of the one before it, which is judged as it was.
+    fn begins(&mut self, key: Key);
 }
 
 /// One entry of the view: 432 bytes with its key, and as much again of the map around it at worst.
@@ -60,14 +64,16 @@ pub struct View {
     tracked: HashMap<Key, Tracked>,
     /// Where flows went that ended.
     ended: HashMap<Key, (Place, String)>,
-    /// Pods that were seen at reply sources, by what they were called last: one that is gone has no name any more.
-    pods: HashMap<IpAddr, String>,
+    pods: Pods,
     /// Looks at the table, each a dump or, when one was spoiled, several.
     look: u64,
     dump: u64,
     /// There was a whole dump. What was found until then are snapshots.
     begun: bool,
 }
+
+/// Pods that were seen at reply sources, by what they were called last: one that is gone has no name any more.
+type Pods = HashMap<IpAddr, Arc<PodName>>;
 
 /// Takes records.
 pub type Tell<'a, 'c> = &'a mut dyn FnMut(Record<'c>);
@@ -114,22 +120,26 @@ impl View {
     /// A NEW event.
     pub fn made<'c>(&mut self, flow: Flow, eyes: &mut dyn Eyes<'c>, tell: Tell<'_, 'c>) {
         let key = key(&flow);
-        if let Some(tracked) = self.tracked.get(&key) {
-            // What came into the view with the last dump may have its NEW still to come. What was there before has not.
-            let is_late = is_same(&tracked.flow, &flow) && tracked.since == self.look;
-            if is_late {
-                return self.learn(&key, flow, eyes, tell);
-            }
+        // What came into the view with the last dump may have its NEW still to come. What was there before has not.
+        let is_late = self
+            .tracked
+            .get(&key)
+            .is_some_and(|tracked| is_same(&tracked.flow, &flow) && tracked.since == self.look);
+        if !is_late {
             // Its DESTROY never comes, or was told before a dump: the old one is over.
             self.end(&key, eyes, tell);
         }
-        self.begin(key, flow, eyes, tell);
+        eyes.begins(key);
+        match is_late {
+            true => self.learn(&key, flow, eyes, tell),
+            false => self.begin(key, flow, eyes, tell),
+        }
     }
 
     fn begin<'c>(&mut self, key: Key, flow: Flow, eyes: &mut dyn Eyes<'c>, tell: Tell<'_, 'c>) {
         if let Some(entry) = eyes.pick(flow, None) {
             self.add(key, &entry, tell);
-            tell(Record::New(entry));
+            tell(Record::New(followed(&self.pods, entry)));
         }
     }
 
@@ -171,15 +181,16 @@ impl View {
         let (flow, seen) = (tracked.flow.clone(), tracked.seen());
         let Some(entry) = eyes.pick(flow.clone(), seen) else {
             self.tracked.remove(key);
-            return tell(Record::Update(eyes.entry(flow, seen)));
+            let entry = eyes.entry(flow, seen);
+            return tell(Record::Update(followed(&self.pods, entry)));
         };
+        let entry = followed(&self.pods, entry);
         if change.updated {
             tell(Record::Update(entry.clone()));
         }
         if let Some((before, after)) = change.refreshed {
-            let entry = entry.clone();
             tell(Record::Refresh {
-                entry,
+                followed: entry.clone(),
                 before,
                 after,
             });
@@ -236,6 +247,7 @@ impl View {
             return;
         };
         self.add(key, &entry, tell).looks.push(look);
+        let entry = followed(&self.pods, entry);
         tell(match self.begun {
             true => Record::New(entry),
             false => Record::Snapshot(entry),
@@ -267,7 +279,7 @@ impl View {
         for tracked in self.tracked.values_mut() {
             let entry = eyes.entry(tracked.flow.clone(), tracked.seen());
             remember_pod(&mut self.pods, &entry);
-            tell_verdict(tracked, entry, tell);
+            tell_verdict(tracked, followed(&self.pods, entry), tell);
         }
     }
 
@@ -276,7 +288,7 @@ impl View {
         for key in keys {
             if let Some(tracked) = self.tracked.get_mut(key) {
                 let entry = eyes.entry(tracked.flow.clone(), tracked.seen());
-                tell_verdict(tracked, entry, tell);
+                tell_verdict(tracked, followed(&self.pods, entry), tell);
             }
         }
     }
@@ -287,8 +299,8 @@ impl View {
         let now = entry.flow.reply.source();
         let elsewhere = self.ended.remove(&key).filter(|(place, _)| *place != now);
         if let Some((_, before)) = elsewhere {
-            let entry = entry.clone();
-            tell(Record::Move { entry, before });
+            let followed = followed(&self.pods, entry.clone());
+            tell(Record::Move { followed, before });
         }
         let tracked = Tracked {
             flow: entry.flow.clone(),
@@ -313,7 +325,7 @@ impl View {
         let place = entry.flow.reply.source();
         self.ended
             .insert(*key, (place, endpoint_text(&entry, &self.pods)));
-        tell(Record::Destroy(entry));
+        tell(Record::Destroy(followed(&self.pods, entry)));
     }
 }
 
@@ -380,39 +392,59 @@ fn merge(known: &mut Flow, event: Flow) {
 }
 
 /// Notes the verdict, and tells it when it changed.
-fn tell_verdict<'c>(tracked: &mut Tracked, entry: Entry<'c>, tell: Tell<'_, 'c>) {
+fn tell_verdict<'c>(tracked: &mut Tracked, followed: Followed<'c>, tell: Tell<'_, 'c>) {
     let before = tracked.reason.map(Reason::verdict);
-    tracked.reason = entry.judgement.map(|judgement| judgement.reason);
+    tracked.reason = followed.entry.judgement.map(|judgement| judgement.reason);
     let after = tracked.reason.map(Reason::verdict);
     if before != after {
         tell(Record::Verdict {
-            entry,
+            followed,
             before,
             after,
         });
     }
 }
 
-fn remember_pod(pods: &mut HashMap<IpAddr, String>, entry: &Entry<'_>) {
-    let party = entry.names.endpoint.map(|endpoint| endpoint.party);
-    let name = party.and_then(|party| party.namespace.zip(party.name));
-    let Some((namespace, name)) = name else {
-        return;
+/// Namespace and name of the pod at the reply source.
+fn pod_of<'c>(entry: &Entry<'c>) -> Option<(&'c str, &'c str)> {
+    let party = entry.names.endpoint?.party;
+    party.namespace.zip(party.name)
+}
+
+/// The entry with the earlier owner of its reply source, where it has none now.
+fn followed<'c>(pods: &Pods, entry: Entry<'c>) -> Followed<'c> {
+    let was = || pods.get(&entry.flow.reply.src).cloned();
+    let endpoint_was = match entry.names.endpoint {
+        None => was(),
+        Some(_) => None,
     };
-    if pods.len() >= REMEMBERED {
-        pods.clear();
-    }
-    let known = pods.entry(entry.flow.reply.src).or_default();
-    let same = known
-        .strip_prefix(namespace)
-        .and_then(|rest| rest.strip_prefix('/'));
-    if same != Some(name) {
-        *known = format!("{namespace}/{name}");
+    Followed {
+        entry,
+        endpoint_was,
     }
 }
 
+fn remember_pod(pods: &mut Pods, entry: &Entry<'_>) {
+    let Some((namespace, name)) = pod_of(entry) else {
+        return;
+    };
+    let address = entry.flow.reply.src;
+    let known = pods.get(&address);
+    if known.is_some_and(|pod| (&*pod.namespace, &*pod.name) == (namespace, name)) {
+        return;
+    }
+    if pods.len() >= REMEMBERED {
+        pods.clear();
+    }
+    let pod = PodName {
+        namespace: namespace.into(),
+        name: name.into(),
+    };
+    pods.insert(address, Arc::new(pod));
+}
+
 /// `ns/pod` or the address, with what is wrong with it.
-fn endpoint_text(entry: &Entry<'_>, pods: &HashMap<IpAddr, String>) -> String {
+fn endpoint_text(entry: &Entry<'_>, pods: &Pods) -> String {
     let reason = entry.judgement.map(|judgement| judgement.reason);
     let untranslated = [
         Reason::NoDnat,
@@ -423,7 +455,7 @@ fn endpoint_text(entry: &Entry<'_>, pods: &HashMap<IpAddr, String>) -> String {
         return "not translated".to_owned();
     }
     let place = entry.flow.reply.source();
-    let name = pods.get(&place.address).cloned();
+    let name = pods.get(&place.address).map(|pod| pod.to_string());
     let name = name.unwrap_or_else(|| place.to_string());
     match reason {
         Some(Reason::EndpointGone | Reason::ServiceEmpty) => format!("{name} (gone)"),
