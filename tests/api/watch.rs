@@ -1,5 +1,6 @@
 //! `ctk watch` keeps its cluster current over the API, and is unsure where it cannot.
 
+mod access;
 mod late;
 
 use std::net::Ipv4Addr;

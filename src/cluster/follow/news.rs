@@ -135,7 +135,7 @@ pub(super) fn notes(before: &[Listed], now: &[Listed]) -> Vec<String> {
     for one in now {
         match (whole(was(one.kind)), whole(Some(one.state))) {
             (true, false) => {
-                lost.push(one.kind.resource());
+                lost.push(one.clone());
                 why = why.or(one.why.as_deref());
             }
             (false, true) => found.push(one.kind.resource()),
@@ -144,10 +144,11 @@ pub(super) fn notes(before: &[Listed], now: &[Listed]) -> Vec<String> {
     }
     let mut notes = Vec::new();
     if !lost.is_empty() {
-        let rule = refused(now).map_or_else(String::new, |rule| format!("; grant {rule}"));
+        let rule = refused(&lost).map_or_else(String::new, |rule| format!("; grant {rule}"));
+        let kinds: Vec<&str> = lost.iter().map(|one| one.kind.resource()).collect();
         notes.push(format!(
             "the API: {} may be out of date ({}{rule}); what they decide is unknown until they are read again",
-            lost.join(", "),
+            kinds.join(", "),
             why.unwrap_or("unknown")
         ));
     }
