@@ -10,15 +10,14 @@
 //! status bits that vanish, counters that fall, a second NEW.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::entry::Entry;
 use crate::flow::{Counters, Flow, Place, ProtocolState, Status, Tuple, Zone};
 use crate::verdict::{Look, Looks, Reason, Seen, Verdict};
 
-use super::record::{Followed, PodName, Record};
+use super::pods::Pods;
+use super::record::{Followed, Record};
 
 /// Flows that ended whose endpoint is remembered, to tell where they went when they come back.
 const REMEMBERED: usize = 4096;
@@ -44,6 +43,8 @@ pub trait Eyes<'c> {
 struct Tracked {
     flow: Flow,
     reason: Option<Reason>,
+    /// The verdict that the records so far leave it with.
+    told: Option<Verdict>,
     looks: Looks,
     /// The look at the table after which, or in which, it came into the view.
     since: u64,
@@ -64,6 +65,7 @@ pub struct View {
     tracked: HashMap<Key, Tracked>,
     /// Where flows went that ended.
     ended: HashMap<Key, (Place, String)>,
+    /// Pods at reply sources, by their last names.
     pods: Pods,
     /// Looks at the table, each a dump or, when one was spoiled, several.
     look: u64,
@@ -71,9 +73,6 @@ pub struct View {
     /// There was a whole dump. What was found until then are snapshots.
     begun: bool,
 }
-
-/// Pods that were seen at reply sources, by what they were called last: one that is gone has no name any more.
-type Pods = HashMap<IpAddr, Arc<PodName>>;
 
 /// Takes records.
 pub type Tell<'a, 'c> = &'a mut dyn FnMut(Record<'c>);
@@ -139,7 +138,7 @@ impl View {
     fn begin<'c>(&mut self, key: Key, flow: Flow, eyes: &mut dyn Eyes<'c>, tell: Tell<'_, 'c>) {
         if let Some(entry) = eyes.pick(flow, None) {
             self.add(key, &entry, tell);
-            tell(Record::New(followed(&self.pods, entry)));
+            tell(Record::New(self.pods.followed(entry)));
         }
     }
 
@@ -182,9 +181,10 @@ impl View {
         let Some(entry) = eyes.pick(flow.clone(), seen) else {
             self.tracked.remove(key);
             let entry = eyes.entry(flow, seen);
-            return tell(Record::Update(followed(&self.pods, entry)));
+            return tell(Record::Update(self.pods.followed(entry)));
         };
-        let entry = followed(&self.pods, entry);
+        let entry = self.pods.followed(entry);
+        let shown = change.updated || change.refreshed.is_some();
         if change.updated {
             tell(Record::Update(entry.clone()));
         }
@@ -195,7 +195,7 @@ impl View {
                 after,
             });
         }
-        tell_verdict(tracked, entry, tell);
+        tell_verdict(tracked, entry, shown, tell);
     }
 
     /// A DESTROY event. One that names another entry than the view has is late, and told already.
@@ -247,7 +247,7 @@ impl View {
             return;
         };
         self.add(key, &entry, tell).looks.push(look);
-        let entry = followed(&self.pods, entry);
+        let entry = self.pods.followed(entry);
         tell(match self.begun {
             true => Record::New(entry),
             false => Record::Snapshot(entry),
@@ -278,8 +278,8 @@ impl View {
     pub fn judge_again<'c>(&mut self, eyes: &mut dyn Eyes<'c>, tell: Tell<'_, 'c>) {
         for tracked in self.tracked.values_mut() {
             let entry = eyes.entry(tracked.flow.clone(), tracked.seen());
-            remember_pod(&mut self.pods, &entry);
-            tell_verdict(tracked, followed(&self.pods, entry), tell);
+            self.pods.remember(&entry);
+            tell_verdict(tracked, self.pods.followed(entry), false, tell);
         }
     }
 
@@ -288,23 +288,24 @@ impl View {
         for key in keys {
             if let Some(tracked) = self.tracked.get_mut(key) {
                 let entry = eyes.entry(tracked.flow.clone(), tracked.seen());
-                tell_verdict(tracked, followed(&self.pods, entry), tell);
+                tell_verdict(tracked, self.pods.followed(entry), false, tell);
             }
         }
     }
 
     /// Takes an entry into the view, and tells when its flow went elsewhere before.
     fn add<'c>(&mut self, key: Key, entry: &Entry<'c>, tell: Tell<'_, 'c>) -> &mut Tracked {
-        remember_pod(&mut self.pods, entry);
+        self.pods.remember(entry);
         let now = entry.flow.reply.source();
         let elsewhere = self.ended.remove(&key).filter(|(place, _)| *place != now);
         if let Some((_, before)) = elsewhere {
-            let followed = followed(&self.pods, entry.clone());
+            let followed = self.pods.followed(entry.clone());
             tell(Record::Move { followed, before });
         }
         let tracked = Tracked {
             flow: entry.flow.clone(),
             reason: entry.judgement.map(|judgement| judgement.reason),
+            told: entry.judgement.map(|judgement| judgement.verdict()),
             looks: Looks::default(),
             since: self.look,
             dump: self.dump,
@@ -324,8 +325,8 @@ impl View {
         }
         let place = entry.flow.reply.source();
         self.ended
-            .insert(*key, (place, endpoint_text(&entry, &self.pods)));
-        tell(Record::Destroy(followed(&self.pods, entry)));
+            .insert(*key, (place, self.pods.endpoint_text(&entry)));
+        tell(Record::Destroy(self.pods.followed(entry)));
     }
 }
 
@@ -391,76 +392,31 @@ fn merge(known: &mut Flow, event: Flow) {
     }
 }
 
-/// Notes the verdict, and tells it when it changed.
-fn tell_verdict<'c>(tracked: &mut Tracked, followed: Followed<'c>, tell: Tell<'_, 'c>) {
-    let before = tracked.reason.map(Reason::verdict);
-    tracked.reason = followed.entry.judgement.map(|judgement| judgement.reason);
-    let after = tracked.reason.map(Reason::verdict);
-    if before != after {
-        tell(Record::Verdict {
-            followed,
-            before,
-            after,
-        });
-    }
-}
-
-/// Namespace and name of the pod at the reply source.
-fn pod_of<'c>(entry: &Entry<'c>) -> Option<(&'c str, &'c str)> {
-    let party = entry.names.endpoint?.party;
-    party.namespace.zip(party.name)
-}
-
-/// The entry with the earlier owner of its reply source, where it has none now.
-fn followed<'c>(pods: &Pods, entry: Entry<'c>) -> Followed<'c> {
-    let was = || pods.get(&entry.flow.reply.src).cloned();
-    let endpoint_was = match entry.names.endpoint {
-        None => was(),
-        Some(_) => None,
-    };
-    Followed {
-        entry,
-        endpoint_was,
-    }
-}
-
-fn remember_pod(pods: &mut Pods, entry: &Entry<'_>) {
-    let Some((namespace, name)) = pod_of(entry) else {
-        return;
-    };
-    let address = entry.flow.reply.src;
-    let known = pods.get(&address);
-    if known.is_some_and(|pod| (&*pod.namespace, &*pod.name) == (namespace, name)) {
+/// Notes the verdict, and tells it when it changed. `shown`: another record shows the entry as it is judged now.
+///
+/// An entry that is too young to be called stale will be, or not, in a few seconds. Until then the verdict that its
+/// endpoint was fine is not taken back, unless another record does.
+fn tell_verdict<'c>(
+    tracked: &mut Tracked,
+    followed: Followed<'c>,
+    shown: bool,
+    tell: Tell<'_, 'c>,
+) {
+    let judgement = followed.entry.judgement;
+    tracked.reason = judgement.map(|judgement| judgement.reason);
+    let after = judgement.map(|judgement| judgement.verdict());
+    let before = tracked.told;
+    let fine = matches!(before, Some(Verdict::Ok | Verdict::Draining));
+    let awaited = fine && !shown && judgement.is_some_and(|judgement| judgement.is_of_young());
+    if before == after || awaited {
         return;
     }
-    if pods.len() >= REMEMBERED {
-        pods.clear();
-    }
-    let pod = PodName {
-        namespace: namespace.into(),
-        name: name.into(),
-    };
-    pods.insert(address, Arc::new(pod));
-}
-
-/// `ns/pod` or the address, with what is wrong with it.
-fn endpoint_text(entry: &Entry<'_>, pods: &Pods) -> String {
-    let reason = entry.judgement.map(|judgement| judgement.reason);
-    let untranslated = [
-        Reason::NoDnat,
-        Reason::NoDnatNoEndpoint,
-        Reason::NoDnatNoRule,
-    ];
-    if reason.is_some_and(|reason| untranslated.contains(&reason)) {
-        return "not translated".to_owned();
-    }
-    let place = entry.flow.reply.source();
-    let name = pods.get(&place.address).map(|pod| pod.to_string());
-    let name = name.unwrap_or_else(|| place.to_string());
-    match reason {
-        Some(Reason::EndpointGone | Reason::ServiceEmpty) => format!("{name} (gone)"),
-        _ => name,
-    }
+    tracked.told = after;
+    tell(Record::Verdict {
+        followed,
+        before,
+        after,
+    });
 }
 
 #[cfg(test)]

@@ -126,6 +126,14 @@ impl Known {
             .collect()
     }
 
+    /// Some Pods are still being read for the first time.
+    pub fn is_asking(&self) -> bool {
+        let awaited = |(feed, standing): (&Feed, &Standing)| {
+            feed.kind() == Kind::Pod && matches!(standing, Standing::Awaited)
+        };
+        self.standings.iter().any(awaited)
+    }
+
     fn note(&mut self, (changed, told): (bool, Vec<EndpointChange>)) {
         if changed {
             self.unbuilt.get_or_insert_with(Instant::now);

@@ -10,14 +10,15 @@ use crate::cluster::source::{Loaded, Source, SourceKind};
 
 /// Changes of so long become one index.
 const WINDOW: Duration = Duration::from_millis(150);
+/// The same while it is asked who has an address that the next index may need. What that one could not decide would be
+/// unknown for a moment.
+const WINDOW_OF_ASKING: Duration = Duration::from_secs(1);
 /// Of the time, building takes one part in so many at most.
 const SHARE: u32 = 10;
 
 /// What is new since somebody asked.
 #[derive(Debug, Default)]
 pub struct News {
-    /// With the time at which each was heard.
-    pub changes: Vec<(SystemTime, EndpointChange)>,
     /// A newer index.
     pub loaded: Option<Loaded>,
     /// For people.
@@ -25,12 +26,17 @@ pub struct News {
 }
 
 impl Follower {
+    /// What happened to endpoints since somebody asked, with the time at which each was heard. To be taken before
+    /// [`Follower::news`]: there is time then to ask for what the judging by it will need.
+    pub fn changes(&mut self) -> Vec<(SystemTime, EndpointChange)> {
+        std::mem::take(&mut self.board.known().changes)
+    }
+
     /// What is new. An index at most every now and then: building takes a small part of the time.
     pub fn news(&mut self) -> News {
         let mut news = News::default();
         let due = {
             let mut known = self.board.known();
-            news.changes = std::mem::take(&mut known.changes);
             let dropped = std::mem::take(&mut known.dropped);
             if dropped > 0 {
                 let text = format!("{dropped} changes of endpoints were too many to be told");
@@ -44,10 +50,9 @@ impl Follower {
             if !told || known.asked() != self.asked {
                 known.unbuilt.get_or_insert_with(Instant::now);
             }
-            // What happened is told before anything is judged by it: there is time to ask for what the judging will need.
-            let window = match news.changes.is_empty() {
-                true => WINDOW,
-                false => 3 * WINDOW,
+            let window = match known.is_asking() || !known.changes.is_empty() {
+                true => WINDOW_OF_ASKING,
+                false => WINDOW,
             };
             let due = known.unbuilt.is_some_and(|since| since.elapsed() >= window);
             due && (!told || Instant::now() >= self.not_before)

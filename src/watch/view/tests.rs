@@ -387,6 +387,37 @@ fn a_flow_that_moves_back_to_a_dead_endpoint_is_told_with_the_pod_that_it_was() 
 }
 
 #[test]
+fn the_verdict_of_a_young_entry_goes_from_ok_to_stale_at_once_when_it_is_known() {
+    let (both, one) = (kube_dns(&[7, 8]), kube_dns(&[8]));
+    for shown in [false, true] {
+        let mut stage = Stage::of(See {
+            index: Some(&both),
+            ..See::all()
+        });
+        stage.dump(0, true, &[]);
+        stage.made(flow(7, Status::CONFIRMED));
+        stage.eyes.index = Some(&one);
+        stage.act(|view, eyes, tell| view.judge_again(eyes, tell));
+        stage.says(&["new 7"]);
+        // It may be stale.
+        assert_eq!(stage.view.count(Verdict::Ok), 0);
+        assert_eq!(stage.view.count_open(), 1);
+        if shown {
+            stage.changed(flow(7, SEEN));
+            stage.says(&["update 7", "verdict 7 ok>unknown"]);
+        }
+        stage.eyes.young.clear();
+        let seven = key(&flow(7, SEEN));
+        stage.act(|view, eyes, tell| view.judge_these(&[seven], eyes, tell));
+        stage.says(match shown {
+            false => &["verdict 7 ok>stale"],
+            true => &["verdict 7 unknown>stale"],
+        });
+        assert_eq!(stage.view.count(Verdict::Stale), 1);
+    }
+}
+
+#[test]
 fn a_source_that_does_not_tell_enough_leaves_verdicts_open() {
     let index = kube_dns(&[8]);
     let elsewhere = ThisNode {
