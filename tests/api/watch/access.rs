@@ -66,3 +66,45 @@ fn what_was_forbidden_for_a_while_is_current_within_seconds_of_the_grant() {
 fn what_was_refused_for_its_credentials_is_current_within_seconds_of_their_acceptance() {
     private_netns(|| revoked_and_granted(401));
 }
+
+/// A watch until no stale entry is left, with one that is stale.
+fn until_gone(time: &str) -> (Living, ApiServer, Watch) {
+    be_the_node();
+    insert(&[to_dns(17, PORT, &DYING.to_string())]);
+    let living = living();
+    living.put(&slice_of(&[(LIVING, READY)]));
+    let server = living.serve();
+    let watch = follow(&server, &format!("--interval 1s --until gone --for {time}"));
+    assert_eq!(watch.records()[0]["entry"]["verdict"], "stale");
+    (living, server, watch)
+}
+
+#[test]
+fn until_gone_runs_out_of_time_with_status_1_while_the_server_does_not_answer() {
+    private_netns(|| {
+        let (living, _server, watch) = until_gone("6s");
+        refuse(&living, Some(503));
+        let ended = watch.ended();
+        assert_eq!(ended.status, Some(1), "{ended:#?}");
+        for text in ["may be out of date", "--for was over", "is incomplete"] {
+            assert!(ended.stderr.contains(text), "{ended:#?}");
+        }
+        assert!(story(&ended.records).contains(&"unknown".to_owned()));
+    });
+}
+
+#[test]
+fn until_gone_waits_for_what_cannot_be_judged_and_ends_when_it_can() {
+    private_netns(|| {
+        let (living, _server, watch) = until_gone("60s");
+        refuse(&living, Some(503));
+        wait(&watch, "unknown");
+        std::thread::sleep(Duration::from_secs(2));
+        // The flow is fine again, which nobody knows yet.
+        living.put(&slice_of(&[(DYING, READY), (LIVING, READY)]));
+        refuse(&living, None);
+        let ended = watch.ended();
+        assert_eq!(ended.status, Some(0), "{ended:#?}");
+        assert_eq!(story(&ended.records).last().unwrap(), "ok");
+    });
+}
