@@ -66,7 +66,13 @@ impl Stderr {
 
 /// Starts `ctk watch -o jsonl` with these arguments in the namespace of the calling thread, and reads nothing yet.
 pub fn start_unread(args: &[&str]) -> Unread {
+    start_in(&[], args)
+}
+
+/// The same, with these variables.
+pub fn start_in(environment: &[(&str, &str)], args: &[&str]) -> Unread {
     let mut child = ctk_command(["watch", "-o", "jsonl"].iter().chain(args))
+        .envs(environment.iter().copied())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
