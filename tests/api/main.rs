@@ -25,14 +25,12 @@ mod proxy;
 #[path = "../rows/mod.rs"]
 mod rows;
 mod server;
-#[allow(dead_code)]
-#[path = "../../src/cluster/testing/shorthand.rs"]
-mod shorthand;
 mod sources;
 #[path = "../tools/mod.rs"]
 mod tools;
 mod watch;
 
+use ctk_cluster::testing as shorthand;
 use std::path::PathBuf;
 use std::time::Duration;
 

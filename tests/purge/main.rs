@@ -15,14 +15,12 @@ mod races;
 mod refused;
 #[path = "../rows/mod.rs"]
 mod rows;
-#[allow(dead_code)]
-#[path = "../../src/cluster/testing/shorthand.rs"]
-mod shorthand;
 mod started;
 #[path = "../tools/mod.rs"]
 mod tools;
 mod zones;
 
+use ctk_cluster::testing as shorthand;
 use std::net::{IpAddr, Ipv4Addr};
 
 use ctk::netns::Netns;

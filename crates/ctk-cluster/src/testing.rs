@@ -8,28 +8,28 @@ use super::source::{ClusterError, Loaded, Source, SourceKind, load};
 
 mod shorthand;
 
-pub(crate) use shorthand::{API, list, object};
+pub use shorthand::{API, list, object};
 
 /// A complete source with these objects. As in a file, Pods, Nodes and ranges count as missing where no line gives one.
-pub(crate) fn world(lines: &[&str]) -> Index {
+pub fn world(lines: &[&str]) -> Index {
     loaded(lines).index
 }
 
 /// The same with warnings and summary.
-pub(crate) fn loaded(lines: &[&str]) -> Loaded {
+pub fn loaded(lines: &[&str]) -> Loaded {
     let all: Vec<&str> = API.iter().chain(lines).copied().collect();
     read(&list(&all)).expect("the shorthand makes a list")
 }
 
 /// These objects and no others: without the lines of [`API`] the source is not complete.
-pub(crate) fn bare_world(lines: &[&str]) -> Index {
+pub fn bare_world(lines: &[&str]) -> Index {
     read(&list(lines))
         .expect("the shorthand makes a list")
         .index
 }
 
 /// Reads a text as if it had come on standard input.
-pub(crate) fn read(text: &str) -> Result<Loaded, ClusterError> {
+pub fn read(text: &str) -> Result<Loaded, ClusterError> {
     let source = Source {
         kind: SourceKind::Stdin,
         time: SystemTime::UNIX_EPOCH,
@@ -39,12 +39,12 @@ pub(crate) fn read(text: &str) -> Result<Loaded, ClusterError> {
 }
 
 /// An address that the test knows to be one.
-pub(crate) fn ip(text: &str) -> IpAddr {
+pub fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
 /// The one port that a frontend leads to.
-pub(crate) fn port<'i>(
+pub fn port<'i>(
     index: &'i Index,
     address: &str,
     protocol: u8,
@@ -57,7 +57,7 @@ pub(crate) fn port<'i>(
 }
 
 /// `address:port` of each endpoint, sorted by address.
-pub(crate) fn addresses(port: &ServicePort) -> Vec<String> {
+pub fn addresses(port: &ServicePort) -> Vec<String> {
     let text = |e: &Endpoint| SocketAddr::new(e.address, e.port).to_string();
     port.endpoints.iter().map(text).collect()
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::Stream;
-use crate::cluster::kubectl::Kubectl;
-use crate::cluster::live::{LiveError, Obstacle, Options};
+use crate::kubectl::Kubectl;
+use crate::live::{LiveError, Obstacle, Options};
 
 /// Makes clients, each for one thread.
 pub trait Login: Send + Sync {
@@ -22,7 +22,7 @@ pub fn connect(
     options: &Options,
     deadline: Instant,
 ) -> Result<(Arc<dyn Login>, String), LiveError> {
-    let shared = crate::cluster::api::Shared::connect(options, deadline)
+    let shared = crate::api::Shared::connect(options, deadline)
         .map_err(|error| without_kubectl(error, options, deadline))?;
     let url = shared.url().to_owned();
     Ok((Arc::new(again::Again::new(options, shared)), url))
@@ -62,7 +62,7 @@ mod again {
     use std::time::{Duration, Instant};
 
     use super::{Login, Options, Stream};
-    use crate::cluster::api::Shared;
+    use crate::api::Shared;
 
     /// Between two logins: a plugin may ask a service far away.
     const PLUGIN_PAUSE: Duration = Duration::from_secs(15);

@@ -15,9 +15,9 @@ use super::event::{Event, Lines, Malformed, event};
 use super::pace::{Pace, REFUSED_WAIT};
 use super::store::Decoder;
 use super::{DECIDING, Feed, Stream};
-use crate::cluster::listed::State;
-use crate::cluster::lists::{self, Asking, Failure};
-use crate::cluster::server::{GetError, Server, encoded};
+use crate::listed::State;
+use crate::lists::{self, Asking, Failure};
+use crate::server::{GetError, Server, encoded};
 
 /// The API server is asked to end a stream after so many seconds.
 const SECONDS: u64 = 20;

@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use super::{Api, Engine, config};
-use crate::cluster::live::{LiveError, Obstacle, Options};
+use crate::live::{LiveError, Obstacle, Options};
 
 /// A client, and the thread that works for it. The thread ends with the last clone.
 #[derive(Clone)]

@@ -3,10 +3,10 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use super::{EndpointChange, Follower};
-use crate::cluster::build::{Builder, NotAServiceRange};
-use crate::cluster::listed::{Listed, State, refused};
-use crate::cluster::object::Kind;
-use crate::cluster::source::{Loaded, Source, SourceKind};
+use crate::build::{Builder, NotAServiceRange};
+use crate::listed::{Listed, State, refused};
+use crate::object::Kind;
+use crate::source::{Loaded, Source, SourceKind};
 
 /// Changes of so long become one index.
 const WINDOW: Duration = Duration::from_millis(150);

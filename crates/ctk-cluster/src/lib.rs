@@ -6,6 +6,8 @@
 //! a living cluster current. [`rules`] is what a walk of the node's own rules found, and [`compare`] says where the two differ.
 //! [`datapath`] knows who may translate in kube-proxy's place.
 
+#![forbid(unsafe_code)]
+
 #[cfg(feature = "kube")]
 pub mod api;
 pub mod build;
@@ -24,6 +26,7 @@ pub mod object;
 pub mod rules;
 pub mod server;
 pub mod source;
+pub mod tool;
 pub mod wanted;
 mod warnings;
 
@@ -33,5 +36,5 @@ mod endpoint_tests;
 mod index_tests;
 #[cfg(test)]
 mod source_tests;
-#[cfg(test)]
-pub(crate) mod testing;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;

@@ -10,7 +10,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 
 use super::{error, plugin};
-use crate::cluster::live::{LiveError, Options, no_config};
+use crate::live::{LiveError, Options, no_config};
 
 /// A client, and how it was made.
 pub struct Connected {

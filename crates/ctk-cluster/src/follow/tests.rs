@@ -13,11 +13,11 @@ use super::connect::Login;
 use super::news::notes;
 use super::store::{Decoded, Decoder, Items, Store};
 use super::{Change, EndpointChange, Feed, Follower, Stream};
-use crate::cluster::build::{Builder, NotAServiceRange};
-use crate::cluster::index::Index;
-use crate::cluster::listed::{Listed, State};
-use crate::cluster::object::{Item, Kind};
-use crate::cluster::server::{GetError, Server};
+use crate::build::{Builder, NotAServiceRange};
+use crate::index::Index;
+use crate::listed::{Listed, State};
+use crate::object::{Item, Kind};
+use crate::server::{GetError, Server};
 
 fn service(name: &str) -> Value {
     json!({"metadata": {"namespace": "shop", "name": name}, "spec": {

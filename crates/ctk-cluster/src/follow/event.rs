@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use crate::cluster::object::{Item, Kind, Metadata, Str, text};
+use crate::object::{Item, Kind, Metadata, Str, text};
 
 /// A line longer than this is no event: etcd takes objects of some 1.5 MB.
 const LONGEST: usize = 16 << 20;

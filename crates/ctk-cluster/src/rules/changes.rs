@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use super::{NodeRules, RuleFrontend, RuleService};
-use crate::cluster::index::Name;
+use crate::index::Name;
 
 /// An endpoint that kube-proxy's rules lead to, for one port of a Service.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

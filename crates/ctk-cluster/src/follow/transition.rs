@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use crate::cluster::index::{Endpoint, Name};
+use crate::index::{Endpoint, Name};
 
 /// What names an endpoint of one Service: name and number of the Service port, protocol, address, port.
 pub type EndpointKey = (Option<Name>, u16, u8, IpAddr, u16);

@@ -10,10 +10,10 @@ use ipnet::IpNet;
 
 use super::transition::{Endpoints, changes};
 use super::{EndpointChange, Feed};
-use crate::cluster::build::{Addresses, Builder, NotAServiceRange, Slice};
-use crate::cluster::index::{Name, Node, Pod, Service, ServicePort};
-use crate::cluster::join::merge;
-use crate::cluster::object::{Item, Kind, Metadata, text};
+use crate::build::{Addresses, Builder, NotAServiceRange, Slice};
+use crate::index::{Name, Node, Pod, Service, ServicePort};
+use crate::join::merge;
+use crate::object::{Item, Kind, Metadata, text};
 
 /// Namespace (empty where a kind has none) and name.
 pub type Key = (Name, Name);

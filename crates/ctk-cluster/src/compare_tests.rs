@@ -1,11 +1,11 @@
 //! Rules of each kind against clusters: what must be told, and what rules rightly leave out.
 
 use super::*;
-use crate::cluster::build::Builder;
-use crate::cluster::list;
-use crate::cluster::rules::{iptables, ipvs, nft, text};
-use crate::cluster::testing::{self, bare_world, world};
-use crate::cluster::wanted::{Concerned, Destinations};
+use crate::build::Builder;
+use crate::list;
+use crate::rules::{iptables, ipvs, nft, text};
+use crate::testing::{self, bare_world, world};
+use crate::wanted::{Concerned, Destinations};
 
 const SVC: &str = "svc kube-system/kube-dns 10.96.0.10 dns:53/UDP@32053";
 const TWO: &str = "slice kube-system/kube-dns dns:53/UDP 10.244.1.7(ready) 10.244.1.8(ready)";

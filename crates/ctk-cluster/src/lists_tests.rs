@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::*;
-use crate::cluster::wanted::ChoosePods;
+use crate::wanted::ChoosePods;
 
 /// A server that keeps its answers in the order in which it is asked for them.
 struct Script {

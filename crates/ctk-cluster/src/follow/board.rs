@@ -8,11 +8,11 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::store::{Decoded, Items, Key, Slim, Store};
 use super::{DECIDING, EndpointChange, Feed};
-use crate::cluster::build::NotAServiceRange;
-use crate::cluster::listed::{Listed, State};
-use crate::cluster::lists::refused_state;
-use crate::cluster::object::Kind;
-use crate::cluster::server::GetError;
+use crate::build::NotAServiceRange;
+use crate::listed::{Listed, State};
+use crate::lists::refused_state;
+use crate::object::Kind;
+use crate::server::GetError;
 
 /// A stream may be gone for so long before what it told is not believed any more.
 pub const GRACE: Duration = Duration::from_secs(2);
