@@ -1,5 +1,6 @@
 //! The second look of a purge over the API: what it finds must be the cluster of the first look, and all of it.
 
+use std::cell::RefCell;
 use std::net::Ipv4Addr;
 use std::process::Stdio;
 use std::sync::Arc;
@@ -80,20 +81,14 @@ fn a_server_that_is_gone_at_the_second_look_is_not_replaced_by_the_nodes_rules()
                 let server = ApiServer::start(move |asked| objects.answer(asked));
                 let kubeconfig = server.kubeconfig();
                 let folder = tempfile::tempdir().unwrap();
-                let copy = folder.path().join("kubeconfig");
-                for (from, to) in [
-                    (&kubeconfig, &copy),
-                    (&server.path("ca.pem"), &folder.path().join("ca.pem")),
-                ] {
-                    std::fs::copy(from, to).unwrap();
-                }
+                let copy = server.copy_login(&kubeconfig, folder.path());
                 let chosen = if is_copied { &copy } else { &kubeconfig };
                 let chosen = chosen.to_str().unwrap().to_owned();
-                let (server, has_answered) = (std::cell::RefCell::new(Some(server)), "pods");
+                let server = RefCell::new(Some(server));
                 let asked = || {
                     let server = server.borrow();
                     let asked = server.as_ref().map(ApiServer::asked).unwrap_or_default();
-                    asked.iter().any(|asked| asked.resource() == has_answered)
+                    asked.iter().any(|asked| asked.resource() == "pods")
                 };
                 let said = purge(source, &chosen, asked, || drop(server.take()));
                 let said = said.ended(3);
@@ -183,23 +178,19 @@ fn a_server_that_gives_less_or_another_cluster_at_the_second_look_deletes_nothin
         insert(&[to_dns(17, 40_000, "10.244.9.9")]);
         for (what, more, second, words) in seconds {
             for source in ["api", "auto"] {
-                let server = changing(second);
-                let kubeconfig = server.kubeconfig();
-                let line = format!(
-                    "purge --stale --yes --settle 0 --verify 0 {more} --cluster {source} --request-timeout 3s"
-                );
-                let mut args: Vec<&str> = line.split_whitespace().collect();
-                args.extend(["--kubeconfig", kubeconfig.to_str().unwrap()]);
-                let said = ctk(&args).ended(3);
-                assert!(said.stderr.contains(words), "{what} {source}: {said:#?}");
-                assert_eq!((left(), said.stdout.as_str()), (1, ""), "{what}: {said:#?}");
                 // A dry run takes the same look.
-                let server = changing(second);
-                let kubeconfig = server.kubeconfig();
-                let last = args.len() - 1;
-                args[last] = kubeconfig.to_str().unwrap();
-                let said = ctk([&args[..], &["--dry-run"]].concat()).ended(3);
-                assert!(said.stderr.contains(words), "{what} {source}: {said:#?}");
+                for dry in ["--dry-run", ""] {
+                    let server = changing(second);
+                    let kubeconfig = server.kubeconfig();
+                    let line = format!(
+                        "purge --stale --yes --settle 0 --verify 0 {more} {dry} --cluster {source} --request-timeout 3s"
+                    );
+                    let mut args: Vec<&str> = line.split_whitespace().collect();
+                    args.extend(["--kubeconfig", kubeconfig.to_str().unwrap()]);
+                    let said = ctk(&args).ended(3);
+                    assert!(said.stderr.contains(words), "{what} {line}: {said:#?}");
+                    assert_eq!((left(), said.stdout.as_str()), (1, ""), "{what}: {said:#?}");
+                }
             }
         }
     });

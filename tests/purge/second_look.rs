@@ -12,7 +12,7 @@ use crate::lab::{self, BACKENDS, CLIENTS, Client, Lab, Proxy, cluster_objects};
 use crate::private_netns::private_netns;
 use crate::rows::{Rows, dump, identity, table};
 use crate::started::{Seated, Started};
-use crate::tools::{ctk, nft, run, sysctl};
+use crate::tools::{Said, ctk, nft, run, sysctl};
 
 /// A stale entry of each of three kinds: by endpoints, by the Service range, by a Pod that has the address now.
 const ROWS: &[&str] = &[
@@ -46,6 +46,16 @@ fn replace(file: &ClusterFile, objects: &[Value]) {
     let new = format!("{}.new", file.path());
     fs::write(&new, list(objects)).unwrap();
     fs::rename(&new, file.path()).unwrap();
+}
+
+/// Purges by a file, with `meanwhile` between the two looks; `matched` begins what is said after the first.
+fn purge(source: &str, more: &[&str], matched: &str, meanwhile: impl FnOnce()) -> Said {
+    let args = ["purge", "--stale", "--yes", "--cluster", source];
+    let waits = ["--settle", "700ms", "--verify", "0"];
+    let mut purge = Started::new(&[&args[..], &waits, more].concat());
+    purge.wait_for(matched);
+    meanwhile();
+    purge.finish()
 }
 
 #[test]
@@ -119,12 +129,7 @@ fn a_file_that_became_less_or_another_one_deletes_nothing() {
             crate::new_node();
             let rows = Rows::insert(ROWS);
             let file = ClusterFile::of(&objects());
-            let args = ["purge", "--stale", "--yes", "--cluster", file.path()];
-            let more = ["--settle", "700ms", "--verify", "0"];
-            let mut purge = Started::new(&[&args[..], &more].concat());
-            purge.wait_for("3 entries match");
-            change(&file);
-            let said = purge.finish().ended(3);
+            let said = purge(file.path(), &[], "3 entries match", || change(&file)).ended(3);
             assert!(said.stderr.contains(words), "{what}: {said:?}");
             assert!(said.stderr.contains("deleted"), "{what}: {said:?}");
             assert_eq!(said.stdout, "", "{what}");
@@ -137,12 +142,8 @@ fn a_file_that_became_less_or_another_one_deletes_nothing() {
         crate::new_node();
         let rows = Rows::insert(ROWS);
         let file = ClusterFile::of(&objects());
-        let args = ["purge", "--stale", "--yes", "--cluster", file.path()];
-        let more = ["--settle", "700ms", "--verify", "0"];
-        let mut purge = Started::new(&[&args[..], &more].concat());
-        purge.wait_for("3 entries match");
-        replace(&file, &objects());
-        purge.finish().ended(0);
+        let same = || replace(&file, &objects());
+        purge(file.path(), &[], "3 entries match", same).ended(0);
         assert_eq!(rows.left(), [0; 0]);
     });
 }
@@ -164,12 +165,8 @@ fn rules_that_are_gone_at_the_second_look_delete_nothing() {
             for source in ["rules", "auto"] {
                 let (lab, _early) = node_with_an_untranslated_entry(proxy);
                 let before = dump().iter().map(identity).collect::<Vec<_>>();
-                let args = ["purge", "--stale", "--yes", "--cluster", source];
-                let more = ["--settle", "700ms", "--verify", "0"];
-                let mut purge = Started::new(&[&args[..], &more].concat());
-                purge.wait_for("1 entry matches");
-                nft("flush ruleset");
-                let said = purge.finish().ended(3);
+                let flush = || nft("flush ruleset");
+                let said = purge(source, &[], "1 entry matches", flush).ended(3);
                 assert!(
                     said.stderr.contains("nothing was deleted"),
                     "{proxy:?} {source}: {said:?}"
@@ -187,21 +184,11 @@ fn a_service_that_is_gone_at_the_second_look_deletes_nothing_by_its_name() {
         crate::new_node();
         let rows = Rows::insert(ROWS);
         let file = ClusterFile::of(&objects());
-        let args = [
-            "purge",
-            "--stale",
-            "--yes",
-            "--svc",
-            "kube-dns",
-            "--cluster",
-            file.path(),
-        ];
-        let mut purge = Started::new(&[&args[..], &["--settle", "700ms"]].concat());
-        purge.wait_for("2 entries match");
         let mut less = objects();
         less.retain(|object| object["metadata"]["name"] != "kube-dns");
-        replace(&file, &less);
-        let said = purge.finish().ended(3);
+        let by_name = ["--svc", "kube-dns"];
+        let meanwhile = || replace(&file, &less);
+        let said = purge(file.path(), &by_name, "2 entries match", meanwhile).ended(3);
         assert!(said.stderr.contains("nothing was deleted"), "{said:?}");
         rows.assert_untouched(said);
     });

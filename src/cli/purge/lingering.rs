@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use crate::cli::cluster::Cluster;
 use crate::cli::pick::Picker;
 use crate::flow::Flow;
+use crate::plural::count;
 use crate::purge::plan::{Plan, Planned};
 use crate::verdict::Verdict;
 
@@ -80,22 +81,18 @@ impl Lingering {
                 0 => String::new(),
                 more => format!(" and {more} more"),
             };
-            let they = match self.entries {
-                1 => "1 entry leads there and may come".to_owned(),
-                entries => format!("{entries} entries lead there and may come"),
-            };
+            let lead = if self.entries == 1 { "leads" } else { "lead" };
             lines.push(format!(
-                "kube-proxy on this node is behind: its rules still lead to {}{more}; {they} back as before",
-                named.join(", ")
+                "kube-proxy on this node is behind: its rules still lead to {}{more}; {} {lead} there and may come back as \
+                 before",
+                named.join(", "),
+                count(self.entries, "entry", "entries")
             ));
         }
         if self.open > 0 {
-            let entries = match self.open {
-                1 => "1 entry".to_owned(),
-                entries => format!("{entries} entries"),
-            };
             lines.push(format!(
-                "{entries} may come back as before: this node's rules for the destination are not understood"
+                "{} may come back as before: this node's rules for the destination are not understood",
+                count(self.open, "entry", "entries")
             ));
         }
         lines

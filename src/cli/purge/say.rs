@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use crate::entry::Entry;
 use crate::error::Status;
 use crate::output::{self, Format, ItemResult, Palette, Printer, Summary};
+use crate::plural;
 use crate::purge::execute::Report;
 use crate::purge::plan::{Held, Plan, Planned};
 use crate::purge::verify::verify;
@@ -74,36 +75,38 @@ pub fn question(count: usize) -> String {
 }
 
 pub fn waiting(count: usize, settle: Duration) -> String {
-    let entries = if count == 1 {
-        "entry matches"
-    } else {
-        "entries match"
-    };
+    let matches = if count == 1 { "matches" } else { "match" };
     let settle = humantime::format_duration(settle);
-    format!("{count} {entries}; looking again in {settle}, before anything is deleted")
+    format!(
+        "{} {matches}; looking again in {settle}, before anything is deleted",
+        entries(count as u64)
+    )
 }
 
 pub fn about_to(count: usize) -> String {
-    match count {
-        1 => "deleting 1 entry".to_owned(),
-        count => format!("deleting {count} entries"),
-    }
+    format!("deleting {}", entries(count as u64))
 }
 
 /// The last line of a dry run.
-pub fn would_delete(count: usize) -> String {
-    match count {
-        1 => "1 entry would be deleted".to_owned(),
-        count => format!("{count} entries would be deleted"),
-    }
+pub fn would_delete(number: usize) -> String {
+    format!("{} would be deleted", entries(number as u64))
 }
 
 /// Planned entries that the second look judges otherwise.
-pub fn would_leave(count: u64) -> String {
-    match count {
-        1 => "1 entry does not match at the second look and would be left".to_owned(),
-        count => format!("{count} entries do not match at the second look and would be left"),
-    }
+pub fn would_leave(number: u64) -> String {
+    let matches = if number == 1 {
+        "does not match"
+    } else {
+        "do not match"
+    };
+    format!(
+        "{} {matches} at the second look and would be left",
+        entries(number)
+    )
+}
+
+fn entries(number: u64) -> String {
+    plural::count(number, "entry", "entries")
 }
 
 /// Before the look at what came back, where that takes a while.
@@ -114,14 +117,16 @@ pub fn verifying(wait: Duration) -> String {
 }
 
 /// Entries that this node's rules saved.
-pub fn led_to(count: u64) {
-    if count > 0 {
-        let entries = match count {
-            1 => "1 entry is left: this node's rules lead to its endpoint".to_owned(),
-            count => format!("{count} entries are left: this node's rules lead to their endpoints"),
+pub fn led_to(number: u64) {
+    if number > 0 {
+        let (are, theirs) = match number {
+            1 => ("is", "its endpoint"),
+            _ => ("are", "their endpoints"),
         };
         note(format!(
-            "{entries}, which the file does not have (it is older, or kube-proxy is behind); fetch it again"
+            "{} {are} left: this node's rules lead to {theirs}, which the file does not have (it is older, or kube-proxy is \
+             behind); fetch it again",
+            entries(number)
         ));
     }
 }
@@ -316,8 +321,7 @@ pub fn ipvs(cluster: Option<&Cluster>) {
 
 /// One line of counts.
 pub fn outcome(report: &Report, planned: usize) {
-    let entries = if planned == 1 { "entry" } else { "entries" };
-    let mut line = format!("{} of {planned} {entries} deleted", report.deleted);
+    let mut line = format!("{} of {} deleted", report.deleted, entries(planned as u64));
     let changed = match report.changed {
         1 => "does not match any more, left",
         _ => "do not match any more, left",

@@ -153,7 +153,7 @@ impl Purge<'_> {
         {
             note(
                 "an entry younger than the cluster file cannot be told: nf_conntrack_timestamp was 0 when it was made, and \
-                 kube-proxy has no rules here",
+                 no rules of kube-proxy are here, or they cannot be read",
             );
         }
         let is_left = |planned: &Planned| self.may_be_newer(&planned.flow, Some(cluster));
