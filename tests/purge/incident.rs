@@ -13,6 +13,7 @@ use crate::lab::cluster::ClusterFile;
 use crate::lab::{BACKENDS, CLIENTS, Client, Lab, Proxy, cluster};
 use crate::private_netns::private_netns;
 use crate::rows::{dump, identity, table};
+use crate::started::Seated;
 use crate::tools::{Said, ctk, nft, sysctl};
 
 const PROXIES: [Proxy; 2] = [Proxy::Iptables, Proxy::Nftables];
@@ -170,6 +171,20 @@ fn a_flow_that_comes_back_to_the_dead_endpoint_is_partial() {
             assert!(place(told) < place("deleting 1 entry"), "{said:?}");
             assert_eq!(incident.entry().reply.src, DEAD);
         }
+    });
+}
+
+#[test]
+fn old_rules_are_told_before_the_question() {
+    private_netns(|| {
+        let _incident = Incident::new(Proxy::Iptables, DEAD);
+        let file = cluster(&[ALIVE]);
+        let mut purge = Seated::new(&["purge", "--stale", "--cluster", file.path()]);
+        let shown = purge.wait_for("Delete this entry? [y/N] ");
+        let told = "its rules still lead to 10.244.1.7:53; 1 entry leads there";
+        assert!(shown.contains(told), "{shown}");
+        purge.answer("n\n");
+        purge.finish().ended(1);
     });
 }
 

@@ -93,6 +93,7 @@ impl Purge<'_> {
         let mut picker = self.picker_again(&look)?;
         let preview = self.preview(&look, plan, &mut picker);
         say::set(plan, &picker, &preview.results, &self.args.output).map_err(writing)?;
+        self.say_of(&look, plan, &picker);
         preview.say_left();
         confirm::ask(&say::question(plan.len()))?;
         Ok(look.cluster)
