@@ -96,8 +96,12 @@ impl View {
     /// Entries whose verdict is open because too little is known of the cluster or of this namespace.
     pub fn count_open(&self) -> usize {
         let reasons = self.tracked.values().filter_map(|tracked| tracked.reason);
-        let open =
-            |reason: &Reason| matches!(reason, Reason::SourceIncomplete | Reason::ForeignNetns);
+        let open = |reason: &Reason| {
+            matches!(
+                reason,
+                Reason::SourceIncomplete | Reason::ForeignNetns | Reason::ServiceRangeUnknown
+            )
+        };
         reasons.filter(open).count()
     }
 

@@ -1,4 +1,4 @@
-//! Cluster files as `kubectl get nodes,svc,endpointslices,pods -A -o json` prints them, object by object.
+//! Cluster files as `kubectl get nodes,svc,endpointslices,pods,servicecidrs -A -o json` prints them, object by object.
 
 use std::ffi::OsStr;
 use std::io::Write;

@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use crate::entry::Entry;
 use crate::error::Status;
 use crate::output::{self, Format, ItemResult, Palette, Printer, Summary};
+use crate::plural;
 use crate::purge::execute::Report;
 use crate::purge::plan::{Held, Plan, Planned};
 use crate::purge::verify::verify;
@@ -30,8 +31,14 @@ const NAMED: usize = 20;
 /// Below this many entries the deletes are over before a bar is drawn.
 const LONG: usize = 2_000;
 
-/// The set, as a table, for somebody who has to say yes or no.
-pub fn set(plan: &Plan, picker: &Picker<'_>, args: &OutputArgs) -> io::Result<()> {
+/// The set, as a table with what a purge right now would do, for somebody who has to say yes or no. `results`: of each
+/// planned entry, in order.
+pub fn set(
+    plan: &Plan,
+    picker: &Picker<'_>,
+    results: &[ItemResult],
+    args: &OutputArgs,
+) -> io::Result<()> {
     let stderr = io::stderr();
     let options = output::Options {
         format: Format::Table,
@@ -39,11 +46,11 @@ pub fn set(plan: &Plan, picker: &Picker<'_>, args: &OutputArgs) -> io::Result<()
         palette: Palette::of_environment(args.color, true),
         header: true,
         terminal: terminal_width(&stderr),
-        results: false,
+        results: true,
     };
     let mut printer = Printer::new(options, Box::new(stderr));
-    for planned in plan.planned().iter().take(SHOWN) {
-        printer.entry(&entry(picker, planned), None)?;
+    for (planned, result) in plan.planned().iter().zip(results).take(SHOWN) {
+        printer.entry(&entry(picker, planned), Some(result))?;
     }
     printer.finish(&Summary::default())?;
     if plan.len() > SHOWN {
@@ -68,19 +75,59 @@ pub fn question(count: usize) -> String {
 }
 
 pub fn waiting(count: usize, settle: Duration) -> String {
-    let entries = if count == 1 {
-        "entry matches"
-    } else {
-        "entries match"
-    };
+    let matches = if count == 1 { "matches" } else { "match" };
     let settle = humantime::format_duration(settle);
-    format!("{count} {entries}; looking again in {settle}, before anything is deleted")
+    format!(
+        "{} {matches}; looking again in {settle}, before anything is deleted",
+        entries(count as u64)
+    )
 }
 
 pub fn about_to(count: usize) -> String {
-    match count {
-        1 => "deleting 1 entry".to_owned(),
-        count => format!("deleting {count} entries"),
+    format!("deleting {}", entries(count as u64))
+}
+
+/// The last line of a dry run.
+pub fn would_delete(number: usize) -> String {
+    format!("{} would be deleted", entries(number as u64))
+}
+
+/// Planned entries that the second look judges otherwise.
+pub fn would_leave(number: u64) -> String {
+    let matches = if number == 1 {
+        "does not match"
+    } else {
+        "do not match"
+    };
+    format!(
+        "{} {matches} at the second look and would be left",
+        entries(number)
+    )
+}
+
+fn entries(number: u64) -> String {
+    plural::count(number, "entry", "entries")
+}
+
+/// Before the look at what came back, where that takes a while.
+pub fn verifying(wait: Duration) -> String {
+    let wait = Duration::from_secs_f64(wait.as_secs_f64().ceil());
+    let wait = humantime::format_duration(wait);
+    format!("looking in {wait} for flows that come back")
+}
+
+/// Entries that this node's rules saved.
+pub fn led_to(number: u64) {
+    if number > 0 {
+        let (are, theirs) = match number {
+            1 => ("is", "its endpoint"),
+            _ => ("are", "their endpoints"),
+        };
+        note(format!(
+            "{} {are} left: this node's rules lead to {theirs}, which the file does not have (it is older, or kube-proxy is \
+             behind); fetch it again",
+            entries(number)
+        ));
     }
 }
 
@@ -105,7 +152,7 @@ pub fn held_back(plan: &Plan, suspects: Option<&Suspects>) {
     }
 }
 
-pub fn undecided(counts: &Counts) {
+pub fn undecided(counts: &Counts, cluster: Option<&Cluster>) {
     if counts.undecided > 0 {
         note(format!(
             "{} entries lack a value that a selector needs and are left",
@@ -120,6 +167,10 @@ pub fn undecided(counts: &Counts) {
             "{} entries are not judged and left: this network namespace is not known to be the node's",
             counts.foreign_netns
         ));
+    }
+    // Without a selector by verdict such an entry is as good as any other.
+    if let Some(cluster) = cluster.filter(|_| counts.range_sought > 0) {
+        note(conclude::range_unknown(counts.range_sought, cluster));
     }
     if counts.source_incomplete > 0 {
         note(format!(
@@ -270,11 +321,15 @@ pub fn ipvs(cluster: Option<&Cluster>) {
 
 /// One line of counts.
 pub fn outcome(report: &Report, planned: usize) {
-    let mut line = format!("{} of {planned} entries deleted", report.deleted);
+    let mut line = format!("{} of {} deleted", report.deleted, entries(planned as u64));
+    let changed = match report.changed {
+        1 => "does not match any more, left",
+        _ => "do not match any more, left",
+    };
     for (count, what) in [
         (report.already_gone, "already gone"),
         (report.replaced, "replaced by a new entry, left"),
-        (report.changed, "do not match any more, left"),
+        (report.changed, changed),
         (report.failed, "failed"),
     ] {
         if count > 0 {

@@ -17,7 +17,7 @@ use crate::watch::view::View;
 
 use super::super::World;
 use super::super::cluster::{self, Cluster};
-use super::super::conclude::{foreign_netns, undecided};
+use super::super::conclude::{foreign_netns, range_unknown, undecided};
 use super::super::context::note;
 use super::super::pick::{self, Counts, Picker};
 use super::super::select::SelectArgs;
@@ -214,7 +214,7 @@ impl<'a> Watch<'a> {
         self.mark_time(&mut picker);
         if first {
             self.look(&mut picker, cluster)?;
-            say_undecided(&picker.counts);
+            say_undecided(&picker.counts, cluster);
         } else {
             self.judge_again(&mut picker, cluster);
             if select.wants_cluster() {
@@ -335,11 +335,14 @@ impl<'a> Watch<'a> {
 }
 
 /// What the selectors cannot tell of the entries of the beginning.
-fn say_undecided(counts: &Counts) {
+fn say_undecided(counts: &Counts, cluster: Option<&Cluster>) {
     if counts.undecided > 0 {
         note(undecided(counts.undecided));
     }
     if counts.foreign_netns > 0 {
         note(foreign_netns(counts.foreign_netns));
+    }
+    if let Some(cluster) = cluster.filter(|_| counts.range_unknown > 0) {
+        note(range_unknown(counts.range_unknown, cluster));
     }
 }
