@@ -13,6 +13,7 @@ use crate::netlink::Table;
 use crate::output::{ItemResult, Printer};
 use crate::purge::execute::{Outcome, Report, Steps, execute};
 use crate::purge::plan::{Plan, Planned};
+use crate::purge::veto::Vetoes;
 
 use super::super::cluster::Cluster;
 use super::super::context::{note, writing};
@@ -51,7 +52,8 @@ impl Purge<'_> {
         let stop = Arc::new(AtomicBool::new(false));
         stop::on_signals(&stop)?;
         note(say::about_to(plan.len()));
-        let (report, mut printer) = self.delete(table, plan, &mut picker, &look, &stop);
+        let (report, vetoes, mut printer) = self.delete(table, plan, &mut picker, &look, &stop);
+        say::vetoes(vetoes);
         if let Some(error) = &report.unwritten {
             say::outcome(&report, plan.len());
             return Err(CommandError::new(
@@ -69,7 +71,7 @@ impl Purge<'_> {
         printer.finish(&summary).map_err(writing)?;
         say::outcome(&report, plan.len());
         say::ipvs(cluster);
-        Ok(match status(&report, came_back, scan) {
+        Ok(match status(&report, came_back, scan, vetoes) {
             Status::Done if back.is_none() => Status::Partial,
             status => status,
         })
@@ -124,10 +126,10 @@ impl Purge<'_> {
         picker: &mut Picker<'_>,
         look: &SecondLook,
         stop: &AtomicBool,
-    ) -> (Report, Printer<'static>) {
+    ) -> (Report, Vetoes, Printer<'static>) {
         let bar = say::progress(plan.len());
         let by_verdict = self.policy.selects_by_verdict();
-        let led_to = Cell::new(0);
+        let vetoes = Cell::new(Vetoes::default());
         // The state of a connection decides between a stale one and one that is only detached.
         let verdict_may_change = by_verdict
             && plan
@@ -148,7 +150,9 @@ impl Purge<'_> {
                 still_wanted: &mut |planned: &Planned, flow: &Flow| {
                     let mut picker = picker.borrow_mut();
                     let decision = self.decide(&mut picker, look.cluster.as_ref(), planned, flow);
-                    led_to.set(led_to.get() + u64::from(decision.led_to));
+                    let mut so_far = vetoes.get();
+                    so_far.add(decision.veto);
+                    vetoes.set(so_far);
                     if let Some(entry) = decision.entry.filter(|_| !look_again) {
                         judged.borrow_mut().push_back((planned, entry));
                     }
@@ -184,13 +188,12 @@ impl Purge<'_> {
             },
         );
         bar.finish_and_clear();
-        say::led_to(led_to.get());
-        (report, printer.into_inner())
+        (report, vetoes.get(), printer.into_inner())
     }
 }
 
-fn status(report: &Report, came_back: u64, scan: &Scan) -> Status {
-    let of_scan = say::scan(scan);
+fn status(report: &Report, came_back: u64, scan: &Scan, vetoes: Vetoes) -> Status {
+    let of_scan = say::ended(scan, vetoes);
     if report.tried > 0 && report.refused == report.tried {
         Status::NotPermitted
     } else if report.failed > 0 || came_back > 0 || report.stopped {
@@ -198,27 +201,6 @@ fn status(report: &Report, came_back: u64, scan: &Scan) -> Status {
     } else {
         of_scan
     }
-}
-
-/// When the entry was made is not known, and this node's rules lead to where it leads: its endpoint may be newer than the
-/// file that does not have it.
-pub(super) fn may_be_newer(flow: &Flow, file: &Cluster) -> bool {
-    let (None, Some(rules), Some(to), Some(from)) = (
-        flow.start,
-        file.node_rules(),
-        flow.original.dport(),
-        flow.reply.sport(),
-    ) else {
-        return false;
-    };
-    let local = file.node.owns(file.index(), flow.original.dst) == Some(true);
-    let frontend = rules.frontend(flow.original.dst, flow.protocol(), to, local);
-    frontend.is_some_and(|frontend| {
-        let mut leads_to = frontend.targets.iter().chain(&frontend.draining);
-        // Where a rule is not understood, it may.
-        !frontend.understood
-            || leads_to.any(|target| target.ip() == flow.reply.src && target.port() == from)
-    })
 }
 
 #[cfg(test)]
@@ -257,7 +239,8 @@ mod tests {
             (report(3, 0, 0), 0, &scan(1, false), Status::Partial),
             (report(3, 0, 0), 0, &scan(0, true), Status::Partial),
         ] {
-            assert_eq!(status(&report, came_back, scan), wanted, "{report:?}");
+            let ended = status(&report, came_back, scan, Vetoes::default());
+            assert_eq!(ended, wanted, "{report:?}");
         }
     }
 }

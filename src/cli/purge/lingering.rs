@@ -8,6 +8,7 @@ use crate::cli::pick::Picker;
 use crate::flow::Flow;
 use crate::plural::count;
 use crate::purge::plan::{Plan, Planned};
+use crate::purge::veto::RulesLead;
 use crate::verdict::Verdict;
 
 /// Endpoints that are named.
@@ -23,15 +24,6 @@ pub struct Lingering {
     open: u64,
 }
 
-/// What this node's rules do with a new packet of a flow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Led {
-    /// To the endpoint that the entry leads to, or one of several that it can be.
-    There,
-    Elsewhere,
-    NotUnderstood,
-}
-
 impl Lingering {
     /// Of the entries that `cluster` calls stale; `is_left` names those that are not deleted all the same.
     pub fn of(
@@ -43,16 +35,16 @@ impl Lingering {
         let mut lingering = Lingering::default();
         for planned in plan.planned() {
             let flow = &planned.flow;
-            let led = led(flow, cluster);
-            if led == Led::Elsewhere || is_left(planned) {
+            let lead = lead(flow, cluster);
+            if matches!(lead, RulesLead::Elsewhere | RulesLead::Draining) || is_left(planned) {
                 continue;
             }
             let judgement = picker.entry(flow.clone(), None).judgement;
             if judgement.is_none_or(|judgement| judgement.verdict() != Verdict::Stale) {
                 continue;
             }
-            match (led, flow.reply.sport()) {
-                (Led::There, Some(port)) => {
+            match (lead, flow.reply.sport()) {
+                (RulesLead::There, Some(port)) => {
                     lingering.entries += 1;
                     lingering.endpoints.insert((flow.reply.src, port).into());
                 }
@@ -99,21 +91,12 @@ impl Lingering {
     }
 }
 
-fn led(flow: &Flow, cluster: &Cluster) -> Led {
-    let (Some(rules), Some(to), Some(from)) = (
-        cluster.node_rules().filter(|_| flow.is_dnat()),
-        flow.original.dport(),
-        flow.reply.sport(),
-    ) else {
-        return Led::Elsewhere;
+fn lead(flow: &Flow, cluster: &Cluster) -> RulesLead {
+    let Some(rules) = cluster.node_rules().filter(|_| flow.is_dnat()) else {
+        return RulesLead::Elsewhere;
     };
     let local = cluster.node.owns(cluster.index(), flow.original.dst) == Some(true);
-    let endpoint = SocketAddr::new(flow.reply.src, from);
-    match rules.frontend(flow.original.dst, flow.protocol(), to, local) {
-        Some(frontend) if frontend.targets.contains(&endpoint) => Led::There,
-        Some(frontend) if !frontend.understood => Led::NotUnderstood,
-        _ => Led::Elsewhere,
-    }
+    RulesLead::of(flow, rules, local)
 }
 
 #[cfg(test)]

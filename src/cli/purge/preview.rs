@@ -11,6 +11,7 @@ use crate::error::{CommandError, Status};
 use crate::output::ItemResult;
 use crate::purge::execute::{Outcome, Report};
 use crate::purge::plan::Plan;
+use crate::purge::veto::Vetoes;
 
 use super::second_look::SecondLook;
 use super::{Purge, Scan, closed_is_done, say};
@@ -19,7 +20,7 @@ use super::{Purge, Scan, closed_is_done, say};
 struct Preview {
     results: Vec<ItemResult>,
     deletes: usize,
-    led_to: u64,
+    vetoes: Vetoes,
 }
 
 impl Preview {
@@ -29,8 +30,8 @@ impl Preview {
 
     /// The count line of what would be left.
     fn say_left(&self) {
-        say::led_to(self.led_to);
-        let others = self.left() as u64 - self.led_to;
+        say::vetoes(self.vetoes);
+        let others = self.left() as u64 - self.vetoes.total();
         if others > 0 {
             note(say::would_leave(others));
         }
@@ -77,7 +78,7 @@ impl Purge<'_> {
                 self.args.max
             ));
         }
-        Ok(say::scan(scan))
+        Ok(say::ended(scan, preview.vetoes))
     }
 
     /// Shows the plan and asks; gives the cluster as it was read for that.
@@ -103,13 +104,13 @@ impl Purge<'_> {
         let mut preview = Preview {
             results: Vec::with_capacity(plan.len()),
             deletes: 0,
-            led_to: 0,
+            vetoes: Vetoes::default(),
         };
         for planned in plan.planned() {
             let cluster = look.cluster.as_ref();
             let decision = self.decide(picker, cluster, planned, &planned.flow);
             preview.deletes += usize::from(decision.deletes);
-            preview.led_to += u64::from(decision.led_to);
+            preview.vetoes.add(decision.veto);
             preview.results.push(ItemResult {
                 result: match decision.deletes {
                     true => "would-delete",

@@ -13,6 +13,7 @@ use crate::plural;
 use crate::purge::execute::Report;
 use crate::purge::plan::{Held, Plan, Planned};
 use crate::purge::verify::verify;
+use crate::purge::veto::Vetoes;
 use crate::verdict::Verdict;
 
 use super::super::args::OutputArgs;
@@ -116,8 +117,30 @@ pub fn verifying(wait: Duration) -> String {
     format!("looking in {wait} for flows that come back")
 }
 
-/// Entries that this node's rules saved.
-pub fn led_to(number: u64) {
+/// Entries that are left although they pass the selectors.
+pub fn vetoes(vetoes: Vetoes) {
+    if vetoes.rules_not_known > 0 {
+        let one = vetoes.rules_not_known == 1;
+        note(format!(
+            "{} {} left: whether this node's rules lead to {} is not known, because some of them are not understood or were \
+             not read, and the file may be older than {}",
+            entries(vetoes.rules_not_known),
+            if one { "is" } else { "are" },
+            if one {
+                "its endpoint"
+            } else {
+                "their endpoints"
+            },
+            if one { "it is" } else { "they are" },
+        ));
+    }
+    if vetoes.not_judged > 0 {
+        note(format!(
+            "{} left: at the second look, with this node's rules, whether a new packet would be translated is not known",
+            plural::count(vetoes.not_judged, "entry is", "entries are")
+        ));
+    }
+    let number = vetoes.rules_lead_there;
     if number > 0 {
         let (are, theirs) = match number {
             1 => ("is", "its endpoint"),
@@ -185,6 +208,14 @@ pub fn scan(scan: &Scan) -> Status {
     match conclude::of_table(scan.unreadable, scan.inconsistent).say() || scan.unjudged {
         true => Status::Partial,
         false => Status::Done,
+    }
+}
+
+/// The same, where entries were left by a veto: whether they are stale hangs on rules that are not known.
+pub fn ended(scan: &Scan, vetoes: Vetoes) -> Status {
+    match (self::scan(scan), vetoes.open()) {
+        (Status::Done, 1..) => Status::Partial,
+        (status, _) => status,
     }
 }
 

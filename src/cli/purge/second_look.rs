@@ -14,10 +14,10 @@ use crate::entry::Entry;
 use crate::error::{CommandError, Status};
 use crate::flow::Flow;
 use crate::purge::plan::{Fate, Plan, Planned};
-use crate::verdict::is_recreated;
+use crate::purge::veto::{Veto, newer_than_file};
+use crate::verdict::{Judgement, Reason, is_recreated};
 
 use super::basis::Basis;
-use super::carry::may_be_newer;
 use super::lingering::Lingering;
 use super::{Purge, say};
 
@@ -43,8 +43,8 @@ pub(super) struct Decision<'c> {
     /// `None` where it does not pass the selectors any more.
     pub entry: Option<Entry<'c>>,
     pub deletes: bool,
-    /// Left because this node's rules lead to its endpoint, which may be newer than the file.
-    pub led_to: bool,
+    /// Why it is left although it passes the selectors.
+    pub veto: Option<Veto>,
 }
 
 impl Purge<'_> {
@@ -104,7 +104,7 @@ impl Purge<'_> {
     }
 
     /// A new packet is translated only if this node's rules do it, whatever the cluster says: for entries that never were,
-    /// the rules have a say, too. So they have for entries that may be younger than a file ([`may_be_newer`]), and they show
+    /// the rules have a say, too. So they have for entries that may be younger than a file ([`newer_than_file`]), and they show
     /// which flows would come back to a dead endpoint ([`Lingering`]).
     fn rules_beside(&self) -> Option<Read> {
         let by_verdict = self.policy.selects_by_verdict();
@@ -125,17 +125,31 @@ impl Purge<'_> {
         let matches = entry
             .as_ref()
             .is_some_and(|entry| self.fate(entry) == Fate::Planned);
-        let led_to = matches && self.may_be_newer(flow, cluster);
+        let veto = match matches {
+            true => self.veto(flow, cluster),
+            false => self.is_not_judged(picker, flow).then_some(Veto::NotJudged),
+        };
         Decision {
             entry,
-            deletes: matches && !led_to,
-            led_to,
+            deletes: matches && veto.is_none(),
+            veto,
         }
     }
 
-    fn may_be_newer(&self, flow: &Flow, cluster: Option<&Cluster>) -> bool {
-        let file = cluster.filter(|cluster| cluster.is_file());
-        self.policy.selects_by_verdict() && file.is_some_and(|file| may_be_newer(flow, file))
+    /// It was planned for its verdict, and has none any more.
+    fn is_not_judged(&self, picker: &Picker<'_>, flow: &Flow) -> bool {
+        let judgement = || picker.entry(flow.clone(), None).judgement;
+        let open = |judgement: Judgement<'_>| {
+            judgement.reason == Reason::SourceIncomplete && !judgement.is_of_young()
+        };
+        self.policy.selects_by_verdict() && judgement().is_some_and(open)
+    }
+
+    fn veto(&self, flow: &Flow, cluster: Option<&Cluster>) -> Option<Veto> {
+        let file =
+            cluster.filter(|cluster| cluster.is_file() && self.policy.selects_by_verdict())?;
+        let local = file.node.owns(file.index(), flow.original.dst) == Some(true);
+        newer_than_file(flow, file.node_rules(), local)
     }
 
     /// Says what the second look shows beside the entries, and gives what may come back.
@@ -156,7 +170,7 @@ impl Purge<'_> {
                  no rules of kube-proxy are here, or they cannot be read",
             );
         }
-        let is_left = |planned: &Planned| self.may_be_newer(&planned.flow, Some(cluster));
+        let is_left = |planned: &Planned| self.veto(&planned.flow, Some(cluster)).is_some();
         let lingering = Lingering::of(plan, cluster, picker, is_left);
         lingering.lines().iter().for_each(note);
         lingering
