@@ -18,9 +18,6 @@ use ctk::purge::plan::Planned;
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::resource::{UsageWho, getrusage};
 
-#[allow(dead_code)]
-#[path = "../src/cluster/testing/shorthand.rs"]
-mod shorthand;
 
 const ROUNDS: usize = 5;
 const NODE: &str = "192.0.2.11";
