@@ -18,7 +18,6 @@ use ctk::purge::plan::Planned;
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::resource::{UsageWho, getrusage};
 
-
 const ROUNDS: usize = 5;
 const NODE: &str = "192.0.2.11";
 const SERVICE: [u8; 4] = [10, 96, 0, 10];

@@ -15,7 +15,7 @@ use crate::error::{CommandError, Status};
 use crate::netns::Netns;
 use crate::output::ClusterSummary;
 use crate::select::Directory;
-use crate::verdict::ThisNode;
+use crate::this_node::ThisNode;
 
 use super::World;
 use super::args::SourceArgs;

@@ -19,7 +19,7 @@ use crate::plural::count;
 use crate::select::ServicePick;
 use crate::select::name::ServiceRef;
 use crate::service::{self, Known, Load, Report, Tally};
-use crate::verdict::Namespace;
+use crate::this_node::NetnsOwner;
 
 use super::World;
 use super::args::SourceArgs;
@@ -223,7 +223,7 @@ fn rules(cluster: &Cluster, known: &Known, netns: &Netns) -> Result<Read, String
     };
     let path = match &cluster.rules {
         Some(read) => read.path.as_deref(),
-        None if cluster.node.namespace == Namespace::Foreign => {
+        None if cluster.node.namespace == NetnsOwner::Foreign => {
             return Err("this network namespace is not known to be the node's".to_owned());
         }
         None => None,

@@ -5,7 +5,7 @@ use crate::cluster::rules::read::Read;
 use crate::cluster::source::Loaded;
 use crate::netns::Netns;
 use crate::rtnetlink;
-use crate::verdict::{Namespace, ThisNode};
+use crate::this_node::{NetnsOwner, ThisNode};
 
 use super::args::SourceArgs;
 use super::node_rules;
@@ -43,7 +43,7 @@ pub fn prove_by_rules(
     netns: &Netns,
 ) {
     let look = || node_rules::hold_kube_proxy(rules, netns);
-    if node.namespace == Namespace::Foreign && *seen.get_or_insert_with(look) {
+    if node.namespace == NetnsOwner::Foreign && *seen.get_or_insert_with(look) {
         node.sees_kube_proxy();
     }
 }

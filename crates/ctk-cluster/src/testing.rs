@@ -44,12 +44,7 @@ pub fn ip(text: &str) -> IpAddr {
 }
 
 /// The one port that a frontend leads to.
-pub fn port<'i>(
-    index: &'i Index,
-    address: &str,
-    protocol: u8,
-    port: u16,
-) -> &'i ServicePort {
+pub fn port<'i>(index: &'i Index, address: &str, protocol: u8, port: u16) -> &'i ServicePort {
     match index.frontends(ip(address), protocol, port) {
         [one] => index.port(one.port),
         other => panic!("{address}:{port} has {} frontends", other.len()),

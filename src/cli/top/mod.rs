@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 
+use crate::attribution;
 use crate::error::{CommandError, Status};
-use crate::label;
 use crate::netlink::{Table, TableKind};
 use crate::netns::Netns;
 use crate::output::{
@@ -308,7 +308,7 @@ impl Top<'_> {
     ) -> io::Result<()> {
         let stdout = io::stdout();
         let index = cluster.and_then(Cluster::index);
-        let who = |address| index.and_then(|index| label::party(address, index));
+        let who = |address| index.and_then(|index| attribution::party(address, index));
         let style = GroupStyle {
             palette: Palette::of_environment(self.args.color, stdout.is_terminal()),
             header,

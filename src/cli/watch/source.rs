@@ -23,7 +23,7 @@ use crate::cluster::wanted::Wanted;
 use crate::error::CommandError;
 use crate::flow::Flow;
 use crate::netns::Netns;
-use crate::verdict::ThisNode;
+use crate::this_node::ThisNode;
 
 use super::endpoints::{Heard, Led, Poller};
 
