@@ -54,6 +54,7 @@ pub use ctk_cluster as cluster;
 pub use ctnetlink as netlink;
 pub use ctnetlink::{flow, netns, rtnetlink};
 
+pub mod args;
 pub mod attribution;
 pub mod cli;
 pub mod doctor;

@@ -14,7 +14,7 @@ use crate::select::{Directory, SelectError, SelectErrorKind, Selection};
 use crate::verdict::{Judge, Judgement, Reason, Seen, Verdict};
 
 use super::cluster::Cluster;
-use super::select::SelectArgs;
+use crate::args::select::SelectArgs;
 
 /// Every selector of a command line, resolved, with the counts of what it met.
 pub struct Picker<'c> {

@@ -21,8 +21,8 @@ use crate::select::Selectors;
 use crate::select::name::PartyName;
 use crate::this_node::{NetnsOwner, ThisNode};
 
-use super::args::SourceArgs;
 use super::this_node;
+use crate::args::SourceArgs;
 
 /// Addresses that are kept. This node's own Pods are taken out of them later, which are fewer; with more than
 /// [`MOST_ADDRESSES`] left all Pods are read, and it does not matter whose these are.

@@ -7,8 +7,8 @@ use crate::netns::Netns;
 use crate::rtnetlink;
 use crate::this_node::{NetnsOwner, ThisNode};
 
-use super::args::SourceArgs;
 use super::node_rules;
+use crate::args::SourceArgs;
 
 /// The node that `netns` belongs to, with what is odd about it told; and whether kube-proxy's rules show that (`None`: nobody looked).
 pub fn this_node(
