@@ -61,7 +61,7 @@ impl Cluster {
                 None => names::Keep::Always,
                 Some(_) => names::Keep::IfFirst,
             };
-            names::keep(cluster, keep);
+            names::keep(cluster.directory(), keep);
         }
         Ok(read)
     }

@@ -6,13 +6,14 @@ use std::ops::ControlFlow;
 
 use crate::error::{CommandError, Status};
 use crate::netlink::{Table, TableKind};
-use crate::output::{self, Format, Options, Palette, Printer, SortOrder, Sorter, Summary};
+use crate::output::{Format, Printer, SortOrder, Sorter, Summary};
 
 use super::World;
 use super::cluster::{self, Cluster};
 use super::conclude;
 use super::context::{self, note};
 use super::pick::Picker;
+use super::printing::{Ended, check_columns, printer};
 use super::remote::Purpose;
 use super::sample::{self, Sample};
 use super::scan::{self, Looks, Report};
@@ -85,34 +86,6 @@ fn check(args: &LsArgs) -> Result<(), CommandError> {
     check_columns(&args.output)
 }
 
-/// Columns are chosen only where there are any.
-pub(super) fn check_columns(args: &OutputArgs) -> Result<(), CommandError> {
-    if args.columns.is_some() && !args.output.has_columns() {
-        return Err(
-            CommandError::usage("--columns goes with -o table, wide and csv")
-                .hint("json, jsonl and conntrack always print every field"),
-        );
-    }
-    Ok(())
-}
-
-/// Why a listing ended early.
-pub(super) enum Ended {
-    /// Nobody reads on.
-    Closed,
-    Failed(CommandError),
-}
-
-impl From<io::Error> for Ended {
-    fn from(error: io::Error) -> Self {
-        if output::is_closed(&error) {
-            Ended::Closed
-        } else {
-            Ended::Failed(context::writing(error))
-        }
-    }
-}
-
 fn list<'c>(
     args: &LsArgs,
     looks: Looks<'_>,
@@ -181,35 +154,6 @@ fn stream(
         report.add(&dump.map_err(|error| Ended::Failed(context::netlink_error(error)))?);
     }
     Ok(report)
-}
-
-/// Prints to stdout as the flags say; `results`: every entry comes with what became of it.
-pub(super) fn printer(args: &OutputArgs, results: bool) -> Printer<'static> {
-    let options = Options {
-        results,
-        ..options(args)
-    };
-    Printer::new(options, Box::new(io::stdout()))
-}
-
-/// How to print to stdout.
-pub(super) fn options(args: &OutputArgs) -> Options {
-    let stdout = io::stdout();
-    Options {
-        format: args.output,
-        columns: args.columns.clone(),
-        palette: Palette::of_environment(args.color, stdout.is_terminal()),
-        header: !args.no_header,
-        terminal: terminal_width(&stdout),
-        results: false,
-    }
-}
-
-/// Columns of the terminal that `out` is, if it is one.
-pub(super) fn terminal_width(out: &(impl IsTerminal + std::os::fd::AsFd)) -> Option<usize> {
-    let size = rustix::termios::tcgetwinsize(out).ok()?;
-    let width = usize::from(size.ws_col);
-    (out.is_terminal() && width > 0).then_some(width)
 }
 
 /// Says on stderr what the listing leaves open, and how it ended.

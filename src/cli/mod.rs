@@ -15,6 +15,7 @@ mod node_rules;
 mod patient;
 mod pick;
 mod pods;
+mod printing;
 mod purge;
 mod remote;
 mod restore;

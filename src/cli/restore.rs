@@ -14,7 +14,7 @@ use crate::purge::undo::{self, Outcome, Wanted};
 
 use super::confirm::{self, Leave};
 use super::context::{self, note};
-use super::ls;
+use super::printing;
 use input::{CHANGED, Input, Lines};
 
 pub fn run(args: &RestoreArgs) -> Result<Status, CommandError> {
@@ -46,7 +46,7 @@ pub fn run(args: &RestoreArgs) -> Result<Status, CommandError> {
 
 /// Flags that make no sense here.
 fn check(args: &RestoreArgs) -> Result<(), CommandError> {
-    ls::check_columns(&args.output)?;
+    printing::check_columns(&args.output)?;
     for (flag, given) in [
         ("--sort", args.output.sort.is_some()),
         ("--limit", args.output.limit.is_some()),
@@ -67,7 +67,7 @@ fn show(args: &RestoreArgs, input: &mut Input) -> Result<(), CommandError> {
         format: Format::Table,
         palette: Palette::of_environment(args.output.color, true),
         header: true,
-        terminal: ls::terminal_width(&stderr),
+        terminal: printing::terminal_width(&stderr),
         ..Options::default()
     };
     let mut printer = Printer::new(options, Box::new(stderr));
@@ -186,7 +186,7 @@ fn put_back(
     mut table: Option<&mut Table>,
     counts: &mut Counts,
 ) -> Result<(), Ended> {
-    let mut printer = ls::printer(&args.output, true);
+    let mut printer = printing::printer(&args.output, true);
     let mut batch = Vec::with_capacity(BATCH);
     let mut written = Ok(());
     // What was appended to the file since it was checked is not read.

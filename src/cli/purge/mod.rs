@@ -27,8 +27,8 @@ use super::World;
 use super::cluster::{self, Cluster};
 use super::confirm::{self, Leave};
 use super::context::{self, note, unwritten};
-use super::ls;
 use super::pick::{Counts, Picker};
+use super::printing;
 use super::sample::{self, Sample};
 use super::scan::{self, Looks};
 use second_look::SecondLook;
@@ -198,7 +198,7 @@ impl<'a> Purge<'a> {
     }
 
     fn printer(&self) -> Printer<'static> {
-        ls::printer(&self.args.output, true)
+        printing::printer(&self.args.output, true)
     }
 
     fn nothing_to_do(

@@ -122,7 +122,7 @@ impl<'a> Source<'a> {
         };
         self.follower = Some(follower);
         let cluster = Cluster::followed(self.args, netns, loaded);
-        names::keep(&cluster, names::Keep::Always);
+        names::keep(cluster.directory(), names::Keep::Always);
         Ok(Some(cluster))
     }
 
