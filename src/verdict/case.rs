@@ -162,7 +162,12 @@ impl<'c> Case<'_, 'c> {
             (false, _) => (0, Reason::EndpointNotServing),
         };
         let (id, best) = found.max_by_key(|(_, endpoint)| rank(endpoint).0)?;
-        Some(Finding::new(rank(best).1).of(id))
+        let finding = Finding::new(rank(best).1).of(id);
+        let is_last = !self.endpoints().any(Endpoint::serves);
+        Some(match finding.reason {
+            Reason::EndpointNotServing if is_last => finding.with(Detail::LastEndpoint),
+            _ => finding,
+        })
     }
 
     /// Rows 9 and 11: RS = OD.
@@ -189,7 +194,9 @@ impl<'c> Case<'_, 'c> {
         match by_rules {
             Some(RuleAnswer::None) => return Finding::new(Reason::NoDnatNoRule),
             Some(RuleAnswer::NotUnderstood) => {
-                return Finding::incomplete("a rule for this destination was not understood");
+                return Finding::incomplete(
+                    "whether this node's rules translate this destination is not known: some of them are not understood",
+                );
             }
             Some(_) => {}
             None if matches!(self.matched, Matched::NodePorts(_)) => {
@@ -268,7 +275,7 @@ impl<'c> Case<'_, 'c> {
             _ => rules.frontends.get(&(address, protocol, port)),
         };
         match frontend {
-            None if rules.cut => RuleAnswer::NotUnderstood,
+            None if !rules.is_whole() => RuleAnswer::NotUnderstood,
             None => RuleAnswer::None,
             // Pods and the node itself are translated all the same where only local endpoints lack.
             Some(frontend)

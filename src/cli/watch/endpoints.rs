@@ -1,6 +1,5 @@
 //! What happens to endpoints, as records among the flows: by the API, and by this node's rules.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -9,7 +8,7 @@ use crate::cli::node_rules;
 use crate::cluster::follow::{self, EndpointChange};
 use crate::cluster::index::Index;
 use crate::cluster::rules::NodeRules;
-use crate::cluster::rules::changes::{Target, changes, targets};
+use crate::cluster::rules::changes::{Target, Targets, changes, targets};
 use crate::cluster::rules::present::Revision;
 use crate::entry::{EndpointName, Party, PartyKind};
 use crate::label;
@@ -142,7 +141,7 @@ fn nanos(time: SystemTime) -> u64 {
 /// Where the rules led when they were read last.
 #[derive(Debug, Default)]
 pub(super) struct Led {
-    targets: Option<BTreeMap<Target, Option<u16>>>,
+    targets: Option<Targets>,
     /// kube-proxy's rules were there once.
     seen: bool,
     /// State of the rules when they were read wholly.

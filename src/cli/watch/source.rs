@@ -150,7 +150,8 @@ impl<'a> Source<'a> {
             _ => cluster.as_ref().and_then(Cluster::time),
         };
         let live = cluster.as_ref().is_some_and(Cluster::is_live_rules);
-        let whole = live && cluster.as_ref().is_some_and(Cluster::is_complete);
+        let rules = cluster.as_ref().and_then(Cluster::node_rules);
+        let whole = live && rules.is_some_and(|rules| !rules.cut);
         self.revision = revision.filter(|_| whole);
         self.next_rules = live.then(|| Instant::now() + RULES);
         Ok(cluster)
@@ -222,24 +223,15 @@ impl<'a> Source<'a> {
 
     /// What happened to endpoints since, in order of time.
     pub fn news(&mut self) -> Vec<Heard> {
-        let mut heard = Vec::new();
+        let mut heard = self.changes();
+        // Before the next index, which would leave open what hangs on the answer.
+        self.ask();
         if let Some(follower) = &mut self.follower {
             let news = follower.news();
             news.notes.iter().for_each(note);
             if let Some(loaded) = news.loaded {
                 self.newer = Some(loaded);
             }
-            let chooses = follower.chooses_pods();
-            for (_, change) in &news.changes {
-                let gone = change.change == Change::Gone && chooses;
-                // Flows that go there will hang on who has the address now.
-                if gone && self.foreseen.len() < FORESEEN {
-                    let until = Instant::now() + FORESEEN_FOR;
-                    self.foreseen.insert(change.endpoint.address, until);
-                }
-            }
-            let changes = news.changes.into_iter();
-            heard.extend(changes.map(|(time, change)| Heard::of_api(time, change)));
         }
         if let Some(poller) = &self.poller {
             match poller.news() {
@@ -249,6 +241,25 @@ impl<'a> Source<'a> {
         }
         heard.sort_by_key(|heard| heard.time);
         heard
+    }
+
+    /// What the API told of endpoints. Flows to one that is gone will hang on who has its address now.
+    fn changes(&mut self) -> Vec<Heard> {
+        let Some(follower) = &mut self.follower else {
+            return Vec::new();
+        };
+        let (changes, chooses) = (follower.changes(), follower.chooses_pods());
+        for (_, change) in &changes {
+            let gone = change.change == Change::Gone && chooses;
+            if gone && self.foreseen.len() < FORESEEN {
+                let until = Instant::now() + FORESEEN_FOR;
+                self.foreseen.insert(change.endpoint.address, until);
+            }
+        }
+        let changes = changes.into_iter();
+        changes
+            .map(|(time, change)| Heard::of_api(time, change))
+            .collect()
     }
 
     /// Who has the address in question of this flow must be asked, unless it is known.
