@@ -146,24 +146,46 @@ pub(super) struct Led {
     seen: bool,
     /// State of the rules when they were read wholly.
     revision: Option<Revision>,
+    /// The last note about rules that are not understood.
+    noted: Option<String>,
+}
+
+/// What the rules tell.
+#[derive(Debug, Default)]
+pub(super) struct OfRules {
+    pub heard: Vec<Heard>,
+    /// For stderr: some rules are not understood, so that changes of their endpoints are not seen.
+    pub note: Option<String>,
 }
 
 impl Led {
     /// Reads kube-proxy's rules of the namespace where they may have changed.
-    fn look(&mut self, netns: &Netns) -> Vec<Heard> {
+    fn look(&mut self, netns: &Netns) -> OfRules {
         // Before the reading: what changes meanwhile is read again.
         let revision = node_rules::revision(netns);
         if revision.is_some() && revision == self.revision {
-            return Vec::new();
+            return OfRules::default();
         }
         let read = node_rules::automatic(netns);
         self.revision = revision.filter(|_| read.as_ref().is_some_and(|read| !read.rules.cut));
         // All rules gone, or not readable for once: kube-proxy's are not told from that.
         let Some(read) = read.filter(|read| read.rules.has_kube_proxy()) else {
-            return Vec::new();
+            return OfRules::default();
         };
         self.seen = true;
-        self.read(&read.rules, SystemTime::now())
+        OfRules {
+            heard: self.read(&read.rules, SystemTime::now()),
+            note: self.note(&read.rules),
+        }
+    }
+
+    /// Told once, and again when the number changes.
+    fn note(&mut self, rules: &NodeRules) -> Option<String> {
+        let noted = node_rules::not_understood(rules);
+        let is_new = noted != self.noted;
+        self.noted.clone_from(&noted);
+        let note = noted.filter(|_| is_new)?;
+        Some(format!("{note}; changes of their endpoints are not told"))
     }
 
     /// What changed since the last reading. Rules that are not wholly known say nothing.
@@ -186,7 +208,7 @@ impl Led {
 }
 
 /// Reads this node's rules when they changed, on a thread of its own.
-pub(super) struct Poller(Receiver<Vec<Heard>>);
+pub(super) struct Poller(Receiver<OfRules>);
 
 impl Poller {
     /// Tells of kube-proxy's rules in the namespace, from when they are there. `interval`: 0 = as rarely as can be.
@@ -201,9 +223,9 @@ impl Poller {
             let mut led = Led::default();
             loop {
                 let began = Instant::now();
-                let heard = led.look(&netns);
+                let of_rules = led.look(&netns);
                 let took = began.elapsed();
-                if sender.send(heard).is_err() {
+                if sender.send(of_rules).is_err() {
                     return;
                 }
                 // It may start later than this watch.
@@ -221,10 +243,10 @@ impl Poller {
     }
 
     /// What is new. `None`: nothing will ever be.
-    pub fn news(&self) -> Option<Vec<Heard>> {
+    pub fn news(&self) -> Option<OfRules> {
         match self.0.try_recv() {
-            Ok(heard) => Some(heard),
-            Err(TryRecvError::Empty) => Some(Vec::new()),
+            Ok(of_rules) => Some(of_rules),
+            Err(TryRecvError::Empty) => Some(OfRules::default()),
             Err(TryRecvError::Disconnected) => None,
         }
     }

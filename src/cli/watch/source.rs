@@ -238,7 +238,10 @@ impl<'a> Source<'a> {
         }
         if let Some(poller) = &self.poller {
             match poller.news() {
-                Some(of_rules) => heard.extend(of_rules),
+                Some(of_rules) => {
+                    of_rules.note.iter().for_each(note);
+                    heard.extend(of_rules.heard);
+                }
                 None => self.poller = None,
             }
         }
