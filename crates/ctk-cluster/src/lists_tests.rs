@@ -4,7 +4,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::*;
-use crate::wanted::{ChoosePods, ChosenAddresses, MOST_NAMED};
+use crate::read_scope::ChoosePods;
+use crate::service_scope::{ChosenAddresses, MOST_NAMED};
 
 /// A server that keeps its answers in the order in which it is asked for them.
 struct Script {
@@ -56,7 +57,7 @@ fn a_token_of_any_text_goes_through_a_query() {
         r#"{"kind":"ServiceList","apiVersion":"v1","metadata":{"continue":"a=b&c"},"items":[]}"#;
     let end = r#"{"kind":"ServiceList","apiVersion":"v1","items":[]}"#;
     let mut server = script(vec![Ok(more), Ok(end)]);
-    read(&mut server, asking(LONG), Wanted::default(), &[]).unwrap();
+    read(&mut server, asking(LONG), ReadScope::default(), &[]).unwrap();
     let services = &server.asked[..2];
     assert_eq!(
         services,
@@ -75,13 +76,13 @@ fn what_ends_all_is_an_error_at_first_and_a_gap_later() {
         GetError::Connection("refused".to_owned()),
     ] {
         let mut server = script(vec![Err(error.clone())]);
-        let failed = read(&mut server, asking(LONG), Wanted::default(), &[]).unwrap_err();
+        let failed = read(&mut server, asking(LONG), ReadScope::default(), &[]).unwrap_err();
         assert_eq!(failed.to_string(), error.to_string());
         assert_eq!(server.asked.len(), 1);
 
         let services = r#"{"kind":"ServiceList","apiVersion":"v1","items":[]}"#;
         let mut server = script(vec![Ok(services), Err(error)]);
-        let loaded = read(&mut server, asking(LONG), Wanted::default(), &[]).unwrap();
+        let loaded = read(&mut server, asking(LONG), ReadScope::default(), &[]).unwrap();
         let states: Vec<State> = loaded.listed.iter().map(|one| one.state).collect();
         let failed = State::Failed;
         assert_eq!(states, [State::Complete, failed, failed, failed, failed]);
@@ -99,7 +100,7 @@ fn no_wait_outlasts_the_time_that_is_left() {
     ] {
         let busy = GetError::Busy { status: 503, after };
         let mut server = script(vec![Err(busy); 20]);
-        let loaded = read(&mut server, asking(left), Wanted::default(), &[]).unwrap();
+        let loaded = read(&mut server, asking(left), ReadScope::default(), &[]).unwrap();
         assert_eq!(
             server.asked.len(),
             Kind::ALL.len(),
@@ -136,9 +137,9 @@ fn pods_asked_for(addresses: ChosenAddresses) -> (Loaded, Vec<String>) {
             addresses,
         })
     });
-    let wanted = Wanted {
+    let wanted = ReadScope {
         pods: Some(choose),
-        ..Wanted::default()
+        ..ReadScope::default()
     };
     let loaded = read(&mut server, asking(LONG), wanted, &[]).unwrap();
     (loaded, server.asked.split_off(4))

@@ -17,9 +17,10 @@ use crate::cli::remote::{self, Purpose};
 use crate::cli::shell::names;
 use crate::cluster::follow::{Change, Follower};
 use crate::cluster::index::Index;
+use crate::cluster::read_scope::ReadScope;
 use crate::cluster::rules::present::Revision;
+use crate::cluster::service_scope::{ChosenAddresses, MOST_NAMED};
 use crate::cluster::source::{ClusterSource, Loaded};
-use crate::cluster::wanted::{ChosenAddresses, MOST_NAMED, Wanted};
 use crate::error::CommandError;
 use crate::flow::Flow;
 use crate::netns::Netns;
@@ -146,7 +147,7 @@ impl<'a> Source<'a> {
             self.args,
             netns,
             Purpose::Follow,
-            Wanted::default(),
+            ReadScope::default(),
         )?;
         self.file_time = match self.args.cluster {
             ClusterSource::Rules(None) | ClusterSource::Auto => None,

@@ -11,7 +11,7 @@ use kube::{Client, Config};
 
 use super::reach::Peer;
 use super::{error, plugin};
-use crate::live::{LiveError, Options, no_config};
+use crate::connection::{LiveError, Options, no_config};
 
 /// A client, and how it was made.
 #[derive(Clone)]

@@ -22,9 +22,9 @@ use kube::Client;
 use kube::client::Body;
 use tokio::runtime::Runtime;
 
+use super::connection::{LiveError, Obstacle, Options};
 use super::follow::Stream;
 use super::lists::{GetError, Server};
-use super::live::{LiveError, Obstacle, Options};
 use super::own;
 
 use config::Connected;

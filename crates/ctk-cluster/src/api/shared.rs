@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::config::{self, Connected};
 use super::{Api, Engine};
-use crate::live::{LiveError, Obstacle, Options};
+use crate::connection::{LiveError, Obstacle, Options};
 
 /// A client, and the thread that works for it. The thread ends with the last clone.
 #[derive(Clone)]

@@ -29,14 +29,16 @@ use std::time::{Duration, Instant};
 use ipnet::IpNet;
 
 use super::build::Builder;
+use super::connection::{LiveError, Options};
 use super::index::{Endpoint, Name};
 use super::listed::{Listed, gaps};
 use super::lists::ReadError;
-use super::live::{self, LiveError, Options};
+use super::live;
 use super::object::Kind;
+use super::read_scope::ChoosePods;
 use super::server::{GetError, Server};
+use super::service_scope::ChosenAddresses;
 use super::source::Loaded;
-use super::wanted::{ChoosePods, ChosenAddresses};
 pub use board::GRACE;
 use board::{Board, Post};
 use connect::Login;

@@ -18,7 +18,7 @@ use crate::index::Index;
 use crate::listed::{Listed, State};
 use crate::object::{Item, Kind};
 use crate::server::{GetError, Server};
-use crate::wanted::ChosenAddresses;
+use crate::service_scope::ChosenAddresses;
 
 fn service(name: &str) -> Value {
     json!({"metadata": {"namespace": "shop", "name": name}, "spec": {
