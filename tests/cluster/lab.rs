@@ -106,9 +106,14 @@ impl Lab {
         path
     }
 
-    /// Arguments for ctk that name the administrator's kubeconfig, and the API as the source.
+    /// Arguments for ctk: the API as the source, as the administrator.
     pub fn by_api(&self) -> String {
         format!("--cluster api --kubeconfig {}", self.plane.admin())
+    }
+
+    /// The same with the node's rules beside.
+    pub fn by_both(&self) -> String {
+        format!("--cluster api,rules --kubeconfig {}", self.plane.admin())
     }
 }
 

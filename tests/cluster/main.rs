@@ -3,14 +3,17 @@
 //! `tests/cluster/run` builds the programs of the cluster and starts this; CONTRIBUTING.md names what it needs. One set-up
 //! ([`lab`]) serves all cases ([`cases`]), one after the other, for each version and mode of kube-proxy.
 
+mod account;
 mod api;
 mod cases;
 #[path = "../watch/child.rs"]
 mod child;
+#[allow(dead_code)]
 #[path = "../conntrack_tool/mod.rs"]
 mod conntrack_tool;
 #[path = "../dice/mod.rs"]
 mod dice;
+mod differences;
 mod frontends;
 mod lab;
 mod labels;
@@ -24,6 +27,7 @@ mod table;
 #[path = "../tools/mod.rs"]
 mod tools;
 mod traffic;
+mod world;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

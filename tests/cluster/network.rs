@@ -101,7 +101,7 @@ fn machine(place: Place, address: &str) {
     ip(&format!("-n {name} link set eth0 up"));
 }
 
-/// Settings that nodes have: they forward, and packets may come back another way.
+/// Settings of a node: it forwards, packets may come back another way, and entries live long.
 fn node(n: usize) {
     Place::Node(n).run(|| {
         sysctl("ipv4/ip_forward", "1");
@@ -109,6 +109,9 @@ fn node(n: usize) {
             sysctl(&format!("ipv4/conf/{device}/send_redirects"), "0");
             sysctl(&format!("ipv4/conf/{device}/rp_filter"), "0");
         }
+        // No entry is to run out while a slow machine works on a case.
+        sysctl("netfilter/nf_conntrack_udp_timeout", "600");
+        sysctl("netfilter/nf_conntrack_udp_timeout_stream", "600");
     });
 }
 

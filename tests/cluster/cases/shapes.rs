@@ -261,7 +261,7 @@ pub fn sources_agree(lab: &mut Lab) {
         all,
         &mut differ,
     );
-    let both = lab.by_api().replace("api", "api,rules");
+    let both = lab.by_both();
     same(
         "the API and the rules",
         &by_api,

@@ -1,0 +1,74 @@
+//! A service account that may read what ctk reads, and what takes its access away and gives it back.
+
+use serde_json::json;
+
+use crate::api::Api;
+use crate::plane::Plane;
+
+const NAMESPACE: &str = "ctk";
+const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
+const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
+const ACCOUNTS: &str = "/api/v1/namespaces/ctk/serviceaccounts";
+const NAME: &str = "reader";
+
+pub struct Account<'p> {
+    plane: &'p Plane,
+    /// Names the token's file, as kubeconfigs of pods do.
+    pub kubeconfig: String,
+}
+
+impl<'p> Account<'p> {
+    pub fn make(plane: &'p Plane) -> Self {
+        let api = plane.api();
+        api.namespace(NAMESPACE);
+        let rule = |group: &str, resources: &[&str]| json!({"apiGroups": [group], "resources": resources, "verbs": ["list", "watch"]});
+        let rules = [
+            rule("", &["services", "pods", "nodes"]),
+            rule("discovery.k8s.io", &["endpointslices"]),
+            rule("networking.k8s.io", &["servicecidrs"]),
+        ];
+        api.ensure(ROLES, &json!({"metadata": {"name": NAME}, "rules": rules}));
+        let token = plane.pki.path("token");
+        let account = Account {
+            plane,
+            kubeconfig: plane.pki.kubeconfig(NAME, &format!("tokenFile: {token}")),
+        };
+        account.create();
+        account.grant();
+        account
+    }
+
+    fn api(&self) -> &Api {
+        self.plane.api()
+    }
+
+    /// Binds the role: what is read is allowed.
+    pub fn grant(&self) {
+        let subject = json!({"kind": "ServiceAccount", "name": NAME, "namespace": NAMESPACE});
+        let role =
+            json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": NAME});
+        let binding = json!({"metadata": {"name": NAME}, "roleRef": role, "subjects": [subject]});
+        self.api().ensure(BINDINGS, &binding);
+    }
+
+    /// Every request of the account is answered 403.
+    pub fn revoke(&self) {
+        self.api().delete(&format!("{BINDINGS}/{NAME}"));
+    }
+
+    /// Makes the account where it is missing, and writes a new token into the file.
+    pub fn create(&self) {
+        self.api()
+            .ensure(ACCOUNTS, &json!({"metadata": {"name": NAME}}));
+        let path = format!("{ACCOUNTS}/{NAME}/token");
+        let request = json!({"spec": {"expirationSeconds": 3600}});
+        let token = self.api().create(&path, &request);
+        let token = token["status"]["token"].as_str().expect("a token");
+        self.plane.pki.write("token", token);
+    }
+
+    /// Every request of the account is answered 401: its tokens end with it.
+    pub fn delete(&self) {
+        self.api().delete(&format!("{ACCOUNTS}/{NAME}"));
+    }
+}
