@@ -62,6 +62,7 @@ pub mod label;
 pub mod netlink;
 pub mod netns;
 pub mod output;
+pub mod plural;
 pub mod purge;
 pub mod reverse_path;
 pub mod select;

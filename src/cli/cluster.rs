@@ -221,18 +221,18 @@ impl Cluster {
         self.loaded.is_none() && self.rules.as_ref().is_some_and(|read| read.path.is_none())
     }
 
-    /// Services and slices are whole, or all rules were read.
+    /// Services and slices are whole, or all rules were read and their frontends are known.
     pub fn is_complete(&self) -> bool {
         match &self.loaded {
             Some(loaded) => loaded.summary.complete,
-            None => self.node_rules().is_some_and(|rules| !rules.cut),
+            None => self.node_rules().is_some_and(NodeRules::is_whole),
         }
     }
 
     /// What would make the source whole.
     pub fn remedy(&self) -> String {
         match &self.loaded {
-            None => "see above which rules could not be read".to_owned(),
+            None => "see above which rules could not be read, or are not understood".to_owned(),
             Some(loaded) if loaded.source.kind == SourceKind::Api => remote::remedy(loaded),
             Some(_) => FETCH.to_owned(),
         }
@@ -240,14 +240,19 @@ impl Cluster {
 
     /// What is missing, as kubectl calls it, Service ranges aside: few clusters need them.
     pub fn missing(&self) -> Vec<&'static str> {
-        let Some(loaded) = &self.loaded else {
-            return match self.is_complete() {
-                true => Vec::new(),
-                false => vec!["rules"],
-            };
-        };
-        let missing = loaded.summary.missing.iter().copied();
-        missing.filter(|kind| *kind != "servicecidrs").collect()
+        let objects = self
+            .loaded
+            .iter()
+            .flat_map(|loaded| &loaded.summary.missing);
+        let objects = objects.copied().filter(|kind| *kind != "servicecidrs");
+        let rules = self.lacks_rules().then_some("rules");
+        objects.chain(rules).collect()
+    }
+
+    /// Rules are part of the source, and some of them were not read or are not understood.
+    fn lacks_rules(&self) -> bool {
+        self.node_rules()
+            .is_some_and(|rules| rules.cut || rules.not_understood() > 0)
     }
 
     /// IPVS balances Services here.

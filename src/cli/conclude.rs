@@ -1,6 +1,7 @@
 //! What an answer leaves open: said on stderr, and whether it makes the answer partial.
 
 use crate::filter::list::List;
+use crate::plural::count;
 
 use super::cluster::Cluster;
 use super::context::note;
@@ -94,14 +95,20 @@ pub fn incompleteness(cluster: &Cluster, undecided: u64) -> Option<String> {
             cluster.remedy()
         ));
     }
-    if undecided > 0 && !missing.is_empty() {
-        return Some(format!(
-            "{undecided} entries are not judged, because the cluster source lacks {}; {}",
+    if undecided == 0 || missing.is_empty() {
+        return None;
+    }
+    let entries = count(undecided, "entry is", "entries are");
+    Some(match missing.as_slice() {
+        ["rules"] => format!(
+            "{entries} not judged, because some rules of this node are not understood; see above"
+        ),
+        _ => format!(
+            "{entries} not judged, because the cluster source lacks {}; {}",
             missing.join(", "),
             cluster.remedy()
-        ));
-    }
-    None
+        ),
+    })
 }
 
 /// Nothing there may mean that nothing is tracked there.

@@ -11,6 +11,7 @@ use crate::cluster::rules::read::{self, Read, ReadError};
 use crate::cluster::rules::{NodeRules, Proxy};
 use crate::error::{CommandError, Status};
 use crate::netns::Netns;
+use crate::plural::count;
 
 use super::context::RUN_AS_ROOT;
 
@@ -114,12 +115,20 @@ pub fn describe(read: &Read, tell: &dyn Fn(&str)) {
         None => tell(&format!("cluster: this node's rules: {what}")),
         Some(path) => tell(&format!("cluster: the rules in {}: {what}", path.display())),
     }
+    not_understood(rules).iter().for_each(|text| tell(text));
+}
+
+/// Rules whose form is not known, for people.
+pub fn not_understood(rules: &NodeRules) -> Option<String> {
     let odd = rules.not_understood();
-    if odd > 0 {
-        tell(&format!(
-            "{odd} frontends have rules of a shape that is not understood: their entries are unknown"
-        ));
-    }
+    (odd > 0).then(|| {
+        format!(
+            "{} of kube-proxy on this node {} a form that is not understood, so where {} is not known",
+            count(odd as u64, "rule", "rules"),
+            if odd == 1 { "has" } else { "have" },
+            if odd == 1 { "it leads" } else { "they lead" },
+        )
+    })
 }
 
 /// kube-proxy in IPVS mode needs some rules of iptables, too.

@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 use serde_json::{Map, Value, json};
 
 use crate::cluster::rules::Proxy;
-use crate::cluster::rules::deal::Wanted;
+use crate::cluster::rules::deal::{Deal, Wanted};
 use crate::cluster::rules::read::Read;
 use crate::error::{CommandError, Status};
 use crate::filter::list::{BadValue, List};
@@ -126,8 +126,8 @@ pub fn run(world: World, args: &SvcArgs) -> Result<Status, CommandError> {
             });
         },
     )?;
-    let deals = rules.as_ref().map(|read| read.deals.as_slice());
-    let report = Report::new(known, tally, deals.map_err(String::clone), pick::now());
+    let deals = rules.as_ref().map_err(String::clone).and_then(chosen);
+    let report = Report::new(known, tally, deals, pick::now());
     let summary = Summary {
         shown: picker.counts.passed,
         scanned: picker.counts.scanned,
@@ -145,6 +145,7 @@ pub fn run(world: World, args: &SvcArgs) -> Result<Status, CommandError> {
     let mut open = conclude::of_table(dumped.unreadable, dumped.inconsistent);
     open.add_selection(&select, true, Some(cluster), &picker.counts);
     add_blind(&report, &mut open);
+    add_rules(&report, rules.ok().as_ref(), &mut open);
     Ok(match open.say() {
         true => Status::Partial,
         false => Status::Done,
@@ -244,6 +245,14 @@ fn rules(cluster: &Cluster, known: &Known, netns: &Netns) -> Result<Read, String
     }
 }
 
+/// The chains that choose endpoints; or why none of them is known.
+fn chosen(read: &Read) -> Result<&[Deal], String> {
+    match read.rules.is_whole() || !read.deals.is_empty() {
+        true => Ok(read.deals.as_slice()),
+        false => Err("some rules of this node are not understood".to_owned()),
+    }
+}
+
 fn print(args: &SvcArgs, report: &Report, summary: &Summary) -> io::Result<()> {
     let stdout = io::stdout();
     let style = ServiceStyle {
@@ -280,6 +289,7 @@ fn extra(report: &Report) -> Map<String, Value> {
         "stale_at_least": report.stale_at_least(),
         "new_packets_unknown": report.no_rules,
         "chains_not_understood": report.ahead.as_ref().map(|ahead| &ahead.not_understood),
+        "endpoints_complete": report.known.endpoints_complete,
     });
     match fields {
         Value::Object(map) => map,
@@ -296,5 +306,21 @@ fn add_blind(report: &Report, open: &mut conclude::Open) {
         open.note(format!(
             "{uncounted} of {flows} flows began before packets were counted: PACKETS and BYTES are those of the others"
         ));
+    }
+}
+
+/// Rules that are not understood leave open where new flows go, and which endpoints there are.
+fn add_rules(report: &Report, read: Option<&Read>, open: &mut conclude::Open) {
+    let Some(rules) = read.map(|read| &read.rules) else {
+        return;
+    };
+    let chains = report
+        .ahead
+        .as_ref()
+        .map_or(0, |ahead| ahead.not_understood.len());
+    let unknown = chains > 0 || !rules.is_whole() || !report.known.endpoints_complete;
+    if unknown {
+        open.partial = true;
+        open.notes.extend(node_rules::not_understood(rules));
     }
 }

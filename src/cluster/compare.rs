@@ -241,7 +241,7 @@ impl Pair<'_> {
 /// clusterIPs for which there is no rule at all. Other frontends may rightly have none on this node.
 fn lacking_frontends(index: &Index, rules: &NodeRules, found: &mut Vec<Disagreement>) {
     // What is not there may only not have been read.
-    if rules.cut || rules.not_understood > 0 {
+    if !rules.is_whole() {
         return;
     }
     // kube-proxy may run for one family only.

@@ -224,10 +224,10 @@ fn frontends_that_only_one_side_has_are_told() {
     for rules in [by_iptables(&whole), by_nft(&whole), by_ipvs(&whole)] {
         assert_eq!(told(&index, &rules), [lacks]);
         // What is not understood, or not read, may be it.
-        for (cut, not_understood) in [(true, 0), (false, 1)] {
+        for (cut, unknown_shapes) in [(true, 0), (false, 1)] {
             let rules = NodeRules {
                 cut,
-                not_understood,
+                unknown_shapes,
                 ..rules.clone()
             };
             assert!(told(&index, &rules).is_empty());

@@ -39,8 +39,8 @@ pub struct NodeRules {
     pub untracked: Vec<Untracked>,
     /// What kube-proxy was seen to use.
     pub proxies: BTreeSet<Proxy>,
-    /// Rules of kube-proxy's whose shape is not understood at all, so that not even their frontend is known.
-    pub not_understood: usize,
+    /// Rules of kube-proxy whose shape is not understood at all, so that not even their frontend is known.
+    pub unknown_shapes: usize,
     /// Some rules could not be read, or there were more than can be walked: what is missing here may exist.
     pub cut: bool,
 }
@@ -117,6 +117,11 @@ impl NodeRules {
         self.proxies.contains(&Proxy::Iptables) || self.proxies.contains(&Proxy::Nftables)
     }
 
+    /// Every rule was read, and the frontend of each is known: a destination that is no frontend here has none.
+    pub fn is_whole(&self) -> bool {
+        !self.cut && self.unknown_shapes == 0
+    }
+
     /// Nothing here translates anything.
     pub fn is_empty(&self) -> bool {
         self.proxies.is_empty() && self.forwards.is_empty()
@@ -172,7 +177,7 @@ impl NodeRules {
     /// Frontends with a shape that is not understood, and rules of which not even that is known.
     pub fn not_understood(&self) -> usize {
         let all = self.frontends.values().chain(self.node_ports.values());
-        self.not_understood + all.filter(|frontend| !frontend.understood).count()
+        self.unknown_shapes + all.filter(|frontend| !frontend.understood).count()
     }
 
     /// Every Service that the rules name, with the protocol and port of the frontend.
@@ -200,7 +205,7 @@ impl NodeRules {
         self.forwards.extend(other.forwards);
         self.untracked.extend(other.untracked);
         self.proxies.extend(other.proxies);
-        self.not_understood += other.not_understood;
+        self.unknown_shapes += other.unknown_shapes;
         self.cut |= other.cut;
     }
 

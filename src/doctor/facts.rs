@@ -58,6 +58,23 @@ pub struct Facts<'c> {
     pub moved: Option<Moved>,
 }
 
+/// A version of kube-proxy, by the source that tells it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Version<'v> {
+    /// kube-proxy itself, by its metrics.
+    KubeProxy(&'v str),
+    /// The node object (`status.nodeInfo.kubeletVersion`).
+    Node(&'v str),
+}
+
+impl<'v> Version<'v> {
+    pub fn text(self) -> &'v str {
+        match self {
+            Version::KubeProxy(text) | Version::Node(text) => text,
+        }
+    }
+}
+
 /// A second look at what is counted.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Moved {
@@ -105,6 +122,17 @@ impl Facts<'_> {
         let counters = self.stat.counters.as_ref().map(CpuCounters::total)?;
         let more = self.moved.as_ref().and_then(|moved| moved.counter(name));
         Some(counters.get(name)? + more.unwrap_or(0))
+    }
+
+    /// kube-proxy's version where it tells it, else the one of the node's kubelet, which is usually the same.
+    pub fn kube_proxy_version(&self) -> Option<Version<'_>> {
+        let told = self
+            .kube_proxy
+            .as_ref()
+            .and_then(|told| told.version.as_deref());
+        let node = self.index.zip(self.node);
+        let node = node.and_then(|(index, node)| node.object(index)?.version.as_deref());
+        told.map(Version::KubeProxy).or(node.map(Version::Node))
     }
 
     /// An address of this node.

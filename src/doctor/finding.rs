@@ -94,11 +94,6 @@ pub fn sort(findings: &mut [Finding]) {
     findings.sort_by_key(|finding| (std::cmp::Reverse(finding.severity), finding.check));
 }
 
-/// `1 entry`, `2 entries`.
-pub fn count(number: u64, one: &str, many: &str) -> String {
-    format!("{number} {}", if number == 1 { one } else { many })
-}
-
 /// What is said of something that was counted once, and did not move between the two looks; nothing where there was only
 /// one.
 pub fn not_lately(moved: Option<u64>) -> &'static str {
@@ -142,7 +137,5 @@ mod tests {
         assert_eq!(percent(0, 0), None);
         assert_eq!(percent(63_900, 64_512), Some(99));
         assert_eq!(percent(u64::MAX, u64::MAX), Some(100));
-        assert_eq!(count(1, "entry", "entries"), "1 entry");
-        assert_eq!(count(0, "entry", "entries"), "0 entries");
     }
 }

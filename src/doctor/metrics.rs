@@ -13,9 +13,11 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// kube-proxy's answer has some 100 KiB.
 const MOST: u64 = 4 << 20;
 
-/// What is known of the rules' age. Times are since the Unix epoch.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+/// kube-proxy's version, and how old its rules are. Times are since the Unix epoch.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct KubeProxy {
+    /// `git_version` of `kubernetes_build_info`, such as `v1.36.3`.
+    pub version: Option<String>,
     /// `kubeproxy_sync_proxy_rules_last_timestamp_seconds`
     pub last_sync: Option<Duration>,
     /// `kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds`
@@ -91,6 +93,9 @@ pub fn parse(text: &str) -> KubeProxy {
             "kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds" => {
                 syncs.entry(labels).or_default().queued = time;
             }
+            "kubernetes_build_info" => {
+                metrics.version = label(labels, "git_version").map(str::to_owned);
+            }
             "kubeproxy_network_programming_duration_seconds_bucket" => {
                 if let Some(bound) = upper_bound(labels) {
                     add(&mut buckets, bound, value);
@@ -140,12 +145,16 @@ fn sample(line: &str) -> Option<(&str, &str, f64)> {
     Some((name, labels, value.parse().ok()?))
 }
 
-/// The value of `le`.
+/// The value of `le`. Rust reads "+Inf" as Prometheus writes it.
 fn upper_bound(labels: &str) -> Option<f64> {
-    let (_, rest) = labels.split_once("le=\"")?;
-    let (bound, _) = rest.split_once('"')?;
-    // Rust reads "+Inf" as Prometheus writes it.
-    bound.parse().ok()
+    label(labels, "le")?.parse().ok()
+}
+
+/// The value of one label.
+fn label<'t>(labels: &'t str, name: &str) -> Option<&'t str> {
+    let mut all = labels.split(',');
+    let (_, value) = all.find_map(|one| one.split_once('=').filter(|(key, _)| *key == name))?;
+    value.strip_prefix('"')?.strip_suffix('"')
 }
 
 fn quantile(buckets: &mut [(f64, f64)], share: f64) -> Option<Quantile> {
@@ -173,6 +182,7 @@ mod tests {
         kubeproxy_sync_proxy_rules_last_timestamp_seconds{ip_family=\"IPv6\"} 1.70000001e+09 123\n\
         kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds{ip_family=\"IPv4\"} 1.6e+09\n\
         kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds{ip_family=\"IPv6\"} 1.700000123e+09\n\
+        kubernetes_build_info{build_date=\"2026-01-01T00:00:00Z\",git_version=\"v1.36.3\",major=\"1\"} 1\n\
         garbage\n{} {\nother{a=\"}\"} 7\nnan NaN\n\
         kubeproxy_network_programming_duration_seconds_bucket{le=\"0.25\"} 50\n\
         kubeproxy_network_programming_duration_seconds_bucket{le=\"60\"} 98\n\
@@ -183,6 +193,7 @@ mod tests {
     #[test]
     fn what_is_known_is_read_and_the_rest_left_out() {
         let metrics = parse(TEXT);
+        assert_eq!(metrics.version.as_deref(), Some("v1.36.3"));
         assert_eq!(metrics.last_sync, Some(Duration::from_secs(1_700_000_010)));
         assert_eq!(
             metrics.last_queued,

@@ -20,7 +20,7 @@ mod threshold;
 
 use crate::entry::Entry;
 
-pub use facts::{Facts, Moved, Scan, pod_network};
+pub use facts::{Facts, Moved, Scan, Version, pod_network};
 pub use finding::{Finding, Severity};
 pub use threshold::Thresholds;
 
@@ -52,6 +52,7 @@ fn checks() -> Vec<Box<dyn Check>> {
         Box::<check::Hairpin>::default(),
         Box::<check::UnnamedDestination>::default(),
         Box::<check::RulesBehind>::default(),
+        Box::<check::RulesNotUnderstood>::default(),
         Box::<check::OldKubeProxy>::default(),
         Box::<check::KubeProxySync>::default(),
         Box::<check::WrongNamespace>::default(),
@@ -106,7 +107,7 @@ fn bounded(mut findings: Vec<Finding>) -> Vec<Finding> {
         .iter()
         .min_by_key(|finding| std::cmp::Reverse(finding.severity));
     findings.extend(worst.map(|worst| {
-        let more = finding::count(rest.len() as u64, "more finding", "more findings");
+        let more = crate::plural::count(rest.len() as u64, "more finding", "more findings");
         let message = format!("{more} of this kind, the worst: {}", worst.message);
         Finding::new(worst.check, worst.severity, message).with("more", rest.len())
     }));

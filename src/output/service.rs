@@ -101,7 +101,11 @@ fn head(report: &Report, style: ServiceStyle) -> String {
 fn endpoints(report: &Report, style: ServiceStyle) -> String {
     let known = &report.known;
     if known.endpoints.is_empty() {
-        return line(style, Style::Warning, "no endpoints");
+        let text = match known.endpoints_complete {
+            true => "no endpoints",
+            false => "endpoints are not known: rules that may lead to them are not understood",
+        };
+        return line(style, Style::Warning, text);
     }
     let columns = [
         ("ENDPOINT", Lean::Left),
@@ -142,7 +146,12 @@ fn endpoints(report: &Report, style: ServiceStyle) -> String {
                 stale(load),
             ]
         });
-    bounded_table(&columns, rows, true, style.palette)
+    let mut text = bounded_table(&columns, rows, true, style.palette);
+    if !known.endpoints_complete {
+        let more = "endpoints may be missing: rules that may lead to them are not understood";
+        text += &line(style, Style::Warning, more);
+    }
+    text
 }
 
 fn conditions(endpoint: &Listed) -> (String, Style) {

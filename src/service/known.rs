@@ -98,6 +98,8 @@ pub struct Known {
     pub hinted: bool,
     /// Which endpoints are on this node is not known, and a policy asks for these.
     pub node_unknown: bool,
+    /// False where only rules are known, and some that lead to endpoints of the Service are not understood.
+    pub endpoints_complete: bool,
 }
 
 /// Endpoints, each with the position of its first Service port.
@@ -165,6 +167,7 @@ impl Known {
             endpoints,
             hinted,
             node_unknown: node.is_none(),
+            endpoints_complete: true,
         })
     }
 
@@ -177,11 +180,13 @@ impl Known {
     ) -> Self {
         let mut frontends = BTreeSet::new();
         let mut places = Places::new();
+        let mut endpoints_complete = rules.is_whole();
         for ((address, protocol, port), found, service) in all(rules) {
             let same = service.namespace == *namespace && service.name == *name;
             if !same || !ports.contains(&service.port) {
                 continue;
             }
+            endpoints_complete &= found.understood;
             frontends.insert(Frontend {
                 kind: match address {
                     None => FrontendKind::NodePort,
@@ -228,6 +233,7 @@ impl Known {
             endpoints: in_order(places),
             hinted: false,
             node_unknown: false,
+            endpoints_complete,
         }
     }
 
@@ -252,7 +258,7 @@ impl Known {
             frontends.flat_map(targets).collect()
         };
         let all = targets(&|_| true);
-        if rules.cut || !understood || all.is_empty() {
+        if !rules.is_whole() || !understood || all.is_empty() {
             return;
         }
         let inside = targets(&|kind| kind == RuleKind::ClusterIp);

@@ -189,7 +189,9 @@ impl<'c> Case<'_, 'c> {
         match by_rules {
             Some(RuleAnswer::None) => return Finding::new(Reason::NoDnatNoRule),
             Some(RuleAnswer::NotUnderstood) => {
-                return Finding::incomplete("a rule for this destination was not understood");
+                return Finding::incomplete(
+                    "whether this node's rules translate this destination is not known: some of them are not understood",
+                );
             }
             Some(_) => {}
             None if matches!(self.matched, Matched::NodePorts(_)) => {
@@ -268,7 +270,7 @@ impl<'c> Case<'_, 'c> {
             _ => rules.frontends.get(&(address, protocol, port)),
         };
         match frontend {
-            None if rules.cut => RuleAnswer::NotUnderstood,
+            None if !rules.is_whole() => RuleAnswer::NotUnderstood,
             None => RuleAnswer::None,
             // Pods and the node itself are translated all the same where only local endpoints lack.
             Some(frontend)

@@ -216,6 +216,9 @@ impl<'c> Judge<'c> {
         if rules.cut {
             return Finding::incomplete("not all rules of this node could be read");
         }
+        if rules.unknown_shapes > 0 {
+            return Finding::incomplete("some rules of kube-proxy on this node are not understood");
+        }
         if let Matched::Forward(_) = matched
             && let Some(finding) = self.find_by_forward(flow)
         {
@@ -243,7 +246,7 @@ impl<'c> Judge<'c> {
 
 fn by_frontend<'c>(flow: &Flow, frontend: &'c RuleFrontend) -> Finding<'c> {
     if !frontend.understood {
-        return Finding::incomplete("a rule for this destination was not understood");
+        return Finding::incomplete("a rule for this destination is not understood");
     }
     let source = flow.reply.sport();
     let is_among = |all: &[SocketAddr]| {

@@ -1,6 +1,5 @@
 //! What happens to endpoints, as records among the flows: by the API, and by this node's rules.
 
-use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -9,7 +8,7 @@ use crate::cli::node_rules;
 use crate::cluster::follow::{self, EndpointChange};
 use crate::cluster::index::Index;
 use crate::cluster::rules::NodeRules;
-use crate::cluster::rules::changes::{Target, changes, targets};
+use crate::cluster::rules::changes::{Target, Targets, changes, targets};
 use crate::entry::{EndpointName, Party, PartyKind};
 use crate::label;
 use crate::netns::Netns;
@@ -140,7 +139,7 @@ fn nanos(time: SystemTime) -> u64 {
 
 /// Where the rules led when they were read last.
 #[derive(Debug, Default)]
-pub(super) struct Led(Option<BTreeMap<Target, Option<u16>>>);
+pub(super) struct Led(Option<Targets>);
 
 impl Led {
     /// There were rules that were wholly known.

@@ -1,6 +1,6 @@
 //! Which endpoints this node's rules lead to, and what changed in that. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use super::{NodeRules, RuleFrontend, RuleService};
@@ -9,34 +9,47 @@ use crate::cluster::index::Name;
 /// An endpoint that kube-proxy's rules lead to, for one port of a Service.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Target {
-    /// Namespace, name and port name.
-    pub service: (Name, Name, Option<Name>),
+    pub service: ServicePort,
     pub protocol: u8,
     pub place: SocketAddr,
 }
 
-/// Where the rules lead, with the number of the Service port where a frontend tells it (a node port does not). `None` where
-/// they are not known well enough to say what they do not hold.
-pub fn targets(rules: &NodeRules) -> Option<BTreeMap<Target, Option<u16>>> {
-    if rules.cut || rules.not_understood() > 0 {
+/// Namespace, name and port name of a Service port.
+type ServicePort = (Name, Name, Option<Name>);
+
+/// Where the rules led when they were read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Targets {
+    /// With the number of the Service port where a frontend tells it (a node port does not).
+    known: BTreeMap<Target, Option<u16>>,
+    /// Service ports of which some rule is not understood: what is not in `known` may exist.
+    unknown: BTreeSet<ServicePort>,
+}
+
+/// `None` where rules are missing, or some have a form in which not even the frontend is known: any target may lack then.
+pub fn targets(rules: &NodeRules) -> Option<Targets> {
+    if !rules.is_whole() {
         return None;
     }
     let direct = rules.frontends.iter();
     let direct = direct.map(|((_, protocol, port), frontend)| (*protocol, Some(*port), frontend));
     let node_ports = rules.node_ports.iter();
     let node_ports = node_ports.map(|((_, protocol, _), frontend)| (*protocol, None, frontend));
-    let mut found: BTreeMap<Target, Option<u16>> = BTreeMap::new();
+    let mut found = Targets::default();
     for (protocol, number, frontend) in direct.chain(node_ports) {
         let Some(service) = &frontend.service else {
             continue; // nobody could say whose endpoint it is
         };
+        if !frontend.understood {
+            found.unknown.insert(named(service));
+        }
         for place in places(frontend) {
             let target = Target {
                 service: named(service),
                 protocol,
                 place,
             };
-            let known = found.entry(target).or_default();
+            let known = found.known.entry(target).or_default();
             *known = known.or(number);
         }
     }
@@ -47,7 +60,7 @@ fn places(frontend: &RuleFrontend) -> impl Iterator<Item = SocketAddr> {
     frontend.targets.iter().chain(&frontend.draining).copied()
 }
 
-fn named(service: &RuleService) -> (Name, Name, Option<Name>) {
+fn named(service: &RuleService) -> ServicePort {
     (
         service.namespace.clone(),
         service.name.clone(),
@@ -55,15 +68,17 @@ fn named(service: &RuleService) -> (Name, Name, Option<Name>) {
     )
 }
 
-/// What the rules gained (`true`) and lost, in the order of the targets.
-pub fn changes(
-    before: &BTreeMap<Target, Option<u16>>,
-    now: &BTreeMap<Target, Option<u16>>,
-) -> Vec<(bool, Target, Option<u16>)> {
-    let only = |these: &BTreeMap<Target, Option<u16>>, those: &BTreeMap<Target, Option<u16>>| {
+/// What the rules gained (`true`) and lost, in the order of the targets. Nothing is told of Service ports that were not
+/// wholly understood in both readings.
+pub fn changes(before: &Targets, now: &Targets) -> Vec<(bool, Target, Option<u16>)> {
+    let understood = |target: &Target| {
+        !before.unknown.contains(&target.service) && !now.unknown.contains(&target.service)
+    };
+    let only = |these: &Targets, those: &Targets| {
         let only = these
+            .known
             .iter()
-            .filter(|(target, _)| !those.contains_key(*target));
+            .filter(|(target, _)| !those.known.contains_key(*target) && understood(target));
         only.map(|(target, number)| (target.clone(), *number))
             .collect::<Vec<_>>()
     };
@@ -132,14 +147,18 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_told_of_rules_that_are_not_wholly_known() {
-        let mut cut = rules(&[(VIP.0, VIP.1, &[])], &[]);
+    fn nothing_is_told_of_rules_that_are_not_understood() {
+        let one = rules(&[(VIP.0, VIP.1, &["10.244.1.7:53"])], &[]);
+        let mut cut = one.clone();
         cut.cut = true;
-        assert_eq!(targets(&cut), None);
+        let mut shapes = one.clone();
+        shapes.unknown_shapes = 1;
+        assert_eq!((targets(&cut), targets(&shapes)), (None, None));
         let mut odd = rules(&[(VIP.0, VIP.1, &[])], &[]);
         odd.frontends
             .values_mut()
             .for_each(|f| f.understood = false);
-        assert_eq!(targets(&odd), None);
+        assert_eq!(told(&one, &odd), [""; 0], "what is not read is not lost");
+        assert_eq!(told(&odd, &one), [""; 0]);
     }
 }

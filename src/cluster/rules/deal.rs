@@ -59,7 +59,10 @@ pub struct Hand {
 pub(super) struct Dealing {
     /// Part of the packets that no rule has taken yet.
     left: f64,
+    /// A rule is not understood.
     odd: bool,
+    /// Every packet that is left goes to another chain.
+    passes_on: bool,
     pub affinity: bool,
     hands: Vec<Hand>,
     pinned: Vec<(SocketAddr, Option<u64>)>,
@@ -70,6 +73,7 @@ impl Dealing {
         Dealing {
             left: 1.0,
             odd: false,
+            passes_on: false,
             affinity: false,
             hands: Vec::new(),
             pinned: Vec::new(),
@@ -114,9 +118,15 @@ impl Dealing {
         self.odd = true;
     }
 
-    /// No rule so far leads to an endpoint.
+    /// The next rule sends every packet to another chain: the endpoint is chosen there. Beside rules that choose one here,
+    /// this is no shape of kube-proxy's.
+    pub fn pass_on(&mut self) {
+        self.passes_on = true;
+    }
+
+    /// No rule so far leads to an endpoint, and each is understood.
     pub fn is_empty(&self) -> bool {
-        self.hands.is_empty() && self.pinned.is_empty()
+        self.hands.is_empty() && self.pinned.is_empty() && !self.odd
     }
 
     /// `None` where the shape is not understood.
@@ -125,7 +135,8 @@ impl Dealing {
             let mut hands = self.hands.iter_mut();
             hands.find(|hand| hand.endpoint == endpoint)?.pinned = packets;
         }
-        (!self.odd).then_some(self.hands)
+        let mixed = self.passes_on && !self.hands.is_empty();
+        (!self.odd && !mixed).then_some(self.hands)
     }
 }
 

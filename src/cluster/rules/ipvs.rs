@@ -43,7 +43,7 @@ pub fn read(text: &str) -> NodeRules {
                     };
                     ((place.ip(), protocol, place.port()), frontend)
                 });
-                rules.not_understood += usize::from(current.is_none());
+                rules.unknown_shapes += usize::from(current.is_none());
             }
             _ => keep(&mut rules, current.take()),
         }
@@ -112,7 +112,7 @@ FWM  00000007 rr
             (vec!["[fd00:10::11]:53".to_owned()], vec![])
         );
         assert_eq!(rules.frontends.len(), 3);
-        assert_eq!(rules.not_understood, 0);
+        assert_eq!(rules.unknown_shapes, 0);
     }
 
     #[test]

@@ -4,6 +4,8 @@
 //! `xt` expressions: these are read by [`super::iptables`], and are marked here only where nobody else read them.
 
 mod deal;
+mod draw;
+mod entrance;
 mod forward;
 mod kube;
 mod show;

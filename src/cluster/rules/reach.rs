@@ -21,17 +21,25 @@ pub(super) struct Reach {
     /// Sorted, each once.
     pub targets: Vec<SocketAddr>,
     pub refused: bool,
+    /// A rule on the way matches by what the reader does not know, so that other packets may go elsewhere.
     pub not_understood: bool,
+    /// A rule on the way leads to what the reader does not know: a target of another kind, or a chain that is missing.
+    pub unknown_target: bool,
 }
 
 impl Reach {
+    /// Some packets may be translated or refused.
+    pub fn may_translate(&self) -> bool {
+        !self.targets.is_empty() || self.refused || self.unknown_target
+    }
+
     pub fn frontend(self, service: Option<RuleService>, kind: RuleKind) -> RuleFrontend {
         RuleFrontend {
             kind,
             service,
             targets: self.targets,
             refused: self.refused,
-            understood: !self.not_understood,
+            understood: !self.not_understood && !self.unknown_target,
             ..RuleFrontend::default()
         }
     }

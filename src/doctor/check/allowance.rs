@@ -1,8 +1,9 @@
 //! The cloud's own limit for tracked connections: beyond it packets are lost before this machine sees them, and its own
 //! table knows nothing of it.
 
-use crate::doctor::finding::{count, not_lately};
+use crate::doctor::finding::not_lately;
 use crate::doctor::{Check, Facts, Finding, Severity, Thresholds};
+use crate::plural::count;
 use crate::stat::Allowance as Known;
 
 const NAME: &str = "allowance";

@@ -8,10 +8,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 
 use crate::doctor::example::{self, Examples};
-use crate::doctor::finding::count;
 use crate::doctor::groups::Groups;
 use crate::doctor::{Facts, Finding};
 use crate::entry::Entry;
+use crate::plural::count;
 use crate::verdict::{Reason, Refreshing};
 
 const UDP: u8 = 17;

@@ -12,10 +12,11 @@ use serde_json::{Value, json};
 use crate::cluster::index::PortId;
 use crate::doctor::answers::ANSWERED_BY_DESIGN;
 use crate::doctor::example::{self, Examples};
-use crate::doctor::finding::{count, percent};
+use crate::doctor::finding::percent;
 use crate::doctor::groups::Groups;
 use crate::doctor::{Check, Facts, Finding, Severity, Thresholds};
 use crate::entry::Entry;
+use crate::plural::count;
 use crate::verdict::{Refreshing, Replies, Verdict};
 
 const NAME: &str = "endpoint-silent";

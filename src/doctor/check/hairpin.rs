@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 
 use crate::doctor::answers;
 use crate::doctor::example::Examples;
-use crate::doctor::finding::count;
 use crate::doctor::groups::Groups;
 use crate::doctor::{Check, Facts, Finding, Thresholds};
 use crate::entry::Entry;
 use crate::netns::BridgePort;
+use crate::plural::count;
 
 const NAME: &str = "hairpin";
 /// Masquerade addresses that are told apart.

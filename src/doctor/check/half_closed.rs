@@ -4,11 +4,11 @@
 use std::cmp::Reverse;
 
 use crate::doctor::example::{self, Examples};
-use crate::doctor::finding::count;
 use crate::doctor::groups::Groups;
 use crate::doctor::{Check, Facts, Finding, Thresholds};
 use crate::entry::Entry;
 use crate::flow::{ProtocolState, TcpDirection};
+use crate::plural::count;
 
 const NAME: &str = "half-closed";
 const FIN_WAIT: u8 = 4;

@@ -6,8 +6,9 @@
 
 use serde_json::Value;
 
-use crate::doctor::finding::{count, percent};
+use crate::doctor::finding::percent;
 use crate::doctor::{Check, Facts, Finding, Severity, Thresholds};
+use crate::plural::count;
 
 use super::port_exhaustion::NAME as PORTS;
 

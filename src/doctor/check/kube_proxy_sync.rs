@@ -99,6 +99,7 @@ mod tests {
                 last_queued: ago(queued),
                 last_sync: ago(synced),
                 programming_p99: None,
+                ..KubeProxy::default()
             };
             assert_eq!(
                 found(metrics).len(),

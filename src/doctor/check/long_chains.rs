@@ -1,7 +1,8 @@
 //! Buckets of the hash that are overfull: the kernel refuses new entries for them, though the table has room.
 
-use crate::doctor::finding::{count, not_lately};
+use crate::doctor::finding::not_lately;
 use crate::doctor::{Check, Facts, Finding, Thresholds};
+use crate::plural::count;
 
 const NAME: &str = "long-chains";
 const COUNTER: &str = "chaintoolong";

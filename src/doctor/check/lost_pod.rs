@@ -11,10 +11,10 @@ use std::net::IpAddr;
 use crate::cluster::index::Index;
 use crate::doctor::answers;
 use crate::doctor::example::{self, Examples};
-use crate::doctor::finding::count;
 use crate::doctor::groups::Groups;
 use crate::doctor::{Check, Facts, Finding, Severity, Thresholds, pod_network};
 use crate::entry::Entry;
+use crate::plural::count;
 use crate::verdict::{Refreshing, Replies, Verdict};
 
 const NAME: &str = "lost-pod";

@@ -70,7 +70,7 @@ fn pending_finding(
     let message = format!(
         "{}: {} not translated, and a new packet would not be either ({})",
         group.name(key),
-        crate::doctor::finding::count(group.bad, "entry", "entries"),
+        crate::plural::count(group.bad, "entry", "entries"),
         group.reasons()
     );
     group

@@ -1,6 +1,6 @@
 //! kube-proxy before 1.32 deletes entries only for the endpoint changes that it sees happen. What it misses, it never finds.
 
-use crate::doctor::{Check, Facts, Finding, Thresholds};
+use crate::doctor::{Check, Facts, Finding, Thresholds, Version};
 
 const NAME: &str = "kube-proxy-version";
 /// The first with a reconciler (`pkg/proxy/conntrack/cleanup.go`).
@@ -15,29 +15,28 @@ impl Check for OldKubeProxy {
     }
 
     fn conclude(&self, facts: &Facts<'_>, _: &Thresholds) -> Vec<Finding> {
-        // There is none to be old. What is known is the kubelet's version, and kube-proxy's only where an older API tells it.
+        // Another translator stands in its place.
         if facts.instead.is_some() {
             return Vec::new();
         }
-        let node = facts
-            .index
-            .zip(facts.node)
-            .and_then(|(index, node)| node.object(index));
-        let Some((node, version)) = node.and_then(|node| Some((node, node.version.as_deref()?)))
-        else {
+        let Some(version) = facts.kube_proxy_version() else {
             return Vec::new();
         };
-        if parse(version).is_none_or(|version| version >= RECONCILES) {
+        let text = version.text();
+        if parse(text).is_none_or(|version| version >= RECONCILES) {
             return Vec::new();
         }
+        let subject = match version {
+            Version::KubeProxy(text) => format!("kube-proxy on this node is of version {text}"),
+            Version::Node(text) => format!("this node is of version {text}"),
+        };
         let message = format!(
-            "{} is a node of version {version}: kube-proxy before 1.32 has no reconciler, so a stale entry that it missed once stays",
-            node.name
+            "{subject}: kube-proxy before 1.32 has no reconciler, so a stale entry that it missed once stays"
         );
         vec![
             Finding::info(NAME, message)
-                .with("node", &*node.name)
-                .with("version", version)
+                .with("node", facts.node.and_then(|node| node.name.as_deref()))
+                .with("version", text)
                 .help("upgrade the node to 1.32 or newer; until then run ctk purge --stale where doctor finds stale entries"),
         ]
     }

@@ -5,10 +5,11 @@ use std::cmp::Reverse;
 use std::net::IpAddr;
 
 use crate::doctor::example::{self, Examples};
-use crate::doctor::finding::{count, percent};
+use crate::doctor::finding::percent;
 use crate::doctor::groups::Groups;
 use crate::doctor::{Check, Facts, Finding, Severity, Thresholds};
 use crate::entry::Entry;
+use crate::plural::count;
 use crate::service::is_open;
 
 pub const NAME: &str = "port-exhaustion";

@@ -2,8 +2,8 @@
 
 use serde_json::{Value, json};
 
-use crate::doctor::finding::count;
 use crate::doctor::{Check, Facts, Finding, Thresholds};
+use crate::plural::count;
 use crate::reverse_path::Interface;
 
 const NAME: &str = "reverse-path";

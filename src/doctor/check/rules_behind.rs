@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use serde_json::{Value, json};
 
 use crate::cluster::compare::Disagreement;
-use crate::doctor::finding::count;
 use crate::doctor::{Check, Facts, Finding, Thresholds};
+use crate::plural::count;
 
 const NAME: &str = "rules-behind";
 /// Differences that are listed.

@@ -12,10 +12,11 @@ use serde_json::{Value, json};
 
 use crate::cluster::index::{Affinity, PortId};
 use crate::doctor::example::{self, Examples};
-use crate::doctor::finding::{count, percent};
+use crate::doctor::finding::percent;
 use crate::doctor::groups::Groups;
 use crate::doctor::{Check, Facts, Finding, Severity, Thresholds};
 use crate::entry::Entry;
+use crate::plural::count;
 use crate::service::{Known, Policy, Reach, is_inside, is_open};
 use crate::spread::{Counted, Distinct, Reason, Spread};
 

@@ -2,10 +2,11 @@
 //! their packets are dropped. From 95 % of the limit on the kernel's own clean-up (`gc_worker`) removes, too, what is ASSURED
 //! and closing (`tcp_can_early_drop` and its like).
 
-use crate::doctor::finding::{count, not_lately, percent};
+use crate::doctor::finding::{not_lately, percent};
 use crate::doctor::{Check, Facts, Finding, Severity, Thresholds};
 use crate::entry::Entry;
 use crate::flow::Status;
+use crate::plural::count;
 
 const NAME: &str = "table-full";
 

@@ -6,10 +6,10 @@ use std::cmp::Reverse;
 use std::net::IpAddr;
 
 use crate::doctor::example::{self, Examples};
-use crate::doctor::finding::count;
 use crate::doctor::groups::Groups;
 use crate::doctor::{Check, Facts, Finding, Thresholds};
 use crate::entry::Entry;
+use crate::plural::count;
 use crate::verdict::{Reason, Refreshing};
 
 const NAME: &str = "unnamed-destination";

@@ -44,6 +44,7 @@ fn report() -> Report {
         ],
         hinted: false,
         node_unknown: false,
+        endpoints_complete: true,
     };
     let mut tally = Tally::new(&known);
     tally.loads[0] = Load {

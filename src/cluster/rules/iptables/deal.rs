@@ -61,10 +61,12 @@ fn rule(table: &Table<'_>, line: &str, dealing: &mut Dealing) -> Option<String> 
         && rule.ports.is_none()
         && !rule.to_local;
     let Some(endpoint) = endpoint else {
-        // Packets of some sources that go another way are not dealt out here. Whatever else takes packets away is odd.
+        // Packets of some sources that go another way are not dealt out here.
         let some = !anybody || !rule.others.is_empty();
-        if !table.has(target) || !some {
-            dealing.not_understood();
+        match (table.has(target), some) {
+            (false, _) => dealing.not_understood(),
+            (true, false) => dealing.pass_on(),
+            (true, true) => {}
         }
         return table.has(target).then(|| target.to_owned());
     };

@@ -9,7 +9,7 @@ use super::super::reach::{Reach, Reached};
 use super::super::{
     NodePortScope, NodeRules, Proxy, RuleFrontend, RuleKind, RuleService, service_name,
 };
-use super::{Rule, Table};
+use super::{Other, Rule, Table};
 
 pub(super) const SERVICES: &str = "KUBE-SERVICES";
 pub(super) const NODE_PORTS: &str = "KUBE-NODEPORTS";
@@ -23,12 +23,20 @@ fn only_marks(target: &str) -> bool {
     )
 }
 
-/// Matches that choose among endpoints or sources and leave it possible that a packet comes there.
-fn is_choice(module: &str) -> bool {
-    matches!(
-        module,
-        "statistic" | "recent" | "addrtype" | "physdev" | "mark" | "conntrack"
-    )
+/// Matches that choose among endpoints or sources, or only count, and leave it possible that a packet comes there. An
+/// interface stands for the node's own pods (`--detect-local-mode` `BridgeInterface` and `InterfaceNamePrefix`).
+fn is_choice(other: &Other<'_>) -> bool {
+    let interface = other.text.trim_start_matches("! ").starts_with("-i ");
+    interface
+        || matches!(
+            &*other.module,
+            "statistic" | "recent" | "addrtype" | "physdev" | "mark" | "conntrack" | "nfacct"
+        )
+}
+
+/// Every match of the rule is one of those.
+fn only_chooses(rule: &Rule<'_>) -> bool {
+    rule.others.iter().all(is_choice)
 }
 
 struct Walk<'a, 't> {
@@ -40,7 +48,7 @@ impl Walk<'_, '_> {
     fn reach(&mut self, chain: &str) -> Reach {
         let table = self.table;
         self.reached.from(chain, |chain, reach| {
-            reach.not_understood |= !table.has(chain);
+            reach.unknown_target |= !table.has(chain);
             let rules = table.rules(chain);
             rules.filter_map(|line| take(line, reach)).collect()
         })
@@ -54,7 +62,7 @@ fn take(line: &str, reach: &mut Reach) -> Option<String> {
         .target
         .as_deref()
         .filter(|target| !only_marks(target))?;
-    reach.not_understood |= !rule.others.iter().all(|o| is_choice(&o.module));
+    reach.not_understood |= !only_chooses(&rule);
     match target {
         // Before 1.26 this is where packets go that no endpoint takes, and at the end of KUBE-FW those of sources that are
         // not allowed.
@@ -64,7 +72,7 @@ fn take(line: &str, reach: &mut Reach) -> Option<String> {
         }
         "DNAT" => match endpoint(&rule) {
             Some(endpoint) => reach.targets.push(endpoint),
-            None => reach.not_understood = true,
+            None => reach.unknown_target = true,
         },
         _ => return Some(target.to_owned()),
     }
@@ -95,19 +103,23 @@ pub(super) fn nat(table: &Table<'_>, rules: &mut NodeRules) {
                 has_node_ports |= scope(&rule, table.ipv6, rules);
             }
             Some(target) if table.has(target) && !target.starts_with("KUBE-MARK-") => {
-                let reach = walk.reach(target);
+                let mut reach = walk.reach(target);
                 match key(&rule) {
                     Some((address, protocol, port)) => {
+                        reach.not_understood |= !only_chooses(&rule);
                         let (service, kind) = named(&rule);
                         let frontend = reach.frontend(service, kind);
                         rules.add_frontend((address, protocol, port), frontend);
                     }
                     // Chains that translate nothing are nobody's frontend.
                     None => {
-                        let translates = !reach.targets.is_empty() || reach.refused;
-                        rules.not_understood += usize::from(translates);
+                        rules.unknown_shapes += usize::from(reach.may_translate());
                     }
                 }
+            }
+            // A target of its own, or a chain that is not there.
+            Some(target) if !only_marks(target) && !target.starts_with("KUBE-MARK-") => {
+                rules.unknown_shapes += 1;
             }
             _ => {}
         }
@@ -125,7 +137,7 @@ fn scope(rule: &Rule<'_>, ipv6: bool, rules: &mut NodeRules) -> bool {
         Some((net, false)) => (None, Some(net)),
     };
     if !rule.others.is_empty() || (destination.is_none() && !rule.to_local) {
-        rules.not_understood += 1;
+        rules.unknown_shapes += 1;
         return false;
     }
     rules.node_port_scopes.push(NodePortScope {
@@ -143,16 +155,17 @@ fn node_ports(walk: &mut Walk<'_, '_>, rules: &mut NodeRules) {
         let Some(target) = rule.target.as_deref() else {
             continue;
         };
-        if !table.has(target) || target.starts_with("KUBE-MARK-") {
+        if only_marks(target) || target.starts_with("KUBE-MARK-") {
             continue;
         }
-        let reach = walk.reach(target);
+        let mut reach = walk.reach(target);
         match port_key(&rule) {
             Some((protocol, port)) => {
+                reach.not_understood |= !only_chooses(&rule);
                 let frontend = reach.frontend(named(&rule).0, RuleKind::NodePort);
                 rules.add_node_port((table.ipv6, protocol, port), frontend);
             }
-            None => rules.not_understood += 1,
+            None => rules.unknown_shapes += 1,
         }
     }
 }
@@ -182,6 +195,8 @@ pub(super) fn filter(table: &Table<'_>, rules: &mut NodeRules) {
             } else if let Some((protocol, port)) = port_key(&rule).filter(|_| rule.to_local) {
                 let key = (table.ipv6, protocol, port);
                 rules.add_node_port(key, refused(RuleKind::NodePort));
+            } else {
+                rules.unknown_shapes += 1;
             }
         }
     }

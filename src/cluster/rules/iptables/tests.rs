@@ -289,7 +289,51 @@ fn a_shape_that_is_not_understood_is_marked_and_counted() {
         assert!(rules.not_understood() > 0, "{to}");
     }
     // Not even the frontend is known.
-    assert_eq!(odd("-d 10.96.0.10/32 -p udp -m comment --comment \"kube-system/kube-dns:dns cluster IP\" -m udp --dport 53 -j KUBE-SVC", "-d 10.96.0.0/24 -j KUBE-SVC").not_understood, 1);
+    assert_eq!(odd("-d 10.96.0.10/32 -p udp -m comment --comment \"kube-system/kube-dns:dns cluster IP\" -m udp --dport 53 -j KUBE-SVC", "-d 10.96.0.0/24 -j KUBE-SVC").unknown_shapes, 1);
+}
+
+#[test]
+fn a_rule_at_the_entrance_that_translates_by_itself_is_not_understood() {
+    for target in [
+        "DNAT --to-destination 10.244.1.7:53",
+        "REDIRECT --to-ports 53",
+        "KUBE-LATER",
+    ] {
+        let rule = format!(
+            "*nat\n:KUBE-SERVICES - [0:0]\n-A PREROUTING -j KUBE-SERVICES\n-A KUBE-SERVICES -d 10.96.0.10/32 -p udp -m udp --dport 53 -j {target}\nCOMMIT\n"
+        );
+        assert_eq!(read(&rule).unknown_shapes, 1, "{target}");
+    }
+}
+
+#[test]
+fn rules_beside_ipvs_translate_nothing_and_are_no_unknown_form() {
+    let rules = read(
+        "*nat\n:KUBE-SERVICES - [0:0]\n:KUBE-LOAD-BALANCER - [0:0]\n:KUBE-NODE-PORT - [0:0]\n:KUBE-MARK-MASQ - [0:0]\n\
+         -A PREROUTING -j KUBE-SERVICES\n-A KUBE-LOAD-BALANCER -j KUBE-MARK-MASQ\n\
+         -A KUBE-NODE-PORT -p tcp -m set --match-set KUBE-NODE-PORT-TCP dst -j KUBE-MARK-MASQ\n\
+         -A KUBE-SERVICES -s 127.0.0.0/8 -j RETURN\n\
+         -A KUBE-SERVICES -m set --match-set KUBE-LOAD-BALANCER dst,dst -j KUBE-LOAD-BALANCER\n\
+         -A KUBE-SERVICES -m set --match-set KUBE-CLUSTER-IP dst,dst -j ACCEPT\n\
+         -A KUBE-SERVICES -m addrtype --dst-type LOCAL -j KUBE-NODE-PORT\nCOMMIT\n",
+    );
+    assert_eq!(rules.not_understood(), 0, "{rules:?}");
+}
+
+#[test]
+fn a_node_port_on_loopback_is_counted_by_nfacct_and_understood() {
+    let rules = read(
+        "*nat\n:KUBE-SERVICES - [0:0]\n:KUBE-NODEPORTS - [0:0]\n:KUBE-EXT-A - [0:0]\n:KUBE-SEP-A - [0:0]\n\
+         -A PREROUTING -j KUBE-SERVICES\n-A KUBE-SERVICES -m addrtype --dst-type LOCAL -j KUBE-NODEPORTS\n\
+         -A KUBE-NODEPORTS -d 127.0.0.0/8 -p udp -m comment --comment \"a/s:p\" -m udp --dport 30053 -m nfacct --nfacct-name localhost_nps_accepted_pkts -j KUBE-EXT-A\n\
+         -A KUBE-NODEPORTS -p udp -m comment --comment \"a/s:p\" -m udp --dport 30053 -j KUBE-EXT-A\n\
+         -A KUBE-EXT-A -j KUBE-SEP-A\n-A KUBE-SEP-A -p udp -m udp -j DNAT --to-destination 10.244.1.7:53\nCOMMIT\n",
+    );
+    assert_eq!(
+        (rules.node_ports.len(), rules.not_understood()),
+        (1, 0),
+        "{rules:?}"
+    );
 }
 
 #[test]

@@ -1,5 +1,6 @@
-//! The dealing chains of kube-proxy's table: `service-*`, and `external-*` with policy Local. A random number chooses the
-//! endpoint's chain by an anonymous map; rules before that send clients of an affinity set where they were sent before.
+//! The chains of kube-proxy's table in which the endpoint of a new flow is chosen: `service-*`, `local-*`, and `external-*`
+//! with policy Local. A random number chooses the endpoint, or its chain, by an anonymous map; rules before that send
+//! clients of an affinity set where they were sent before.
 
 use std::net::SocketAddr;
 
@@ -7,10 +8,9 @@ use serde_json::Value;
 
 use super::super::deal::{Deal, Dealing, Wanted, Way};
 use super::super::{RuleKind, service_name};
-use super::kube::{
-    Kinds, NODE_PORTS, SERVICE_IPS, address_key, endpoint, named_by_chain, port_key, split,
-};
-use super::{Table, jump, pairs};
+use super::draw::{Translation, draw, place};
+use super::kube::{Kinds, NODE_PORTS, SERVICE_IPS, address_key, named_by_chain, port_key, split};
+use super::{Table, jump};
 
 pub(super) fn deals(table: &Table<'_>, wanted: &Wanted) -> Vec<Deal> {
     let kinds = Kinds::of_table(table);
@@ -47,6 +47,9 @@ pub(super) fn deals(table: &Table<'_>, wanted: &Wanted) -> Vec<Deal> {
     }
     deals
 }
+
+/// How names of endpoints' chains begin (`servicePortEndpointChainNamePrefix`).
+const ENDPOINT: &str = "endpoint-";
 
 /// A rule in parts.
 #[derive(Default)]
@@ -106,15 +109,26 @@ fn take(table: &Table<'_>, rule: &[Value], dealing: &mut Dealing) -> Option<Stri
     let (word, verdict) = parts.verdict?;
     match word {
         "vmap" => {
-            if parts.some || by_number(table, verdict, dealing).is_none() {
+            let to = |verdict: &Value| endpoint_of(table, jump(verdict)?.0);
+            if parts.some || by_number(table, verdict, dealing, to).is_none() {
                 dealing.not_understood();
             }
             None
         }
         "dnat" => {
-            match endpoint(verdict).filter(|_| !parts.some) {
-                Some(endpoint) => dealing.deal(endpoint, 1.0, parts.packets),
-                None => dealing.not_understood(),
+            let understood = match Translation::of(verdict).filter(|_| !parts.some) {
+                Some(Translation::One(endpoint)) => {
+                    dealing.deal(endpoint, 1.0, parts.packets);
+                    true
+                }
+                Some(Translation::Drawn(map)) => {
+                    // Nothing counts the packets of one element.
+                    by_number(table, map, dealing, |to| Some((place(to)?, None))).is_some()
+                }
+                None => false,
+            };
+            if !understood {
+                dealing.not_understood();
             }
             None
         }
@@ -127,9 +141,9 @@ fn take(table: &Table<'_>, rule: &[Value], dealing: &mut Dealing) -> Option<Stri
                 }
                 Some(_) => dealing.not_understood(),
                 None => {
-                    // As in iptables: some may go another way, all others are odd in a dealing chain. A jump comes back.
+                    // Packets of some sources may go another way. A jump comes back.
                     if goto && !parts.some {
-                        dealing.not_understood();
+                        dealing.pass_on();
                     }
                     return Some(chain.to_owned());
                 }
@@ -139,41 +153,28 @@ fn take(table: &Table<'_>, rule: &[Value], dealing: &mut Dealing) -> Option<Stri
     }
 }
 
-/// `numgen random mod N vmap { 0 : goto A, ... }`.
-fn by_number(table: &Table<'_>, vmap: &Value, dealing: &mut Dealing) -> Option<()> {
-    let number = vmap.get("key")?.get("numgen")?;
-    let whole = number
-        .get("mod")?
-        .as_u64()
-        .filter(|whole| (1..=u64::from(u32::MAX)).contains(whole))?;
-    let first = number.get("offset").and_then(Value::as_u64).unwrap_or(0);
-    let mut taken = 0;
-    for (key, verdict) in pairs(table, vmap.get("data")?)? {
-        let (from, to) = match key
-            .get("range")
-            .and_then(Value::as_array)
-            .map(Vec::as_slice)
-        {
-            Some([from, to]) => (from.as_u64()?, to.as_u64()?),
-            _ => (key.as_u64()?, key.as_u64()?),
-        };
-        if from < first || to < from || to >= first.checked_add(whole)? {
-            return None;
-        }
-        let parts = to - from + 1;
-        taken += parts;
-        let (endpoint, packets) = endpoint_of(table, jump(&verdict)?.0)?;
-        dealing.deal_part(endpoint, parts as f64 / whole as f64, packets);
+/// A random number chooses among endpoints; `to` reads the endpoint of an element, and how many packets were counted for it.
+fn by_number(
+    table: &Table<'_>,
+    map: &Value,
+    dealing: &mut Dealing,
+    to: impl Fn(&Value) -> Option<(SocketAddr, Option<u64>)>,
+) -> Option<()> {
+    let draw = draw(table, map)?;
+    for (chance, element) in draw.chances() {
+        let (endpoint, packets) = to(element)?;
+        dealing.deal_part(endpoint, chance, packets);
     }
-    if taken > whole {
-        return None;
-    }
-    dealing.dealt(taken as f64 / whole as f64);
+    dealing.dealt(draw.total());
     Some(())
 }
 
-/// The endpoint of a chain that translates every packet to one, and how many it translated where that is counted.
+/// The endpoint of an endpoint's chain, and how many packets it translated where that is counted. A Service's chain that
+/// holds a `dnat` itself is none: the endpoint is chosen there.
 fn endpoint_of(table: &Table<'_>, chain: &str) -> Option<(SocketAddr, Option<u64>)> {
+    if !chain.starts_with(ENDPOINT) {
+        return None;
+    }
     let mut found = None;
     for rule in table.rules(chain) {
         let parts = Parts::of(&rule);
@@ -181,7 +182,10 @@ fn endpoint_of(table: &Table<'_>, chain: &str) -> Option<(SocketAddr, Option<u64
             _ if parts.odd => return None,
             None | Some(("jump", _)) => {}
             Some(("dnat", body)) if found.is_none() && !parts.some => {
-                found = Some((endpoint(body)?, parts.packets));
+                let Translation::One(endpoint) = Translation::of(body)? else {
+                    return None;
+                };
+                found = Some((endpoint, parts.packets));
             }
             Some(_) => return None,
         }
@@ -230,7 +234,7 @@ mod tests {
     /// a/s with two endpoints; `service` are the rules of its chain.
     fn of(service: Vec<Value>) -> Vec<Deal> {
         let endpoint = |n: u8, counter: Value| {
-            let chain = format!("e{n}");
+            let chain = format!("endpoint-{n}");
             let address = format!("10.244.1.{n}");
             vec![
                 rule(
@@ -247,13 +251,16 @@ mod tests {
             json!({"set": {"family": "ip", "table": "kube-proxy", "name": "cluster-ips", "elem": ["10.96.0.5"]}}),
             json!({"map": {"family": "ip", "table": "kube-proxy", "name": SERVICE_IPS, "elem": [
                 [{"elem": {"val": {"concat": ["10.96.0.5", "tcp", 80]}, "comment": "a/s:p"}}, goto("service")],
-                [{"elem": {"val": {"concat": ["10.96.0.6", "tcp", 80]}, "comment": "b/s:p"}}, goto("e1")],
+                [{"elem": {"val": {"concat": ["10.96.0.6", "tcp", 80]}, "comment": "b/s:p"}}, goto("endpoint-1")],
             ]}}),
             json!({"map": {"family": "ip", "table": "kube-proxy", "name": NODE_PORTS, "elem": [
                 [{"elem": {"val": {"concat": ["tcp", 30080]}, "comment": "a/s:p"}}, goto("external")],
             ]}}),
             rule("external", json!([saddr("10.244.0.0"), goto("service")])),
-            rule("external", json!([numgen(1, json!([[0, goto("e2")]]))])),
+            rule(
+                "external",
+                json!([numgen(1, json!([[0, goto("endpoint-2")]]))]),
+            ),
             rule("mark", json!([{"mangle": {"key": 1, "value": 2}}])),
         ];
         all.extend(endpoint(
@@ -277,13 +284,13 @@ mod tests {
         let deals = of(vec![
             rule(
                 "service",
-                json!([saddr("@affinity-1"), {"counter": {"packets": 2, "bytes": 9}}, goto("e1")]),
+                json!([saddr("@affinity-1"), {"counter": {"packets": 2, "bytes": 9}}, goto("endpoint-1")]),
             ),
             rule(
                 "service",
                 json!([numgen(
                     4,
-                    json!([[{"range": [0, 2]}, goto("e1")], [3, goto("e2")]])
+                    json!([[{"range": [0, 2]}, goto("endpoint-1")], [3, goto("endpoint-2")]])
                 )]),
             ),
         ]);
@@ -322,27 +329,33 @@ mod tests {
 
     #[test]
     fn a_shape_that_is_not_understood_gives_no_shares() {
-        let whole = || numgen(2, json!([[0, goto("e1")], [1, goto("e2")]]));
+        let whole = || numgen(2, json!([[0, goto("endpoint-1")], [1, goto("endpoint-2")]]));
         let fine = of(vec![rule("service", json!([whole()]))]);
         assert!(fine[0].hands.is_some());
         for odd in [
             json!([saddr("10.0.0.1"), whole()]),
-            json!([numgen(2, json!([[0, goto("e1")], [2, goto("e2")]]))]),
-            json!([numgen(2, json!([[0, goto("e1")], [1, goto("mark")]]))]),
+            json!([numgen(
+                2,
+                json!([[0, goto("endpoint-1")], [2, goto("endpoint-2")]])
+            )]),
+            json!([numgen(
+                2,
+                json!([[0, goto("endpoint-1")], [1, goto("mark")]])
+            )]),
             json!([{"xt": null}, whole()]),
             json!([numgen(
                 2,
-                json!([[0, goto("e1")], [{"range": [0, 1]}, goto("e2")]])
+                json!([[0, goto("endpoint-1")], [{"range": [0, 1]}, goto("endpoint-2")]])
             )]),
             json!([numgen(
                 u64::MAX,
-                json!([[{"range": [0, u64::MAX - 1]}, goto("e1")], [1, goto("e2")]])
+                json!([[{"range": [0, u64::MAX - 1]}, goto("endpoint-1")], [1, goto("endpoint-2")]])
             )]),
-            json!([{"vmap": {"key": {"meta": {"key": "mark"}}, "data": {"set": [[0, goto("e1")]]}}}]),
+            json!([{"vmap": {"key": {"meta": {"key": "mark"}}, "data": {"set": [[0, goto("endpoint-1")]]}}}]),
         ] {
             let deals = of(vec![
                 rule("service", odd.clone()),
-                rule("service", json!([goto("e1")])),
+                rule("service", json!([goto("endpoint-1")])),
             ]);
             assert_eq!(deals[0].hands, None, "{odd}");
         }

@@ -1,8 +1,11 @@
-//! kube-proxy's table (`pkg/proxy/nftables/proxier.go`): the map `service-ips` leads to a Service's chain, that one by a
-//! random number to an endpoint's, and there stands the `dnat`. Chain names are cut short and mangled, so that only the
-//! `dnat` tells the endpoint.
+//! kube-proxy's table (`pkg/proxy/nftables/proxier.go`): the map `service-ips` leads to a Service's chain.
+//!
+//! Up to 1.35, and with session affinity in all versions, a random number leads from there to an endpoint's chain, which
+//! holds the `dnat` (`writeServiceToEndpointRules`, `writeServiceToEndpointJumps`). Since 1.36 the Service's chain holds a
+//! `dnat` to a random element of a map of endpoints (`writeServiceToEndpointDNATs`); 1.37 writes a plain `dnat` where one
+//! endpoint is left. Chain names are cut short and mangled, so that only the `dnat` tells the endpoint.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 
 use serde_json::Value;
 
@@ -10,6 +13,8 @@ use super::super::reach::{Reach, Reached};
 use super::super::{
     NodePortScope, NodeRules, Proxy, RuleFrontend, RuleKind, RuleService, service_name,
 };
+use super::draw::Translation;
+use super::entrance;
 use super::{Table, element, jump, net, pairs, port, protocol};
 
 pub(super) const TABLE: &str = "kube-proxy";
@@ -25,10 +30,13 @@ struct Walk<'a, 't> {
 }
 
 pub(super) fn table(table: &Table<'_>, rules: &mut NodeRules) {
+    rules.proxies.insert(Proxy::Nftables);
+    rules.unknown_shapes += entrance::not_understood(table);
     let Some(services) = table.named(SERVICE_IPS) else {
+        // A table of this name that has no such map is a form of kube-proxy that is not known.
+        rules.unknown_shapes += 1;
         return;
     };
-    rules.proxies.insert(Proxy::Nftables);
     let kinds = Kinds::of_table(table);
     let mut walk = Walk {
         table,
@@ -36,11 +44,11 @@ pub(super) fn table(table: &Table<'_>, rules: &mut NodeRules) {
     };
     for pair in &services {
         let Some((key, verdict, comment)) = split(pair) else {
-            rules.not_understood += 1;
+            rules.unknown_shapes += 1;
             continue;
         };
         let Some(place) = address_key(key) else {
-            rules.not_understood += 1;
+            rules.unknown_shapes += 1;
             continue;
         };
         let kind = kinds.of(key, place.0, verdict);
@@ -91,7 +99,7 @@ fn node_ports(walk: &mut Walk<'_, '_>, rules: &mut NodeRules) {
         });
         match found {
             Some((key, frontend)) => rules.add_node_port(key, frontend),
-            None => rules.not_understood += 1,
+            None => rules.unknown_shapes += 1,
         }
     }
     // Without the set node ports answer on every local address, but on loopback.
@@ -111,7 +119,7 @@ fn node_ports(walk: &mut Walk<'_, '_>, rules: &mut NodeRules) {
                 destination: Some(net),
                 except: None,
             }),
-            None => rules.not_understood += 1,
+            None => rules.unknown_shapes += 1,
         }
     }
     if addresses.is_empty() {
@@ -133,7 +141,7 @@ fn refused(table: &Table<'_>, rules: &mut NodeRules) {
             Some((key, comment)) => {
                 rules.add_frontend(key, frontend(comment, RuleKind::Unknown));
             }
-            None => rules.not_understood += 1,
+            None => rules.unknown_shapes += 1,
         }
     }
     let ipv6 = table.family == "ip6";
@@ -143,7 +151,7 @@ fn refused(table: &Table<'_>, rules: &mut NodeRules) {
                 let key = (ipv6, protocol, port);
                 rules.add_node_port(key, frontend(comment, RuleKind::NodePort));
             }
-            None => rules.not_understood += 1,
+            None => rules.unknown_shapes += 1,
         }
     }
 }
@@ -198,17 +206,13 @@ fn take(
                 onward.push(jump(verdict)?.0.to_owned());
             }
         }
-        "dnat" => reach.targets.push(endpoint(body)?),
+        "dnat" => reach
+            .targets
+            .extend(Translation::of(body)?.endpoints(table)?),
         "drop" | "reject" => reach.refused = true,
         _ => return None,
     }
     Some(())
-}
-
-/// One address and one port.
-pub(super) fn endpoint(dnat: &Value) -> Option<SocketAddr> {
-    let address: IpAddr = dnat.get("addr")?.as_str()?.parse().ok()?;
-    Some(SocketAddr::new(address, port(dnat.get("port")?)?))
 }
 
 /// Key, verdict and comment of a map's element.

@@ -159,7 +159,82 @@ fn a_shape_that_is_not_understood_makes_the_frontend_unknown() {
         "service-nodeports",
         json!([[{"concat": ["udp", "x"]}, {"goto": {"target": DNS}}], 7]),
     ));
-    assert_eq!(read(&document(objects), &[]).unwrap().not_understood, 2);
+    assert_eq!(read(&document(objects), &[]).unwrap().unknown_shapes, 2);
+}
+
+/// `dnat ip addr . port to numgen random mod N map { ... }`.
+fn dnat_map(modulus: u64, elements: Value) -> Value {
+    let number = json!({"numgen": {"mode": "random", "mod": modulus, "offset": 0}});
+    json!({"dnat": {"family": "ip", "addr": {"map": {"key": number, "data": {"set": elements}}}}})
+}
+
+fn place(address: &str, port: u16) -> Value {
+    json!({"concat": [address, port]})
+}
+
+#[test]
+fn a_translation_to_an_element_of_a_map_leads_to_each_of_them() {
+    let endpoints = json!([[0, place("10.244.1.7", 53)], [1, place("10.244.2.34", 53)]]);
+    let mut objects = kube();
+    objects.retain(|o| o.pointer("/rule/chain") != Some(&json!(DNS)));
+    objects.push(rule(
+        "ip",
+        "kube-proxy",
+        DNS,
+        json!([dnat_map(2, endpoints)]),
+    ));
+    let rules = read(&document(objects.clone()), &[]).unwrap();
+    let dns = at(&rules, "10.96.0.10", 53);
+    let targets: Vec<String> = dns.targets.iter().map(ToString::to_string).collect();
+    assert_eq!(targets, ["10.244.1.7:53", "10.244.2.34:53"]);
+    assert!(dns.understood);
+    for odd in [
+        json!([[0, "10.244.1.7"]]),
+        json!([[0, {"concat": ["10.244.1.7", 53, 1]}]]),
+        json!([[0, place("not an address", 53)]]),
+        json!([[2, place("10.244.1.7", 53)]]),
+        json!([0]),
+        json!("@no-such-map"),
+    ] {
+        objects.pop();
+        objects.push(rule(
+            "ip",
+            "kube-proxy",
+            DNS,
+            json!([dnat_map(2, odd.clone())]),
+        ));
+        let rules = read(&document(objects.clone()), &[]).unwrap();
+        assert!(!at(&rules, "10.96.0.10", 53).understood, "{odd}");
+    }
+}
+
+#[test]
+fn a_table_of_kube_proxys_in_an_unknown_form_is_told_and_not_taken_for_none() {
+    let count = |objects: Vec<Value>| {
+        let rules = read(&document(objects), &[]).unwrap();
+        assert!(rules.has_kube_proxy());
+        rules.unknown_shapes
+    };
+    let hooked = |expr: Value| {
+        let mut objects = kube();
+        objects.push(chain("ip", "kube-proxy", "nat-output", Some("output")));
+        objects.push(rule("ip", "kube-proxy", "nat-output", expr));
+        count(objects)
+    };
+    let services = json!({"vmap": {"key": {"concat": []}, "data": "@service-ips"}});
+    assert_eq!(hooked(json!([services])), 0);
+    for odd in [
+        json!([{"vmap": {"key": {"concat": []}, "data": "@services-of-a-later-version"}}]),
+        json!([dnat_map(1, json!([[0, place("10.244.1.7", 53)]]))]),
+        json!([{"tproxy": {"port": 53}}]),
+        json!([{"jump": {"target": "no-such-chain"}}]),
+        json!("?"),
+    ] {
+        assert_eq!(hooked(odd.clone()), 1, "{odd}");
+    }
+    let mut renamed = kube();
+    renamed.retain(|o| o.pointer("/map/name") != Some(&json!("service-ips")));
+    assert!(count(renamed) > 0);
 }
 
 fn payload(protocol: &str, field: &str) -> Value {

@@ -1,0 +1,189 @@
+//! Rules of kube-proxy in a form that no version has: each command says that it does not know, ends with 3, and deletes
+//! nothing.
+
+mod lab;
+mod private_netns;
+mod tools;
+
+use lab::be_the_node;
+use private_netns::private_netns;
+use tools::{Said, ctk_line, nft, run};
+
+/// kube-dns with two endpoints, chosen by a hash of the client's address, which kube-proxy never did; a Service beside it
+/// in a form that is known.
+const RULES: &str = "table ip kube-proxy {
+    map service-ips { type ipv4_addr . inet_proto . inet_service : verdict; }
+    map no-endpoint-services { type ipv4_addr . inet_proto . inet_service : verdict; }
+    chain services { ip daddr . meta l4proto . th dport vmap @service-ips; }
+    chain nat-output { type nat hook output priority -100; jump services; }
+    chain service-NWBZK7IH-kube-system/kube-dns/udp/dns {
+        meta l4proto udp dnat ip addr . port to jhash ip saddr mod 2 map { 0 : 10.244.1.7 . 53, 1 : 10.244.2.33 . 53 }
+    }
+    chain service-TWN6R7T6-net/sflow/udp/p {
+        meta l4proto udp dnat ip addr . port to numgen random mod 1 map { 0 : 10.244.1.8 . 6343 }
+    }
+}
+add element ip kube-proxy service-ips { 10.96.0.10 . udp . 53 : goto service-NWBZK7IH-kube-system/kube-dns/udp/dns }
+add element ip kube-proxy service-ips { 10.96.0.20 . udp . 6343 : goto service-TWN6R7T6-net/sflow/udp/p }
+";
+
+/// A table of the same name in which nothing is where kube-proxy puts it.
+const OTHER_TABLE: &str = "table ip kube-proxy {
+    map frontends { type ipv4_addr . inet_proto . inet_service : verdict; }
+    chain to-dns { meta l4proto udp dnat to 10.244.1.7:53; }
+    chain nat-output { type nat hook output priority -100; ip daddr . meta l4proto . th dport vmap @frontends; }
+}
+add element ip kube-proxy frontends { 10.96.0.10 . udp . 53 : goto to-dns }
+";
+
+/// An entry of a client of kube-dns that leads to an address which the rules list, or do not.
+fn entry(port: u16, to: &str) {
+    let line = format!(
+        "-I -p udp -t 100 -s 10.244.1.5 --sport {port} -d 10.96.0.10 --dport 53 -r {to} --reply-port-src 53 -q 10.244.1.5 \
+         --reply-port-dst {port} -u SEEN_REPLY,ASSURED"
+    );
+    run("conntrack", &line.split_whitespace().collect::<Vec<_>>());
+}
+
+fn node(rules: &str) {
+    be_the_node();
+    nft(rules);
+    entry(40_001, "10.244.1.7");
+    entry(40_002, "10.244.1.99");
+}
+
+/// A namespace for each of several trials.
+fn fresh() {
+    nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+}
+
+fn says(said: &Said, parts: &[&str]) {
+    for part in parts {
+        assert!(said.stderr.contains(part), "{part:?} in {said:?}");
+    }
+}
+
+#[test]
+fn entries_of_a_service_whose_rule_is_not_understood_are_unknown_and_the_status_is_3() {
+    private_netns(|| {
+        node(RULES);
+        for command in [
+            "ls --stale",
+            "ls",
+            "ls --svc kube-dns",
+            "top --by svc",
+            "ls --verdict suspect",
+        ] {
+            let said = ctk_line(&format!("{command} --cluster rules -o json")).ended(3);
+            says(
+                &said,
+                &[
+                    "1 rule of kube-proxy on this node has a form that is not understood",
+                    "2 entries are not judged, because some rules of this node are not understood",
+                ],
+            );
+            let rules = &said.json()["summary"]["cluster"]["rules"];
+            assert_eq!(rules["not_understood"], 1, "{said:?}");
+        }
+        let said = ctk_line("ls --cluster rules -o json").ended(3);
+        for item in said.items() {
+            assert_eq!(item["verdict"], "unknown", "{item}");
+            assert_eq!(item["service"]["name"], "kube-dns", "{item}");
+        }
+    });
+}
+
+#[test]
+fn a_service_that_the_unknown_rule_does_not_concern_is_judged_as_ever() {
+    private_netns(|| {
+        node(RULES);
+        let said = ctk_line("ls --svc sflow --cluster rules -o json").ended(0);
+        assert!(said.items().is_empty());
+        let report = ctk_line("svc sflow --cluster rules -o json")
+            .ended(0)
+            .json();
+        assert_eq!(report["endpoints"][0]["address"], "10.244.1.8", "{report}");
+        assert_eq!(report["summary"]["endpoints_complete"], true);
+    });
+}
+
+#[test]
+fn svc_never_says_no_endpoints_where_their_rule_is_not_understood() {
+    private_netns(|| {
+        node(RULES);
+        let said = ctk_line("svc kube-dns --cluster rules").ended(3);
+        assert!(said.stdout.contains("endpoints are not known"), "{said:?}");
+        assert!(
+            said.stdout.contains("a rule of it is not understood"),
+            "{said:?}"
+        );
+        assert!(!said.stdout.contains("no endpoints"), "{said:?}");
+        assert!(!said.stdout.contains("no rule that translates"), "{said:?}");
+        let report = ctk_line("svc kube-dns --cluster rules -o json")
+            .ended(3)
+            .json();
+        assert_eq!(report["summary"]["endpoints_complete"], false, "{report}");
+    });
+}
+
+#[test]
+fn a_table_of_an_unknown_form_is_not_taken_for_none() {
+    private_netns(|| {
+        node(OTHER_TABLE);
+        for command in [
+            "ls --stale",
+            "ls --svc kube-dns",
+            "purge --stale --yes",
+            "purge --svc kube-dns --yes",
+        ] {
+            let said = ctk_line(&format!("{command} --cluster rules")).ended(3);
+            says(&said, &["not understood"]);
+            assert!(
+                said.stdout.lines().count() <= 1,
+                "no entry is listed: {said:?}"
+            );
+        }
+        let said = ctk_line("ls --cluster rules -o json").ended(3);
+        assert_eq!(said.items().len(), 2);
+        for item in said.items() {
+            assert_eq!(item["reason"], "source-incomplete", "{item}");
+        }
+    });
+}
+
+#[test]
+fn purge_deletes_nothing_for_a_verdict_that_hangs_on_an_unknown_rule() {
+    private_netns(|| {
+        node(RULES);
+        for flags in ["--stale", "--stale --include suspect", "--reason no-dnat"] {
+            let said = ctk_line(&format!("purge {flags} --yes --cluster rules -o json")).ended(3);
+            says(&said, &["not understood"]);
+            assert_eq!(said.json()["summary"]["deleted"], 0, "{said:?}");
+        }
+        assert_eq!(
+            ctk_line("ls --cluster none -o json").ended(0).items().len(),
+            2
+        );
+    });
+}
+
+#[test]
+fn doctor_warns_of_rules_of_an_unknown_form_and_names_the_number() {
+    private_netns(|| {
+        for (rules, number) in [(RULES, 1), (OTHER_TABLE, 2)] {
+            fresh();
+            node(rules);
+            let said = ctk_line("doctor --sample 0 --cluster rules -o json").ended(3);
+            let items = said.items();
+            let found: Vec<_> = items
+                .iter()
+                .filter(|item| item["check"] == "rules-not-understood")
+                .collect();
+            let [finding] = found[..] else {
+                panic!("{said:?}")
+            };
+            assert_eq!(finding["severity"], "warning");
+            assert_eq!(finding["evidence"]["not_understood"], number, "{finding}");
+        }
+    });
+}
