@@ -9,7 +9,7 @@ use std::str::FromStr;
 use crate::filter::{BadValue, Picks};
 use crate::flow::{Flow, Status};
 use crate::select::Selectors;
-use crate::verdict::{Reason, Replies, Seen, Verdict};
+use crate::verdict::{Judgement, Reason, Replies, Seen, Verdict};
 
 const UDP: u8 = 17;
 
@@ -66,16 +66,19 @@ pub enum Held {
     /// Not included, or without the evidence that nothing answers any more.
     Suspect,
     Detached,
+    /// To an endpoint that is not serving, of a Service that has no other: a pod that is not ready for a moment.
+    LastEndpoint,
     ForeignZone,
 }
 
 impl Held {
-    pub const ALL: [Held; 6] = [
+    pub const ALL: [Held; 7] = [
         Held::Protocol,
         Held::Draining,
         Held::Pending,
         Held::Suspect,
         Held::Detached,
+        Held::LastEndpoint,
         Held::ForeignZone,
     ];
 
@@ -87,6 +90,7 @@ impl Held {
             Held::Pending => "pending",
             Held::Suspect => "suspect",
             Held::Detached => "detached",
+            Held::LastEndpoint => "last-endpoint",
             Held::ForeignZone => "foreign-zone",
         }
     }
@@ -105,7 +109,27 @@ impl Held {
                 "--include suspect takes those of which counters show that the answers stopped"
             }
             Held::Detached => "--include detached cuts connections to pods that live",
+            Held::LastEndpoint => {
+                "--reason endpoint-not-serving takes them, but no other endpoint could take their packets"
+            }
             Held::ForeignZone => "--zone N takes entries of that zone",
+        }
+    }
+}
+
+/// A verdict, as far as it decides over a delete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Judged {
+    pub reason: Reason,
+    /// See [`Judgement::is_of_last_endpoint`].
+    pub last_endpoint: bool,
+}
+
+impl From<Judgement<'_>> for Judged {
+    fn from(judgement: Judgement<'_>) -> Self {
+        Judged {
+            reason: judgement.reason,
+            last_endpoint: judgement.is_of_last_endpoint(),
         }
     }
 }
@@ -189,9 +213,9 @@ impl Policy {
         self.stale || !self.verdicts.is_empty() || !self.reasons.is_empty()
     }
 
-    /// What becomes of `flow`, which passed every selector but those by verdict. `reason` is `None` when no verdict was
+    /// What becomes of `flow`, which passed every selector but those by verdict. `judged` is `None` when no verdict was
     /// sought, and for entries that are not confirmed or are dying: those are never deleted.
-    pub fn fate(&self, flow: &Flow, reason: Option<Reason>, replies: Replies) -> Fate {
+    pub fn fate(&self, flow: &Flow, judged: Option<Judged>, replies: Replies) -> Fate {
         let confirmed = flow.status.contains(Status::CONFIRMED);
         if !confirmed || flow.status.contains(Status::DYING) {
             return Fate::Left;
@@ -199,7 +223,11 @@ impl Policy {
         if !self.selects_by_verdict() {
             return Fate::Planned;
         }
-        let Some(reason) = reason else {
+        let Some(Judged {
+            reason,
+            last_endpoint,
+        }) = judged
+        else {
             return Fate::Left;
         };
         let verdict = reason.verdict();
@@ -220,6 +248,9 @@ impl Policy {
             Verdict::Pending => Some(Held::Pending),
             Verdict::Suspect => Some(Held::Suspect),
             Verdict::Detached => Some(Held::Detached),
+            _ if last_endpoint && !self.reasons.plain().contains(&reason) => {
+                Some(Held::LastEndpoint)
+            }
             _ => None,
         };
         // Those beside the stale ones are counted with --stale, so that nobody wonders where they went.

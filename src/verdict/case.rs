@@ -162,7 +162,12 @@ impl<'c> Case<'_, 'c> {
             (false, _) => (0, Reason::EndpointNotServing),
         };
         let (id, best) = found.max_by_key(|(_, endpoint)| rank(endpoint).0)?;
-        Some(Finding::new(rank(best).1).of(id))
+        let finding = Finding::new(rank(best).1).of(id);
+        let is_last = !self.endpoints().any(Endpoint::serves);
+        Some(match finding.reason {
+            Reason::EndpointNotServing if is_last => finding.with(Detail::LastEndpoint),
+            _ => finding,
+        })
     }
 
     /// Rows 9 and 11: RS = OD.

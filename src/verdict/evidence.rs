@@ -16,6 +16,8 @@ pub enum Detail<'c> {
     Because(&'static str),
     /// The pod that has the reply source's address.
     Pod(&'c Pod),
+    /// No other endpoint of the Service serves.
+    LastEndpoint,
     /// Number of endpoints that count for this reason.
     Endpoints(usize),
     /// The node's own rule that decided, as text.
@@ -116,10 +118,16 @@ impl Evidence<'_> {
                 "{from} is no endpoint of {name}, which has {}",
                 self.endpoints()
             ),
-            Reason::EndpointNotServing => write!(
-                f,
-                "{from} is listed as an endpoint of {name}, but neither ready nor serving"
-            ),
+            Reason::EndpointNotServing => {
+                let others = match self.detail {
+                    Detail::LastEndpoint => "; no other endpoint serves",
+                    _ => "",
+                };
+                write!(
+                    f,
+                    "{from} is listed as an endpoint of {name}, but neither ready nor serving{others}"
+                )
+            }
             Reason::PortGone => write!(
                 f,
                 "{name} has no port {to} any more, the entry still leads to {from}"

@@ -41,6 +41,11 @@ impl Judgement<'_> {
         self
     }
 
+    /// The endpoint does not serve, and no other endpoint of the Service does: nothing could take the packets instead.
+    pub fn is_of_last_endpoint(&self) -> bool {
+        matches!(self.evidence.detail, Detail::LastEndpoint)
+    }
+
     /// The entry may be younger than the source, and the verdict is open for no other reason.
     pub fn is_of_young(&self) -> bool {
         matches!(self.evidence.detail, Detail::Because(YOUNG))

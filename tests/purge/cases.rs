@@ -35,6 +35,32 @@ const CASES: &[Case] = &[
         purges: &[("--stale", &[], &[])],
     },
     Case {
+        name: "the only endpoint is not ready for a moment, and nothing else could take its packets",
+        rows: &[
+            "udp 17 100 src=10.244.0.2 dst=10.96.0.10 sport=4000 dport=53 src=10.244.0.11 dst=10.244.0.2 sport=53 dport=4000 [ASSURED] mark=0 use=1",
+        ],
+        cluster: &[
+            "svc kube-system/kube-dns 10.96.0.10 dns:53/UDP",
+            "slice kube-system/kube-dns dns:53/UDP 10.244.0.11(!ready,!serving)",
+        ],
+        purges: &[
+            ("--stale", &[1], &[("last-endpoint", 1)]),
+            ("--verdict stale", &[1], &[("last-endpoint", 1)]),
+            ("--reason endpoint-not-serving", &[], &[]),
+        ],
+    },
+    Case {
+        name: "an endpoint is not serving, and another one is",
+        rows: &[
+            "udp 17 100 src=10.244.0.2 dst=10.96.0.10 sport=4000 dport=53 src=10.244.0.11 dst=10.244.0.2 sport=53 dport=4000 [ASSURED] mark=0 use=1",
+        ],
+        cluster: &[
+            "svc kube-system/kube-dns 10.96.0.10 dns:53/UDP",
+            "slice kube-system/kube-dns dns:53/UDP 10.244.0.11(!ready,!serving) 10.244.0.12",
+        ],
+        purges: &[("--stale", &[], &[])],
+    },
+    Case {
         name: "the Service was deleted, its range is known",
         rows: &[SERVICE_GONE],
         cluster: &["cidr 10.96.0.0/16", "pod pay/ledger-7 10.244.0.62 @node1"],

@@ -19,7 +19,7 @@ use crate::netlink::{Table, TableKind};
 use crate::netns::Netns;
 use crate::output::{ItemResult, Printer, Summary};
 use crate::purge::execute::Report;
-use crate::purge::plan::{Fate, Held, IncludeWord, Plan, PlanBuilder, Planned, Policy};
+use crate::purge::plan::{Fate, Held, IncludeWord, Judged, Plan, PlanBuilder, Planned, Policy};
 
 use super::World;
 use super::args::{self, OutputArgs, SourceArgs, duration};
@@ -239,8 +239,8 @@ impl<'a> Purge<'a> {
     }
 
     fn fate(&self, entry: &Entry<'_>) -> Fate {
-        let reason = entry.judgement.map(|judgement| judgement.reason);
-        self.policy.fate(&entry.flow, reason, entry.replies)
+        let judged = entry.judgement.map(Judged::from);
+        self.policy.fate(&entry.flow, judged, entry.replies)
     }
 
     fn printer(&self) -> Printer<'static> {

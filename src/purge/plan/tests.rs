@@ -45,7 +45,35 @@ fn policy(words: &str) -> Result<Policy, PolicyError> {
 fn fate(words: &str, protocol: u8, reason: Reason, replies: Replies) -> Fate {
     policy(words)
         .unwrap()
-        .fate(&flow(protocol), Some(reason), replies)
+        .fate(&flow(protocol), Some(judged(reason)), replies)
+}
+
+fn judged(reason: Reason) -> Judged {
+    Judged {
+        reason,
+        last_endpoint: false,
+    }
+}
+
+#[test]
+fn flows_to_the_only_endpoint_are_held_back_unless_their_reason_is_named() {
+    let last = Judged {
+        reason: Reason::EndpointNotServing,
+        last_endpoint: true,
+    };
+    for (words, expected) in [
+        ("stale", Fate::Held(Held::LastEndpoint)),
+        ("verdict=stale", Fate::Held(Held::LastEndpoint)),
+        ("reason=!endpoint-gone", Fate::Held(Held::LastEndpoint)),
+        ("reason=endpoint-not-serving", Fate::Planned),
+        ("stale reason=endpoint-not-serving", Fate::Planned),
+        ("reason=endpoint-gone", Fate::Left),
+    ] {
+        let fate = policy(words)
+            .unwrap()
+            .fate(&flow(UDP), Some(last), Replies::Unknown);
+        assert_eq!(fate, expected, "{words}");
+    }
 }
 
 #[test]
@@ -157,7 +185,7 @@ fn without_a_verdict_selector_every_protocol_is_taken() {
     let policy = policy("").unwrap();
     for protocol in [1, TCP, UDP, 132] {
         for reason in [None, Some(Reason::Endpoint), Some(Reason::SourceIncomplete)] {
-            let fate = policy.fate(&flow(protocol), reason, Replies::Unknown);
+            let fate = policy.fate(&flow(protocol), reason.map(judged), Replies::Unknown);
             assert_eq!(fate, Fate::Planned, "{protocol} {reason:?}");
         }
     }
@@ -170,7 +198,7 @@ fn entries_that_are_not_confirmed_or_are_dying_are_never_taken() {
         for status in [Status::default(), Status::CONFIRMED.with(Status::DYING)] {
             let mut flow = flow(UDP);
             flow.status = status;
-            let fate = policy.fate(&flow, Some(Reason::EndpointGone), Replies::Unknown);
+            let fate = policy.fate(&flow, Some(judged(Reason::EndpointGone)), Replies::Unknown);
             assert_eq!(fate, Fate::Left, "{words:?} {status:?}");
         }
     }
