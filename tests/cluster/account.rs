@@ -1,9 +1,13 @@
 //! A service account that may read what ctk reads, and what takes its access away and gives it back.
 
+use std::time::Duration;
+
+use http::Method;
 use serde_json::json;
 
-use crate::api::Api;
+use crate::api::{Api, SERVICES};
 use crate::plane::Plane;
+use crate::process::wait;
 
 const NAMESPACE: &str = "ctk";
 const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
@@ -11,15 +15,16 @@ const BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings";
 const ACCOUNTS: &str = "/api/v1/namespaces/ctk/serviceaccounts";
 const NAME: &str = "reader";
 
-pub struct Account<'p> {
-    plane: &'p Plane,
+pub struct Account {
+    api: Api,
+    token: String,
     /// Names the token's file, as kubeconfigs of pods do.
     pub kubeconfig: String,
 }
 
-impl<'p> Account<'p> {
-    pub fn make(plane: &'p Plane) -> Self {
-        let api = plane.api();
+impl Account {
+    pub fn make(plane: &Plane) -> Self {
+        let api = Api::new(&plane.admin());
         api.namespace(NAMESPACE);
         let rule = |group: &str, resources: &[&str]| json!({"apiGroups": [group], "resources": resources, "verbs": ["list", "watch"]});
         let rules = [
@@ -30,16 +35,13 @@ impl<'p> Account<'p> {
         api.ensure(ROLES, &json!({"metadata": {"name": NAME}, "rules": rules}));
         let token = plane.pki.path("token");
         let account = Account {
-            plane,
+            api,
+            token: token.clone(),
             kubeconfig: plane.pki.kubeconfig(NAME, &format!("tokenFile: {token}")),
         };
         account.create();
         account.grant();
         account
-    }
-
-    fn api(&self) -> &Api {
-        self.plane.api()
     }
 
     /// Binds the role: what is read is allowed.
@@ -48,27 +50,36 @@ impl<'p> Account<'p> {
         let role =
             json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": NAME});
         let binding = json!({"metadata": {"name": NAME}, "roleRef": role, "subjects": [subject]});
-        self.api().ensure(BINDINGS, &binding);
+        self.api.ensure(BINDINGS, &binding);
     }
 
     /// Every request of the account is answered 403.
     pub fn revoke(&self) {
-        self.api().delete(&format!("{BINDINGS}/{NAME}"));
+        self.api.delete(&format!("{BINDINGS}/{NAME}"));
     }
 
     /// Makes the account where it is missing, and writes a new token into the file.
     pub fn create(&self) {
-        self.api()
+        self.api
             .ensure(ACCOUNTS, &json!({"metadata": {"name": NAME}}));
         let path = format!("{ACCOUNTS}/{NAME}/token");
         let request = json!({"spec": {"expirationSeconds": 3600}});
-        let token = self.api().create(&path, &request);
+        let token = self.api.create(&path, &request);
         let token = token["status"]["token"].as_str().expect("a token");
-        self.plane.pki.write("token", token);
+        std::fs::write(&self.token, token).unwrap();
     }
 
     /// Every request of the account is answered 401: its tokens end with it.
     pub fn delete(&self) {
-        self.api().delete(&format!("{ACCOUNTS}/{NAME}"));
+        self.api.delete(&format!("{ACCOUNTS}/{NAME}"));
+    }
+
+    /// Waits until the server answers the account with this status.
+    pub fn wait_until_refused(&self, status: u16) {
+        let reader = Api::new(&self.kubeconfig);
+        wait(Duration::from_secs(30), "the account is refused", || {
+            let answer = reader.try_send(&Method::GET, SERVICES, "application/json", None);
+            answer.is_err_and(|refused| refused.status == status)
+        });
     }
 }

@@ -82,16 +82,16 @@ impl Differences {
         let served = facts.is_some_and(|facts| facts.served.contains(&word(&service["port"])));
         let key = Key::of(item);
         let target = &key.original;
+        // Since 1.37 kube-proxy cleans up for Services that nobody serves, but not for their node ports.
+        let kept = self.minor < 37 || service["frontend"] == "node-port";
         match (verdict(item).as_str(), deleted) {
-            ("stale/service-empty", false) if self.minor < 37 => {
+            ("stale/service-empty", false) if kept => {
                 Some("kept by kube-proxy: it passes over Services without endpoints")
             }
-            ("stale/misdelivery" | "stale/endpoint-not-serving", false)
-                if self.minor < 37 && !served =>
-            {
+            ("stale/misdelivery" | "stale/endpoint-not-serving", false) if kept && !served => {
                 Some("kept by kube-proxy: nobody else serves")
             }
-            ("stale/no-dnat", false) if self.minor < 37 && !served => {
+            ("stale/no-dnat", false) if kept && !served => {
                 Some("kept by kube-proxy: published, but nobody serves")
             }
             ("stale/service-gone" | "stale/port-gone", false) => {

@@ -119,11 +119,8 @@ pub fn read() -> (Frontends, Vec<String>) {
     let read = read.unwrap_or_else(|error| panic!("node1's rules: {error}"));
     assert!(read.notes.is_empty(), "{:?}", read.notes);
     assert!(!read.rules.cut, "some rules were not read");
-    let not_known = read.rules.not_understood;
-    assert_eq!(
-        not_known, 0,
-        "rules of which not even the frontend is known"
-    );
+    let not_known = read.rules.not_understood();
+    assert_eq!(not_known, 0, "frontends and rules that are not understood");
     of(&read.rules)
 }
 

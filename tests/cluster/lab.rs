@@ -70,6 +70,7 @@ impl Lab {
             other.stop(&self.binaries);
         }
         restore_base(self.plane.api());
+        self.wait_for_endpoints("kube-system", &COREDNS.map(|(address, _)| address));
         match &mut self.proxy {
             Some(proxy) => {
                 proxy.thaw();
@@ -83,9 +84,28 @@ impl Lab {
         table::clear();
     }
 
+    /// Waits until the EndpointSlices of a namespace have these ready endpoints and no other. After the API server was
+    /// away, the controllers need their time.
+    pub fn wait_for_endpoints(&self, namespace: &str, addresses: &[&str]) {
+        let wanted = format!("{addresses:?} in the EndpointSlices of {namespace}");
+        wait(Duration::from_secs(60), &wanted, || {
+            let slices = self.api().list(&slices(namespace));
+            let endpoints = slices
+                .iter()
+                .flat_map(|slice| slice["endpoints"].as_array());
+            let endpoints: Vec<&Value> = endpoints.flatten().collect();
+            let ready = |endpoint: &&Value| endpoint["conditions"]["ready"] == true;
+            let has = |address: &&str| {
+                let mut all = endpoints.iter().filter(|&endpoint| ready(endpoint));
+                all.any(|endpoint| endpoint["addresses"][0] == **address)
+            };
+            endpoints.len() == addresses.len() && addresses.iter().all(has)
+        });
+    }
+
     /// Waits until the EndpointSlices of a namespace have been the same for half a second.
     pub fn settle(&self, namespace: &str) {
-        let path = format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices");
+        let path = slices(namespace);
         let mut last = (Vec::new(), 0);
         wait(
             Duration::from_secs(15),
@@ -115,6 +135,10 @@ impl Lab {
     pub fn by_both(&self) -> String {
         format!("--cluster api,rules --kubeconfig {}", self.plane.admin())
     }
+}
+
+fn slices(namespace: &str) -> String {
+    format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices")
 }
 
 /// Objects of every case.

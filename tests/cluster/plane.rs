@@ -49,7 +49,6 @@ impl Plane {
         };
         plane.etcd = Some(plane.run_etcd());
         plane.start_server(&[]);
-        plane.controllers = Some(plane.run_controllers());
         plane
     }
 
@@ -62,13 +61,17 @@ impl Plane {
         self.pki.path("admin.kubeconfig")
     }
 
+    /// Stops the API server, and the controllers, which would wait long before they try again.
     pub fn stop_server(&mut self) {
+        if let Some(controllers) = self.controllers.take() {
+            controllers.stop();
+        }
         if let Some(server) = self.server.take() {
             server.stop();
         }
     }
 
-    /// Starts the API server with more options, where it is not running, and waits until it is ready.
+    /// Starts the API server with more options, waits until it is ready, and starts the controllers.
     pub fn start_server(&mut self, more: &[&str]) {
         let mut args = self.server_args();
         args.extend(more.iter().map(|&arg| arg.to_owned()));
@@ -86,6 +89,7 @@ impl Plane {
         });
         self.server = Some(server);
         self.changed = !more.is_empty();
+        self.controllers = Some(self.run_controllers());
     }
 
     /// The API server as it was at the start: running, with the usual options.
@@ -102,11 +106,13 @@ impl Plane {
         self.server.as_mut().expect("the API server was started")
     }
 
-    /// Discards every revision of etcd but the last: a watch from an older one is answered 410 Gone.
-    pub fn compact(&self) {
+    /// Writes to etcd and discards every revision but the last: a watch from an older one is answered 410 Gone.
+    pub fn forget_versions(&self) {
         let etcd = Api::plain(ETCD_URL);
-        let range = etcd.create("/v3/kv/range", &json!({"key": "AA=="}));
-        let revision = &range["header"]["revision"];
+        // "x" in Base64.
+        let put = || etcd.create("/v3/kv/put", &json!({"key": "eA==", "value": "eA=="}));
+        let last = (0..5).map(|_| put()).last().expect("five of them");
+        let revision = &last["header"]["revision"];
         etcd.create(
             "/v3/kv/compaction",
             &json!({"revision": revision, "physical": true}),

@@ -3,7 +3,7 @@
 #![allow(dead_code)] // each test file uses its part
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -23,14 +23,16 @@ type Heard = Mutex<(Vec<Value>, Option<Instant>)>;
 pub struct Unread {
     child: Child,
     stdout: ChildStdout,
-    stderr: JoinHandle<String>,
+    notes: Arc<Mutex<String>>,
+    stderr: JoinHandle<()>,
 }
 
 pub struct Watch {
     child: Child,
     heard: Arc<Heard>,
     stdout: JoinHandle<()>,
-    stderr: JoinHandle<String>,
+    notes: Arc<Mutex<String>>,
+    stderr: JoinHandle<()>,
 }
 
 /// Starts `ctk watch -o jsonl` with these arguments in the namespace of the calling thread, and reads nothing yet.
@@ -40,14 +42,18 @@ pub fn start_unread(args: &[&str]) -> Unread {
         .stderr(Stdio::piped())
         .spawn()
         .expect("ctk starts");
-    let mut stderr = child.stderr.take().unwrap();
+    let stderr = BufReader::new(child.stderr.take().unwrap());
+    let notes = Arc::new(Mutex::new(String::new()));
     Unread {
         stdout: child.stdout.take().unwrap(),
         child,
+        notes: notes.clone(),
         stderr: std::thread::spawn(move || {
-            let mut text = String::new();
-            stderr.read_to_string(&mut text).unwrap();
-            text
+            for line in stderr.lines() {
+                let mut notes = notes.lock().unwrap();
+                notes.push_str(&line.unwrap());
+                notes.push('\n');
+            }
         }),
     }
 }
@@ -79,6 +85,7 @@ impl Unread {
             child: self.child,
             heard,
             stdout,
+            notes: self.notes,
             stderr: self.stderr,
         }
     }
@@ -98,10 +105,12 @@ impl Unread {
     /// Stops reading for good: the pipe is closed.
     pub fn close(mut self) -> Said {
         drop(self.stdout);
+        let status = wait(&mut self.child);
+        self.stderr.join().unwrap();
         Said {
-            status: wait(&mut self.child),
+            status,
             stdout: String::new(),
-            stderr: self.stderr.join().unwrap(),
+            stderr: std::mem::take(&mut self.notes.lock().unwrap()),
         }
     }
 }
@@ -113,6 +122,11 @@ impl Watch {
 
     pub fn records(&self) -> Vec<Value> {
         self.heard.lock().unwrap().0.clone()
+    }
+
+    /// Lines of stderr so far.
+    pub fn notes(&self) -> String {
+        self.notes.lock().unwrap().clone()
     }
 
     /// Until the records are as `enough` wants them.
@@ -156,11 +170,12 @@ impl Watch {
     pub fn ended(mut self) -> Ended {
         let status = wait(&mut self.child);
         self.stdout.join().unwrap();
+        self.stderr.join().unwrap();
         let records = std::mem::take(&mut self.heard.lock().unwrap().0);
         Ended {
             status,
             records,
-            stderr: self.stderr.join().unwrap(),
+            stderr: std::mem::take(&mut self.notes.lock().unwrap()),
         }
     }
 }

@@ -23,7 +23,7 @@ pub fn dns(lab: &mut Lab) {
     let others = entries(&pinned.to_alive);
     lab.backends.silence(DEAD);
     lab.api().remove_pod("kube-system", COREDNS[0].1);
-    lab.settle("kube-system");
+    lab.wait_for_endpoints("kube-system", &[ALIVE]);
     lab.sync();
     saved.put_back();
 

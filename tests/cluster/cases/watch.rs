@@ -3,16 +3,17 @@
 //!
 //! kube-proxy stands still, so that the entries stay in the table.
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::flows::{DEAD, Pinned, pin};
+use super::flows::{ALIVE, Pinned, pin};
 use crate::account::Account;
+use crate::api::SERVICES;
 use crate::child::{Ended, Watch, start};
 use crate::lab::{COREDNS, Lab};
 use crate::network::Place;
-use crate::process::wait;
 
 /// Until what happened is told, when the API answers again. After a server was away the next attempt may be 10 s off.
 const BACK: Duration = Duration::from_secs(15);
@@ -44,10 +45,10 @@ impl Trial {
         trial
     }
 
-    /// The endpoint goes: its name leaves the API.
+    /// The endpoint goes.
     fn kill(lab: &Lab) {
         lab.api().remove_pod("kube-system", COREDNS[0].1);
-        lab.settle("kube-system");
+        lab.wait_for_endpoints("kube-system", &[ALIVE]);
     }
 
     fn is_stale(&self, records: &[Value]) -> bool {
@@ -58,19 +59,30 @@ impl Trial {
     /// Waits until the flows of the dead endpoint are told to be stale, and checks all that was said.
     fn stale_within(self, limit: Duration) {
         let began = Instant::now();
-        wait(limit, "flows of the dead endpoint told to be stale", || {
-            self.is_stale(&self.watch.records())
+        let until = |limit, done: &dyn Fn() -> bool| {
+            while !done() && began.elapsed() < limit {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            done().then(|| began.elapsed())
+        };
+        let told = until(limit, &|| self.is_stale(&self.watch.records()));
+        let back = until(limit.max(BACK), &|| {
+            out_of_date(&self.watch.notes()).is_empty()
         });
-        eprint!("told after {:.1} s; ", began.elapsed().as_secs_f64());
-        // What was said to be out of date has time to be said to be up to date.
-        std::thread::sleep(Duration::from_secs(1));
         let Trial { watch, pinned } = self;
         let ended = watch.stop();
-        assert_eq!(ended.status, Some(0), "{}", ended.stderr);
+        let shown = story(&ended, &pinned);
+        let Some((told, back)) = told.zip(back) else {
+            panic!(
+                "told to be stale: {told:?}, all up to date: {back:?} (limit {limit:?})\n{shown}"
+            );
+        };
+        eprint!("told after {told:.1?}, all up to date after {back:.1?}, ");
+        assert_eq!(ended.status, Some(0), "{shown}");
+        assert!(ended.stderr.contains("out of date"), "{shown}");
         for port in pinned.to_alive {
             never_stale(&ended.records, port);
         }
-        every_kind_is_back(&ended);
     }
 
     /// Nothing has been called stale so far.
@@ -101,11 +113,32 @@ fn never_stale(records: &[Value], port: u16) {
     }
 }
 
-/// Each kind of objects that was said to be out of date was said to be up to date later.
-#[track_caller]
-fn every_kind_is_back(ended: &Ended) {
-    let mut out = std::collections::BTreeSet::new();
-    for line in ended.stderr.lines() {
+/// What a watch said: of the flows of the dead endpoint, of endpoints, and on stderr.
+fn story(ended: &Ended, pinned: &Pinned) -> String {
+    let mut lines = Vec::new();
+    for record in &ended.records {
+        let port = record["entry"]["original"]["sport"]
+            .as_u64()
+            .unwrap_or_default();
+        let entry = &record["entry"];
+        let about = match record["type"].as_str() {
+            Some("refresh") => continue,
+            Some("endpoint") => format!("{} {}", record["endpoint"]["address"], record["change"]),
+            _ if pinned.to_dead.iter().any(|&dead| u64::from(dead) == port) => {
+                format!("{port} {} {}", entry["verdict"], entry["reason"])
+            }
+            _ if entry.is_null() => String::new(),
+            _ => continue,
+        };
+        lines.push(format!("{} {} {about}", record["time"], record["type"]));
+    }
+    format!("{}\n{}", lines.join("\n"), ended.stderr)
+}
+
+/// Kinds of objects that were said to be out of date, and not yet to be up to date again.
+fn out_of_date(notes: &str) -> BTreeSet<&str> {
+    let mut out = BTreeSet::new();
+    for line in notes.lines() {
         let Some((_, said)) = line.split_once("the API: ") else {
             continue;
         };
@@ -118,12 +151,7 @@ fn every_kind_is_back(ended: &Ended) {
             }
         }
     }
-    assert!(
-        out.is_empty(),
-        "not said to be up to date again: {out:?}\n{}",
-        ended.stderr
-    );
-    assert!(ended.stderr.contains("out of date"), "{}", ended.stderr);
+    out
 }
 
 pub fn restart(lab: &mut Lab) {
@@ -141,9 +169,6 @@ pub fn hang(lab: &mut Lab) {
     lab.plane.server().freeze();
     std::thread::sleep(Duration::from_secs(20));
     trial.nothing_is_stale();
-    let unknown = trial.watch.records();
-    let unsure = |port: &u16| last_verdict(&unknown, *port) != "stale";
-    assert!(trial.pinned.to_dead.iter().all(unsure));
     lab.plane.server().thaw();
     Trial::kill(lab);
     trial.stale_within(BACK);
@@ -156,47 +181,37 @@ pub fn compaction(lab: &mut Lab) {
     lab.plane.stop_server();
     lab.plane.start_server(NO_CACHE);
     let trial = Trial::start(lab, &lab.plane.admin());
-    for n in 0..50 {
-        let annotation = json!({"metadata": {"annotations": {"n": n.to_string()}}});
-        lab.api().merge("/api/v1/namespaces/default", &annotation);
-    }
+    let version = lab.api().get(SERVICES)["metadata"]["resourceVersion"].take();
     lab.plane.stop_server();
-    lab.plane.compact();
-    std::thread::sleep(Duration::from_secs(2));
+    lab.plane.forget_versions();
     lab.plane.start_server(NO_CACHE);
+    let version = version.as_str().expect("a version");
+    let path = format!("{SERVICES}?watch=true&timeoutSeconds=1&resourceVersion={version}");
+    assert_eq!(lab.api().get(&path)["object"]["code"], 410);
     Trial::kill(lab);
-    let gone = |stderr: &str| assert!(stderr.contains("410"), "{stderr}");
-    let _ = gone;
     trial.stale_within(BACK);
 }
 
 pub fn revoked(lab: &mut Lab) {
-    let account = Account::make(&lab.plane);
-    let kubeconfig = account.kubeconfig.clone();
-    let trial = Trial::start(lab, &kubeconfig);
-    let account = Account::make(&lab.plane);
-    account.revoke();
-    // Streams that are open go on to their end.
-    std::thread::sleep(Duration::from_secs(8));
-    Trial::kill(lab);
-    std::thread::sleep(Duration::from_secs(4));
-    trial.nothing_is_stale();
-    account.grant();
-    trial.stale_within(GRANTED);
+    refused(lab, 403, Account::revoke, Account::grant);
 }
 
 pub fn account_replaced(lab: &mut Lab) {
+    refused(lab, 401, Account::delete, Account::create);
+}
+
+/// The endpoint dies while every request of the watch is answered with `status`.
+fn refused(lab: &mut Lab, status: u16, refuse: impl Fn(&Account), grant: impl Fn(&Account)) {
     let account = Account::make(&lab.plane);
-    let kubeconfig = account.kubeconfig.clone();
-    let trial = Trial::start(lab, &kubeconfig);
-    let account = Account::make(&lab.plane);
-    account.delete();
-    std::thread::sleep(Duration::from_secs(8));
+    let trial = Trial::start(lab, &account.kubeconfig);
+    refuse(&account);
+    // The server remembers for some seconds that a token was good.
+    account.wait_until_refused(status);
+    // Streams that are open go on to their end.
+    std::thread::sleep(Duration::from_secs(6));
     Trial::kill(lab);
     std::thread::sleep(Duration::from_secs(4));
     trial.nothing_is_stale();
-    account.create();
+    grant(&account);
     trial.stale_within(GRANTED);
 }
-
-const _: &str = DEAD;
