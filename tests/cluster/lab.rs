@@ -54,6 +54,12 @@ impl Lab {
         self.proxy.as_mut().expect("a case begins with kube-proxy")
     }
 
+    /// Both at once, for several threads.
+    pub fn clients_and_proxy(&mut self) -> (&Clients, &mut KubeProxy) {
+        let proxy = self.proxy.as_mut().expect("a case begins with kube-proxy");
+        (&self.clients, proxy)
+    }
+
     /// Waits until kube-proxy has done what the API was told before: see [`KubeProxy::sync`].
     pub fn sync(&mut self) {
         let proxy = self.proxy.as_mut().expect("a case begins with kube-proxy");

@@ -61,14 +61,10 @@ impl Plane {
         self.pki.path("admin.kubeconfig")
     }
 
-    /// Stops the API server, and the controllers, which would wait long before they try again.
+    /// Ends the API server at once, and the controllers, which would wait long before they try again.
     pub fn stop_server(&mut self) {
-        if let Some(controllers) = self.controllers.take() {
-            controllers.stop();
-        }
-        if let Some(server) = self.server.take() {
-            server.stop();
-        }
+        self.controllers = None;
+        self.server = None;
     }
 
     /// Starts the API server with more options, waits until it is ready, and starts the controllers.

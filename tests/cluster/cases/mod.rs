@@ -1,5 +1,6 @@
 //! The cases: each begins with kube-proxy in sync and an empty table, see [`crate::lab::Lab::begin`].
 
+mod churn;
 mod flows;
 mod incident;
 mod oracle;
@@ -49,6 +50,7 @@ pub fn all(seed: u64, worlds: u64) -> Vec<Case> {
         ),
         Case::new("watch_goes_on_when_access_is_granted_again", watch::revoked),
         Case::new("watch_goes_on_with_a_new_token", watch::account_replaced),
+        Case::new("purge_deletes_no_live_entry_under_churn", churn::churn),
     ];
     for seed in seed..seed + worlds {
         let name = format!("kube_proxy_deletes_what_is_stale_in_world_{seed}");
