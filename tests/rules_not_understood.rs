@@ -5,7 +5,7 @@ mod lab;
 mod private_netns;
 mod tools;
 
-use lab::be_the_node;
+use lab::{BACKENDS, be_the_node, cluster};
 use private_netns::private_netns;
 use tools::{Said, ctk_line, nft, run};
 
@@ -148,6 +148,20 @@ fn a_table_of_an_unknown_form_is_not_taken_for_none() {
         for item in said.items() {
             assert_eq!(item["reason"], "source-incomplete", "{item}");
         }
+    });
+}
+
+#[test]
+fn watch_says_that_changes_of_these_endpoints_are_not_told() {
+    private_netns(|| {
+        node(RULES);
+        let file = cluster(&BACKENDS);
+        let said = ctk_line(&format!("watch --for 1500ms --cluster {}", file.path())).ended(0);
+        says(
+            &said,
+            &["1 rule of kube-proxy on this node has a form that is not understood"],
+        );
+        says(&said, &["changes of their endpoints are not told"]);
     });
 }
 

@@ -142,6 +142,13 @@ impl Cluster {
         }
     }
 
+    /// The node's rules, read earlier, are still the same at `time`. Addresses and datapath of the node are looked at anew.
+    pub fn with_rules_of(self, args: &SourceArgs, netns: &Netns, time: SystemTime) -> Self {
+        let rules = self.rules.map(|read| rules::Read { time, ..read });
+        let tell = |text: &str| tracing::info!(text, "cluster");
+        Self::assemble(args, netns, self.loaded, rules, &tell)
+    }
+
     fn assemble(
         args: &SourceArgs,
         netns: &Netns,

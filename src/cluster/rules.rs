@@ -1,6 +1,6 @@
 //! What a walk of this node's own rules found. Plain data; the readers of iptables, nftables and IPVS fill it.
 //!
-//! [`present`] asks whether there can be any. [`read`] runs the tools, [`text`] takes a saved rule set; both lead to the pure readers [`iptables`], [`nft`] and [`ipvs`].
+//! [`present`] asks whether there can be any, and whether they changed. [`read`] runs the tools, [`text`] takes a saved rule set; both lead to the pure readers [`iptables`], [`nft`] and [`ipvs`].
 //! All of them walk from the entry chains: chains that nothing leads to any more linger on a node.
 
 pub mod changes;
@@ -9,6 +9,7 @@ mod guards;
 pub mod iptables;
 pub mod ipvs;
 mod matches;
+mod nf_tables;
 pub mod nft;
 pub mod present;
 mod reach;

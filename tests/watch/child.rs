@@ -23,38 +23,64 @@ type Heard = Mutex<(Vec<Value>, Option<Instant>)>;
 pub struct Unread {
     child: Child,
     stdout: ChildStdout,
-    notes: Arc<Mutex<String>>,
-    stderr: JoinHandle<()>,
+    stderr: Stderr,
 }
 
 pub struct Watch {
     child: Child,
     heard: Arc<Heard>,
     stdout: JoinHandle<()>,
-    notes: Arc<Mutex<String>>,
-    stderr: JoinHandle<()>,
+    stderr: Stderr,
+}
+
+/// Lines of the standard error stream, read as they come.
+struct Stderr {
+    said: Arc<Mutex<String>>,
+    reader: JoinHandle<()>,
+}
+
+impl Stderr {
+    fn of(child: &mut Child) -> Self {
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let said = Arc::<Mutex<String>>::default();
+        let reader = std::thread::spawn({
+            let said = said.clone();
+            move || {
+                for line in lines {
+                    *said.lock().unwrap() += &(line.unwrap() + "\n");
+                }
+            }
+        });
+        Stderr { said, reader }
+    }
+
+    fn so_far(&self) -> String {
+        self.said.lock().unwrap().clone()
+    }
+
+    fn join(self) -> String {
+        self.reader.join().unwrap();
+        self.said.lock().unwrap().clone()
+    }
 }
 
 /// Starts `ctk watch -o jsonl` with these arguments in the namespace of the calling thread, and reads nothing yet.
 pub fn start_unread(args: &[&str]) -> Unread {
+    start_in(&[], args)
+}
+
+/// The same, with these variables.
+pub fn start_in(environment: &[(&str, &str)], args: &[&str]) -> Unread {
     let mut child = ctk_command(["watch", "-o", "jsonl"].iter().chain(args))
+        .envs(environment.iter().copied())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .expect("ctk starts");
-    let stderr = BufReader::new(child.stderr.take().unwrap());
-    let notes = Arc::new(Mutex::new(String::new()));
     Unread {
         stdout: child.stdout.take().unwrap(),
+        stderr: Stderr::of(&mut child),
         child,
-        notes: notes.clone(),
-        stderr: std::thread::spawn(move || {
-            for line in stderr.lines() {
-                let mut notes = notes.lock().unwrap();
-                notes.push_str(&line.unwrap());
-                notes.push('\n');
-            }
-        }),
     }
 }
 
@@ -85,7 +111,6 @@ impl Unread {
             child: self.child,
             heard,
             stdout,
-            notes: self.notes,
             stderr: self.stderr,
         }
     }
@@ -98,19 +123,17 @@ impl Unread {
     pub fn ended(mut self) -> Option<i32> {
         let status = wait(&mut self.child);
         drop(self.stdout);
-        self.stderr.join().unwrap();
+        self.stderr.join();
         status
     }
 
     /// Stops reading for good: the pipe is closed.
     pub fn close(mut self) -> Said {
         drop(self.stdout);
-        let status = wait(&mut self.child);
-        self.stderr.join().unwrap();
         Said {
-            status,
+            status: wait(&mut self.child),
             stdout: String::new(),
-            stderr: std::mem::take(&mut self.notes.lock().unwrap()),
+            stderr: self.stderr.join(),
         }
     }
 }
@@ -124,9 +147,9 @@ impl Watch {
         self.heard.lock().unwrap().0.clone()
     }
 
-    /// Lines of stderr so far.
-    pub fn notes(&self) -> String {
-        self.notes.lock().unwrap().clone()
+    /// What it printed on the standard error stream so far.
+    pub fn said(&self) -> String {
+        self.stderr.so_far()
     }
 
     /// Until the records are as `enough` wants them.
@@ -170,12 +193,11 @@ impl Watch {
     pub fn ended(mut self) -> Ended {
         let status = wait(&mut self.child);
         self.stdout.join().unwrap();
-        self.stderr.join().unwrap();
         let records = std::mem::take(&mut self.heard.lock().unwrap().0);
         Ended {
             status,
             records,
-            stderr: std::mem::take(&mut self.notes.lock().unwrap()),
+            stderr: self.stderr.join(),
         }
     }
 }

@@ -148,6 +148,11 @@ impl<'a> Watch<'a> {
             match next {
                 Next::Newer(loaded) => cluster = self.renew(cluster, *loaded),
                 Next::Read => {
+                    if let Some(time) = self.source.unchanged(&self.netns) {
+                        let args = self.source.args();
+                        cluster = cluster.map(|c| c.with_rules_of(args, &self.netns, time));
+                        continue;
+                    }
                     // A file that is only half there is read again when it changes again.
                     let time = self.source.modified();
                     match self.read_again() {

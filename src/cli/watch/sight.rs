@@ -4,7 +4,7 @@ use crate::cli::pick::{Picker, now};
 use crate::entry::Entry;
 use crate::flow::Flow;
 use crate::verdict::Seen;
-use crate::watch::view::Eyes;
+use crate::watch::view::{Eyes, Key};
 
 use super::young::Young;
 
@@ -12,11 +12,24 @@ use super::young::Young;
 pub(super) struct Sight<'s, 'c> {
     pub picker: &'s mut Picker<'c>,
     pub young: &'s mut Young,
+    /// Time of the event that is looked at, in nanoseconds since the Unix epoch.
+    event: Option<u64>,
 }
 
 impl<'s, 'c> Sight<'s, 'c> {
     pub fn new(picker: &'s mut Picker<'c>, young: &'s mut Young) -> Self {
-        Sight { picker, young }
+        Sight {
+            picker,
+            young,
+            event: None,
+        }
+    }
+
+    pub fn of_event(picker: &'s mut Picker<'c>, young: &'s mut Young, time: u64) -> Self {
+        Sight {
+            event: Some(time),
+            ..Sight::new(picker, young)
+        }
     }
 }
 
@@ -31,5 +44,10 @@ impl<'c> Eyes<'c> for Sight<'_, 'c> {
         let mut entry = self.picker.entry(flow, seen);
         self.young.correct(&mut entry, false, now);
         entry
+    }
+
+    fn begins(&mut self, key: Key) {
+        // Also where it does not pass: it may come to be selected later.
+        self.young.note(key, self.event.unwrap_or_else(now));
     }
 }

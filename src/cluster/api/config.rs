@@ -12,8 +12,17 @@ use kube::{Client, Config};
 use super::{error, plugin};
 use crate::cluster::live::{LiveError, Options, no_config};
 
-/// A client, and the server's address for messages. Logging in may take as long as `until`.
-pub async fn client(options: &Options, until: Instant) -> Result<(Client, String), LiveError> {
+/// A client, and how it was made.
+pub struct Connected {
+    pub client: Client,
+    /// The server's address, for messages.
+    pub url: String,
+    /// An exec plugin gave the credentials.
+    pub by_plugin: bool,
+}
+
+/// Logging in may take as long as `until`.
+pub async fn client(options: &Options, until: Instant) -> Result<Connected, LiveError> {
     let mut config = config(options).await?;
     config.connect_timeout = Some(options.connect_limit);
     // Retries are decided where the time that is left is known.
@@ -24,10 +33,15 @@ pub async fn client(options: &Options, until: Instant) -> Result<(Client, String
         config.cluster_url.authority().map_or("", |a| a.as_str())
     );
     tracing::info!(%url, proxy = config.proxy_url.is_some(), "API server");
+    let by_plugin = config.auth_info.exec.is_some();
     plugin::log_in(&mut config.auth_info, options.may_ask, until)?;
     let client = Client::try_from(config);
     let client = client.map_err(|failed| error::not_built(&failed))?;
-    Ok((client, url))
+    Ok(Connected {
+        client,
+        url,
+        by_plugin,
+    })
 }
 
 async fn config(options: &Options) -> Result<Config, LiveError> {

@@ -57,7 +57,8 @@ impl Api {
                 let message = format!("no runtime for network requests: {error}");
                 LiveError::new(Obstacle::NotBuilt, message, "see ulimit -n")
             })?;
-        let (client, url) = runtime.block_on(config::client(options, deadline))?;
+        let config::Connected { client, url, .. } =
+            runtime.block_on(config::client(options, deadline))?;
         Ok(Api {
             engine: Engine::Own(Some(runtime)),
             client,

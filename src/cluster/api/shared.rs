@@ -20,6 +20,7 @@ pub struct Shared {
     handle: Handle,
     client: Client,
     url: String,
+    by_plugin: bool,
     /// The thread waits for its other end.
     _held: Arc<oneshot::Sender<()>>,
 }
@@ -43,10 +44,11 @@ impl Shared {
             };
             let (held, released) = oneshot::channel();
             let connected = runtime.block_on(config::client(&asked, deadline));
-            let shared = connected.map(|(client, url)| Shared {
+            let shared = connected.map(|connected| Shared {
                 handle: runtime.handle().clone(),
-                client,
-                url,
+                client: connected.client,
+                url: connected.url,
+                by_plugin: connected.by_plugin,
                 _held: Arc::new(held),
             });
             // Nobody may be waiting any more; then it is released at once.
@@ -69,6 +71,11 @@ impl Shared {
     /// Scheme, host and port of the server.
     pub fn url(&self) -> &str {
         &self.url
+    }
+
+    /// An exec plugin gave the credentials.
+    pub fn is_by_plugin(&self) -> bool {
+        self.by_plugin
     }
 
     /// Waits on the calling thread; the work is done by the other one.

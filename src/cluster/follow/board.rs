@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -126,6 +126,14 @@ impl Known {
             .collect()
     }
 
+    /// Some Pods are still being read for the first time.
+    pub fn is_asking(&self) -> bool {
+        let awaited = |(feed, standing): (&Feed, &Standing)| {
+            feed.kind() == Kind::Pod && matches!(standing, Standing::Awaited)
+        };
+        self.standings.iter().any(awaited)
+    }
+
     fn note(&mut self, (changed, told): (bool, Vec<EndpointChange>)) {
         if changed {
             self.unbuilt.get_or_insert_with(Instant::now);
@@ -146,11 +154,21 @@ impl Known {
 pub struct Board {
     known: Mutex<Known>,
     changed: Condvar,
+    /// How often a reader that had failed, or was refused, could read again.
+    recoveries: AtomicU64,
 }
 
 impl Board {
     pub fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub fn recoveries(&self) -> u64 {
+        self.recoveries.load(Ordering::Relaxed)
+    }
+
+    pub fn recovered(&self) {
+        self.recoveries.fetch_add(1, Ordering::Relaxed);
     }
 
     fn add(&self, feed: &Feed) {
@@ -266,22 +284,34 @@ impl Post {
         self.board.changed.notify_all();
     }
 
+    /// A stream of it was open once.
+    pub fn was_opened(&self) -> bool {
+        self.board.known().opened.contains(&self.feed)
+    }
+
     /// The stream is gone; since the first time that this is said in a row.
     pub fn broken(&self, why: &str) {
+        self.not_followed(why, true);
+    }
+
+    /// The stream is not open yet. Why the last one broke is still the reason, if it did.
+    pub fn opening(&self) {
+        self.not_followed("the stream is being opened", false);
+    }
+
+    fn not_followed(&self, why: &str, replaces: bool) {
         let Some(mut known) = self.known() else {
             return;
         };
-        if let Some(standing) = known.standings.get_mut(&self.feed) {
-            let whole = matches!(standing, Standing::Current);
-            let since = match standing {
-                Standing::Broken { since, .. } => Some(*since),
-                _ => whole.then(Instant::now),
-            };
-            // What was lost before stays lost.
-            if let Some(since) = since {
-                let why = why.to_owned();
+        let why = why.to_owned();
+        match known.standings.get_mut(&self.feed) {
+            Some(Standing::Broken { why: before, .. }) if replaces => *before = why,
+            Some(standing @ Standing::Current) => {
+                let since = Instant::now();
                 *standing = Standing::Broken { since, why };
             }
+            // What was lost before stays lost.
+            _ => {}
         }
         drop(known);
         self.board.changed.notify_all();

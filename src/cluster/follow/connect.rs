@@ -65,7 +65,9 @@ mod again {
     use crate::cluster::api::Shared;
 
     /// Between two logins: a plugin may ask a service far away.
-    const PAUSE: Duration = Duration::from_secs(15);
+    const PLUGIN_PAUSE: Duration = Duration::from_secs(15);
+    /// The same where only files are read.
+    const FILE_PAUSE: Duration = Duration::from_secs(2);
 
     pub struct Again {
         options: Options,
@@ -113,13 +115,17 @@ mod again {
 
         fn renewed(&self, refused: u64) -> Option<(u64, Box<dyn Stream>)> {
             let mut tried = self.tried.lock().unwrap_or_else(PoisonError::into_inner);
-            {
+            let pause = {
                 let now = self.now();
                 if now.number != refused {
                     return Some(now.client());
                 }
-            }
-            if tried.is_some_and(|tried| tried.elapsed() < PAUSE) {
+                match now.shared.is_by_plugin() {
+                    true => PLUGIN_PAUSE,
+                    false => FILE_PAUSE,
+                }
+            };
+            if tried.is_some_and(|tried| tried.elapsed() < pause) {
                 return None;
             }
             let connected = Shared::connect(&self.options, Instant::now() + self.options.limit);

@@ -5,13 +5,14 @@
 
 use std::io::ErrorKind;
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
 
 use super::board::{Post, Standing};
 use super::connect::Login;
 use super::event::{Event, Lines, Malformed, event};
+use super::pace::{Pace, REFUSED_WAIT};
 use super::store::Decoder;
 use super::{DECIDING, Feed, Stream};
 use crate::cluster::listed::State;
@@ -36,11 +37,6 @@ const TICK: Duration = Duration::from_millis(250);
 /// bookmark, or after [`CAUGHT_UP`] that is over. That is a guess, so [`DECIDING`] are listed anew instead.
 const PAUSE: Duration = Duration::from_millis(500);
 const CAUGHT_UP: Duration = Duration::from_secs(5);
-/// Between two attempts, twice as long each time.
-const FIRST_WAIT: Duration = Duration::from_millis(200);
-const LONGEST_WAIT: Duration = Duration::from_secs(10);
-/// Until it is looked again whether what was refused is granted, and whether what could not be read can be.
-const REFUSED_WAIT: Duration = Duration::from_secs(30);
 
 pub(super) struct Reader {
     pub post: Post,
@@ -54,6 +50,9 @@ pub(super) struct Reader {
     pub decoder: Decoder,
     /// Some items of the list cannot be read: when to list it again.
     pub partial: Option<Instant>,
+    pub pace: Pace,
+    /// The last attempt failed, or was refused.
+    pub troubled: bool,
 }
 
 /// Where a feed is: nothing is known, or this version, which is served there.
@@ -93,67 +92,73 @@ impl Reader {
             self.post.board.wait(&[Feed::Services], far, &over);
         }
         let mut at: At = None;
-        let mut failures = 0;
         while !self.post.is_over() {
-            let began = Instant::now();
+            let (began, recoveries) = (Instant::now(), self.post.board.recoveries());
             let ended = match at.take() {
                 None => self.list(),
                 Some((version, path)) => self.follow(version, path),
             };
             if !matches!(ended, Ended::Listed(..)) && began.elapsed() > LIVED {
-                failures = 0;
+                self.pace.reset();
             }
             let wait;
-            (at, wait) = self.conclude(ended, &mut failures);
-            self.pause(wait);
+            (at, wait) = self.conclude(ended);
+            self.pause(wait, recoveries);
         }
     }
 
     /// Notes how it stands; where to go on from, and after which time.
-    fn conclude(&self, ended: Ended, failures: &mut u32) -> (At, Duration) {
+    fn conclude(&mut self, ended: Ended) -> (At, Duration) {
         let post = &self.post;
         let lost = |state, verb, why: &str| {
             let why = why.to_owned();
             post.set(Standing::Lost { state, verb, why });
         };
-        let at = match ended {
-            Ended::Listed(version, path) => return (Some((version, path)), Duration::ZERO),
+        match ended {
+            Ended::Listed(version, path) => {
+                self.recovered();
+                (Some((version, path)), Duration::ZERO)
+            }
             Ended::Closed(at) => {
                 post.broken("the stream ended");
-                at
+                (at, self.pace.after_end())
             }
             Ended::Broken { at, why, after } => {
                 post.broken(&why);
-                *failures += 1;
-                return (at, after.unwrap_or_default().max(backoff(*failures)));
+                self.troubled = true;
+                let wait = self.pace.after_failure();
+                (at, after.unwrap_or_default().max(wait))
             }
             Ended::Refused { at, verb } => {
                 lost(State::Forbidden, verb, "forbidden (403)");
-                return (at, REFUSED_WAIT);
+                self.troubled = true;
+                (at, self.pace.after_refusal(self.post.was_opened()))
             }
             Ended::Expired => {
-                lost(State::Failed, "watch", "listed anew after 410 Gone");
-                None
+                post.broken("it is listed anew after 410 Gone");
+                (None, self.pace.after_end())
             }
             Ended::Lost(why) => {
                 lost(State::Partial, "watch", &why);
-                *failures += 1;
-                return (None, backoff(*failures));
+                self.troubled = true;
+                (None, self.pace.after_failure())
             }
-            Ended::Again => None,
-        };
-        // The first time at once.
-        *failures += 1;
-        let wait = match *failures {
-            1 => Duration::ZERO,
-            failures => backoff(failures - 1),
-        };
-        (at, wait)
+            Ended::Again => (None, self.pace.after_end()),
+        }
     }
 
-    fn pause(&self, time: Duration) {
+    /// What was the matter with it may be over for others, too.
+    fn recovered(&mut self) {
+        if std::mem::take(&mut self.troubled) {
+            self.post.board.recovered();
+        }
+    }
+
+    /// Ends early when another reader recovered since there were so many `recoveries`.
+    fn pause(&self, time: Duration, recoveries: u64) {
         let until = Instant::now() + time;
-        while !self.post.is_over() && Instant::now() < until {
+        let goes_on = || self.post.is_over() || self.post.board.recoveries() != recoveries;
+        while !goes_on() && Instant::now() < until {
             let left = until.saturating_duration_since(Instant::now());
             std::thread::sleep(left.min(TICK));
         }
@@ -193,7 +198,8 @@ impl Reader {
         self.post.failed(&error);
         self.log_in(&error);
         let after = match error {
-            GetError::Forbidden | GetError::NotServed => Some(REFUSED_WAIT),
+            GetError::Forbidden => Some(self.pace.after_refusal(self.post.was_opened())),
+            GetError::NotServed => Some(REFUSED_WAIT),
             GetError::Busy { after, .. } => after,
             _ => None,
         };
@@ -235,7 +241,7 @@ impl Reader {
         );
         let (whole, asked) = (self.post.is_whole(), Instant::now());
         // Not followed until it is open.
-        self.post.broken("the stream is being opened");
+        self.post.opening();
         self.server.until(Instant::now() + ANSWER);
         let at = Some((version.clone(), path));
         let broken = |at, why: String, after| Ended::Broken { at, why, after };
@@ -343,7 +349,8 @@ impl Reader {
         }
     }
 
-    fn is_current(&self, proven: Instant) {
+    fn is_current(&mut self, proven: Instant) {
+        self.recovered();
         self.post.proven(proven);
         self.post.is_followed();
         if self.partial.is_none() {
@@ -387,13 +394,4 @@ enum Told {
     Bookmark(String),
     Expired,
     Error(String),
-}
-
-/// With some chance in it, so that many of us do not come back at once.
-fn backoff(failures: u32) -> Duration {
-    let doubled = FIRST_WAIT.saturating_mul(1 << failures.saturating_sub(1).min(10));
-    let wait = doubled.min(LONGEST_WAIT);
-    let nanos = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-    let chance = nanos.map_or(0, |time| time.subsec_nanos() % 100);
-    wait / 2 + wait / 200 * chance
 }

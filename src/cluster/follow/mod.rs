@@ -14,6 +14,7 @@ mod connect;
 mod event;
 mod feed;
 mod news;
+mod pace;
 mod store;
 #[cfg(test)]
 mod tests;
@@ -40,6 +41,7 @@ pub use board::GRACE;
 use board::{Board, Post};
 use connect::Login;
 pub use news::News;
+use pace::Pace;
 use store::Decoder;
 pub use transition::Change;
 
@@ -212,6 +214,8 @@ impl Follower {
         let over = Arc::new(AtomicBool::new(false));
         let (credential, server) = self.login.client();
         let reader = feed::Reader {
+            pace: Pace::of(&feed),
+            troubled: false,
             post: Post::new(&self.board, &feed, &over),
             server,
             login: Arc::clone(&self.login),

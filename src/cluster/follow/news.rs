@@ -10,14 +10,15 @@ use crate::cluster::source::{Loaded, Source, SourceKind};
 
 /// Changes of so long become one index.
 const WINDOW: Duration = Duration::from_millis(150);
+/// The same while it is asked who has an address that the next index may need. What that one could not decide would be
+/// unknown for a moment.
+const WINDOW_OF_ASKING: Duration = Duration::from_secs(1);
 /// Of the time, building takes one part in so many at most.
 const SHARE: u32 = 10;
 
 /// What is new since somebody asked.
 #[derive(Debug, Default)]
 pub struct News {
-    /// With the time at which each was heard.
-    pub changes: Vec<(SystemTime, EndpointChange)>,
     /// A newer index.
     pub loaded: Option<Loaded>,
     /// For people.
@@ -25,12 +26,17 @@ pub struct News {
 }
 
 impl Follower {
+    /// What happened to endpoints since somebody asked, with the time at which each was heard. To be taken before
+    /// [`Follower::news`]: there is time then to ask for what the judging by it will need.
+    pub fn changes(&mut self) -> Vec<(SystemTime, EndpointChange)> {
+        std::mem::take(&mut self.board.known().changes)
+    }
+
     /// What is new. An index at most every now and then: building takes a small part of the time.
     pub fn news(&mut self) -> News {
         let mut news = News::default();
         let due = {
             let mut known = self.board.known();
-            news.changes = std::mem::take(&mut known.changes);
             let dropped = std::mem::take(&mut known.dropped);
             if dropped > 0 {
                 let text = format!("{dropped} changes of endpoints were too many to be told");
@@ -44,10 +50,9 @@ impl Follower {
             if !told || known.asked() != self.asked {
                 known.unbuilt.get_or_insert_with(Instant::now);
             }
-            // What happened is told before anything is judged by it: there is time to ask for what the judging will need.
-            let window = match news.changes.is_empty() {
-                true => WINDOW,
-                false => 3 * WINDOW,
+            let window = match known.is_asking() || !known.changes.is_empty() {
+                true => WINDOW_OF_ASKING,
+                false => WINDOW,
             };
             let due = known.unbuilt.is_some_and(|since| since.elapsed() >= window);
             due && (!told || Instant::now() >= self.not_before)
@@ -135,7 +140,7 @@ pub(super) fn notes(before: &[Listed], now: &[Listed]) -> Vec<String> {
     for one in now {
         match (whole(was(one.kind)), whole(Some(one.state))) {
             (true, false) => {
-                lost.push(one.kind.resource());
+                lost.push(one.clone());
                 why = why.or(one.why.as_deref());
             }
             (false, true) => found.push(one.kind.resource()),
@@ -144,10 +149,11 @@ pub(super) fn notes(before: &[Listed], now: &[Listed]) -> Vec<String> {
     }
     let mut notes = Vec::new();
     if !lost.is_empty() {
-        let rule = refused(now).map_or_else(String::new, |rule| format!("; grant {rule}"));
+        let rule = refused(&lost).map_or_else(String::new, |rule| format!("; grant {rule}"));
+        let kinds: Vec<&str> = lost.iter().map(|one| one.kind.resource()).collect();
         notes.push(format!(
             "the API: {} may be out of date ({}{rule}); what they decide is unknown until they are read again",
-            lost.join(", "),
+            kinds.join(", "),
             why.unwrap_or("unknown")
         ));
     }

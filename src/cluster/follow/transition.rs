@@ -11,7 +11,8 @@ pub type EndpointKey = (Option<Name>, u16, u8, IpAddr, u16);
 /// The endpoints of one Service.
 pub type Endpoints = BTreeMap<EndpointKey, Endpoint>;
 
-/// What happened. `Ready`, `Serving` and `Terminating` name the condition that changed; the endpoint says to what.
+/// What happened. `Ready`, `Serving` and `Terminating` name the condition that changed; the endpoint says to what. An
+/// endpoint that is `Added` says in which condition it begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     Added,
@@ -21,8 +22,8 @@ pub enum Change {
     Gone,
 }
 
-/// Every change, in the order of the endpoints. One that appears ready is `Added` and `Ready`. Of several conditions that
-/// change at once the most telling one is named: an endpoint that begins to terminate is not ready any more by that.
+/// Every change, in the order of the endpoints, at most one for each. Of several conditions that change at once the most
+/// telling one is named: an endpoint that begins to terminate is not ready any more by that.
 pub fn changes(before: &Endpoints, now: &Endpoints) -> Vec<(Change, EndpointKey, Endpoint)> {
     let mut found = Vec::new();
     for (key, endpoint) in before {
@@ -33,14 +34,7 @@ pub fn changes(before: &Endpoints, now: &Endpoints) -> Vec<(Change, EndpointKey,
     for (key, endpoint) in now {
         let mut tell = |change| found.push((change, key.clone(), endpoint.clone()));
         match before.get(key) {
-            None => {
-                tell(Change::Added);
-                if endpoint.terminating {
-                    tell(Change::Terminating);
-                } else if endpoint.ready {
-                    tell(Change::Ready);
-                }
-            }
+            None => tell(Change::Added),
             Some(before) if before.terminating != endpoint.terminating => tell(Change::Terminating),
             Some(before) if before.ready != endpoint.ready => tell(Change::Ready),
             Some(before) if before.serving != endpoint.serving => tell(Change::Serving),
@@ -75,13 +69,13 @@ mod tests {
     }
 
     #[test]
-    fn each_change_of_an_endpoint_has_its_word() {
+    fn each_change_of_an_endpoint_is_one_record_with_its_word() {
         use Change::{Added, Gone, Ready, Serving, Terminating};
         let cases: &[(Option<&str>, Option<&str>, &[Change])] = &[
             (None, None, &[]),
             (None, Some(""), &[Added]),
-            (None, Some("rs"), &[Added, Ready]),
-            (None, Some("st"), &[Added, Terminating]),
+            (None, Some("rs"), &[Added]),
+            (None, Some("st"), &[Added]),
             (Some(""), Some("rs"), &[Ready]),
             (Some("rs"), Some(""), &[Ready]),
             (Some("rs"), Some("st"), &[Terminating]),
@@ -118,11 +112,7 @@ mod tests {
         }
         let found = changes(&endpoints(Some("rs")), &moved);
         let told: Vec<(Change, u16)> = found.iter().map(|(c, key, _)| (*c, key.4)).collect();
-        let expected = [
-            (Change::Gone, 53),
-            (Change::Added, 8053),
-            (Change::Ready, 8053),
-        ];
+        let expected = [(Change::Gone, 53), (Change::Added, 8053)];
         assert_eq!(told, expected);
     }
 }

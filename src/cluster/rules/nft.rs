@@ -32,8 +32,6 @@ struct Document<'t> {
 #[derive(Deserialize)]
 struct Item<'t> {
     #[serde(borrow, default)]
-    table: Option<Head<'t>>,
-    #[serde(borrow, default)]
     chain: Option<Chain<'t>>,
     #[serde(borrow, default)]
     rule: Option<RuleItem<'t>>,
@@ -41,14 +39,6 @@ struct Item<'t> {
     map: Option<Elements<'t>>,
     #[serde(borrow, default)]
     set: Option<Elements<'t>>,
-}
-
-#[derive(Deserialize)]
-struct Head<'t> {
-    #[serde(borrow)]
-    family: Cow<'t, str>,
-    #[serde(borrow)]
-    name: Cow<'t, str>,
 }
 
 #[derive(Deserialize)]
@@ -166,16 +156,9 @@ pub fn deals(json: &str, wanted: &Wanted) -> Result<Vec<Deal>, serde_json::Error
     Ok(own.flat_map(|table| deal::deals(table, wanted)).collect())
 }
 
-/// Names of tables, as `nft -j list tables` prints them: family and name.
-///
-/// # Errors
-/// As [`read`].
-pub fn tables(json: &str) -> Result<Vec<(String, String)>, serde_json::Error> {
-    let document: Document<'_> = serde_json::from_str(json)?;
-    let heads = document.nftables.into_iter().filter_map(|item| item.table);
-    Ok(heads
-        .map(|head| (head.family.into_owned(), head.name.into_owned()))
-        .collect())
+/// kube-proxy calls its table so, in each family.
+pub fn is_kube_proxy(table: &str) -> bool {
+    table == kube::TABLE
 }
 
 fn walk(document: Document<'_>, others_read: &[&str]) -> NodeRules {

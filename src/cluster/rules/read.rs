@@ -11,6 +11,8 @@ use std::time::{Duration, Instant, SystemTime};
 use crate::tool::{self, Fault};
 
 use super::deal::{self, Deal, Wanted};
+use super::nf_tables::{self, Table};
+use super::present::proc_net;
 use super::text::{self, TextError};
 use super::{NodeRules, iptables, ipvs, nft};
 
@@ -89,16 +91,7 @@ pub fn file(path: &Path, wanted: Option<&Wanted>) -> Result<Read, ReadError> {
 /// # Errors
 /// No tool, or none that worked.
 pub fn here(wanted: Option<&Wanted>) -> Result<Read, ReadError> {
-    let mut reader = Reader {
-        wanted,
-        deals: Vec::new(),
-        until: Instant::now() + BUDGET,
-        rules: NodeRules::default(),
-        notes: Vec::new(),
-        worked: 0,
-        refused: None,
-        failed: None,
-    };
+    let mut reader = Reader::new(wanted);
     let time = SystemTime::now();
     let mut saved = Vec::new();
     reader.iptables("iptables", "ip", &mut saved);
@@ -108,7 +101,7 @@ pub fn here(wanted: Option<&Wanted>) -> Result<Read, ReadError> {
     match (reader.worked, reader.refused, reader.failed) {
         (0, Some(refused), _) => Err(ReadError::Refused(refused)),
         (0, None, Some(failed)) => Err(ReadError::Failed(failed)),
-        (0, None, None) => Err(ReadError::NoTool),
+        (0, None, None) if !reader.no_tool_needed => Err(ReadError::NoTool),
         _ => Ok(Read {
             rules: reader.rules,
             time,
@@ -135,6 +128,12 @@ struct Saved {
 }
 
 impl Saved {
+    /// The table is one of iptables, and all of it is here.
+    fn is_of(&self, table: &Table) -> bool {
+        let name = &*table.name;
+        BUILT_IN.contains(&name) && self.family == table.family.name() && self.has(name)
+    }
+
     /// The table is there, and all of it.
     fn has(&self, table: &str) -> bool {
         let mut lines = self.text.lines();
@@ -164,11 +163,27 @@ struct Reader<'w> {
     deals: Vec<Deal>,
     notes: Vec<String>,
     worked: usize,
+    /// nf_tables holds no table beside those that were read.
+    no_tool_needed: bool,
     refused: Option<String>,
     failed: Option<String>,
 }
 
-impl Reader<'_> {
+impl<'w> Reader<'w> {
+    fn new(wanted: Option<&'w Wanted>) -> Self {
+        Reader {
+            wanted,
+            deals: Vec::new(),
+            until: Instant::now() + BUDGET,
+            rules: NodeRules::default(),
+            notes: Vec::new(),
+            worked: 0,
+            no_tool_needed: false,
+            refused: None,
+            failed: None,
+        }
+    }
+
     /// Both flavours of one family: their rules are in force side by side.
     fn iptables(&mut self, tool: &str, family: &'static str, saved: &mut Vec<Saved>) {
         // Packets are of use only where somebody asked how they were dealt out.
@@ -184,7 +199,7 @@ impl Reader<'_> {
             "iptables" => "ip_tables_names",
             _ => "ip6_tables_names",
         };
-        let legacy = fs::read_to_string(proc_net(names)).unwrap_or_default();
+        let legacy = proc_net(names).unwrap_or_default();
         let legacy = match legacy.lines().any(|name| name == "nat") {
             false => Said::NoTool,
             true => match self.run(&format!("{tool}-legacy-save"), counted) {
@@ -219,29 +234,24 @@ impl Reader<'_> {
 
     /// Tables that iptables did not write.
     fn nft(&mut self, saved: &[Saved]) {
-        let list = match self.run("nft", &["-j", "list", "tables"]) {
-            Said::Text(text) => text,
-            Said::NoTool => {
-                self.notes
-                    .push("nft is not installed: rules of nftables are not seen".to_owned());
-                self.rules.cut |= saved.iter().any(Saved::has_foreign);
-                return;
+        let others: Vec<Table> = match nf_tables::tables() {
+            Ok(tables) => {
+                let is_saved = |table: &Table| saved.iter().any(|saved| saved.is_of(table));
+                tables.into_iter().filter(|t| !is_saved(t)).collect()
             }
-            Said::Failed => return,
+            Err(error) => {
+                let refused = error.kind() == io::ErrorKind::PermissionDenied;
+                return self.fault(format!("tables of nftables: {error}"), refused);
+            }
         };
-        let tables = match nft::tables(&list) {
-            Ok(tables) => tables,
-            Err(error) => return self.fault(format!("nft -j list tables: {error}"), false),
-        };
+        self.no_tool_needed = others.is_empty();
         let families: Vec<&str> = saved.iter().map(|saved| saved.family).collect();
-        for (family, name) in tables {
-            let of_iptables = BUILT_IN.contains(&name.as_str())
-                && saved.iter().any(|s| s.family == family && s.has(&name));
-            if of_iptables || !matches!(family.as_str(), "ip" | "ip6" | "inet") {
-                continue;
-            }
-            let Said::Text(json) = self.run("nft", &["-j", "list", "table", &family, &name]) else {
-                continue;
+        for table in &others {
+            let (family, name) = (table.family.name(), &*table.name);
+            let json = match self.run("nft", &["-j", "list", "table", family, name]) {
+                Said::Text(json) => json,
+                Said::NoTool => return self.without_nft(&others, saved),
+                Said::Failed => continue,
             };
             let deals = self.wanted.map(|wanted| nft::deals(&json, wanted));
             self.deals
@@ -255,9 +265,22 @@ impl Reader<'_> {
         }
     }
 
+    fn without_nft(&mut self, tables: &[Table], saved: &[Saved]) {
+        let names: Vec<String> = tables
+            .iter()
+            .map(|table| format!("{} {}", table.family.name(), table.name))
+            .collect();
+        self.notes.push(format!(
+            "nft is not installed: rules of nftables are not seen (tables {})",
+            names.join(", ")
+        ));
+        let kube_proxy = tables.iter().any(|table| nft::is_kube_proxy(&table.name));
+        self.rules.cut |= kube_proxy || saved.iter().any(Saved::has_foreign);
+    }
+
     fn ipvs(&mut self) {
         // Without the module, or where nothing was ever balanced, there is no such file.
-        match fs::read_to_string(proc_net("ip_vs")) {
+        match proc_net("ip_vs") {
             Ok(text) => self.rules.merge(ipvs::read(&text)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) => self.fault(
@@ -298,7 +321,22 @@ impl Reader<'_> {
     }
 }
 
-/// Of the calling thread's namespace; `/proc/net` is that of the process's first thread.
-fn proc_net(name: &str) -> String {
-    format!("/proc/thread-self/net/{name}")
+#[cfg(test)]
+mod tests {
+    use super::nf_tables::Family;
+    use super::*;
+
+    #[test]
+    fn tables_that_only_nft_could_read_are_named_and_kube_proxys_is_missed() {
+        let unread = |name: &str| {
+            let mut reader = Reader::new(None);
+            let (family, name) = (Family::Ip6, name.to_owned());
+            reader.without_nft(&[Table { family, name }], &[]);
+            (reader.notes.join("; "), reader.rules.cut)
+        };
+        let (note, cut) = unread("kube-proxy");
+        assert!(note.contains("nft is not installed") && note.contains("(tables ip6 kube-proxy)"));
+        assert!(cut);
+        assert!(!unread("firewall").1);
+    }
 }

@@ -56,6 +56,40 @@ fn while_a_stream_is_silent_a_new_entry_is_not_stale() {
     });
 }
 
+/// Verdicts in turn, of a flow whose endpoint goes while a list of Pods takes so long.
+fn verdicts_with_slow_pods(delay: Duration) -> Vec<String> {
+    let (living, server, watch) = quiet_node("--interval 1s");
+    living.delay_lists("pods", delay);
+    living.put(&slice_of(&[(LIVING, READY)]));
+    wait(&watch, "stale");
+    let ended = watch.stop();
+    assert_eq!(ended.status, Some(0), "{ended:#?}");
+    let asked = server.asked();
+    let selector = Some("status.podIP=10.244.1.7");
+    let of_address = |a: &&Asked| a.value("fieldSelector") == selector;
+    assert!(asked.iter().any(|a| of_address(&a)), "{asked:#?}");
+    let verdicts = ended.records.iter().filter(|r| r["type"] == "verdict");
+    verdicts
+        .map(|r| r["after"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+#[test]
+fn a_verdict_changes_once_where_the_owner_of_an_address_is_told_soon() {
+    private_netns(|| {
+        let told = verdicts_with_slow_pods(Duration::from_millis(400));
+        assert_eq!(told, ["stale"]);
+    });
+}
+
+#[test]
+fn a_verdict_is_unknown_where_the_owner_of_an_address_is_not_told_soon() {
+    private_netns(|| {
+        let told = verdicts_with_slow_pods(Duration::from_secs(4));
+        assert_eq!(told, ["unknown", "stale"]);
+    });
+}
+
 #[test]
 fn an_entry_that_is_not_young_any_more_is_found_where_stale_ones_are_selected() {
     private_netns(|| {

@@ -67,7 +67,7 @@ impl Trial {
         };
         let told = until(limit, &|| self.is_stale(&self.watch.records()));
         let back = until(limit.max(BACK), &|| {
-            out_of_date(&self.watch.notes()).is_empty()
+            out_of_date(&self.watch.said()).is_empty()
         });
         let Trial { watch, pinned } = self;
         let ended = watch.stop();
@@ -87,7 +87,7 @@ impl Trial {
     /// It says that it may be out of date, and has called nothing stale.
     #[track_caller]
     fn is_unsure(&self) {
-        let (records, notes) = (self.watch.records(), self.watch.notes());
+        let (records, notes) = (self.watch.records(), self.watch.said());
         assert!(!out_of_date(&notes).is_empty(), "{notes}");
         for &port in self.pinned.to_dead.iter().chain(&self.pinned.to_alive) {
             never_stale(&records, port);

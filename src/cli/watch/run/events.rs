@@ -77,12 +77,8 @@ impl Watch<'_> {
 
     fn event(&mut self, event: Event, picker: &mut Picker<'_>) {
         self.teller.time = event.time;
-        if event.kind == EventKind::New {
-            // It may come to be selected later.
-            let key = (event.flow.zone, event.flow.original);
-            self.young.note(key, event.time);
-        }
-        let (mut eyes, teller) = (Sight::new(picker, &mut self.young), &mut self.teller);
+        let mut eyes = Sight::of_event(picker, &mut self.young, event.time);
+        let teller = &mut self.teller;
         let tell: &mut dyn FnMut(Record<'_>) = &mut |record| teller.tell(record);
         match event.kind {
             EventKind::New => self.view.made(event.flow, &mut eyes, tell),

@@ -9,7 +9,8 @@ use serde_json::Value;
 use super::super::deal::{Deal, Dealing, Wanted, Way};
 use super::super::{RuleKind, service_name};
 use super::draw::{Translation, draw, place};
-use super::kube::{Kinds, NODE_PORTS, SERVICE_IPS, address_key, named_by_chain, port_key, split};
+use super::entrance::{NODE_PORTS, SERVICE_IPS};
+use super::kube::{Kinds, address_key, named_by_chain, port_key, split};
 use super::{Table, jump};
 
 pub(super) fn deals(table: &Table<'_>, wanted: &Wanted) -> Vec<Deal> {

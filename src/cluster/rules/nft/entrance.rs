@@ -4,8 +4,11 @@
 use serde_json::Value;
 
 use super::super::reach::each_chain;
-use super::kube::{NODE_PORTS, SERVICE_IPS};
 use super::{Table, jump};
+
+/// Maps that lead to the chains of Services.
+pub(super) const SERVICE_IPS: &str = "service-ips";
+pub(super) const NODE_PORTS: &str = "service-nodeports";
 
 /// Rules between the hooks and the maps that are not understood.
 pub(super) fn not_understood(table: &Table<'_>) -> usize {

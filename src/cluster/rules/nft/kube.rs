@@ -14,12 +14,10 @@ use super::super::{
     NodePortScope, NodeRules, Proxy, RuleFrontend, RuleKind, RuleService, service_name,
 };
 use super::draw::Translation;
-use super::entrance;
+use super::entrance::{self, NODE_PORTS, SERVICE_IPS};
 use super::{Table, element, jump, net, pairs, port, protocol};
 
 pub(super) const TABLE: &str = "kube-proxy";
-pub(super) const SERVICE_IPS: &str = "service-ips";
-pub(super) const NODE_PORTS: &str = "service-nodeports";
 const NODE_PORT_IPS: &str = "nodeport-ips";
 /// kube-proxy cuts chain names that are longer.
 const NAME_LIMIT: usize = 240;
