@@ -23,7 +23,8 @@ pub struct Api {
 }
 
 /// An HTTP status that was not expected, or 0 without an answer; and the text.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error("status {status}: {text}")]
 pub struct Refused {
     pub status: u16,
     pub text: String,
@@ -108,7 +109,7 @@ impl Api {
                 Err(refused) if refused.status == 0 && left > 0 => {
                     std::thread::sleep(Duration::from_millis(300));
                 }
-                Err(refused) => panic!("{method} {path}: {refused:?}"),
+                Err(refused) => panic!("{method} {path}: {refused}"),
             }
         }
         unreachable!("the last try returns")
@@ -138,7 +139,7 @@ impl Api {
     pub fn ensure(&self, path: &str, object: &Value) {
         match self.try_send(&Method::POST, path, JSON, Some(object)) {
             Ok(_) | Err(Refused { status: 409, .. }) => {}
-            Err(refused) => panic!("{path}: {refused:?}"),
+            Err(refused) => panic!("{path}: {refused}"),
         }
     }
 
@@ -160,7 +161,7 @@ impl Api {
     pub fn delete(&self, path: &str) {
         match self.try_send(&Method::DELETE, path, JSON, None) {
             Ok(_) | Err(Refused { status: 404, .. }) => {}
-            Err(refused) => panic!("{path}: {refused:?}"),
+            Err(refused) => panic!("{path}: {refused}"),
         }
     }
 }

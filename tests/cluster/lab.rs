@@ -9,7 +9,7 @@ use crate::api::Api;
 use crate::network::{self, NODES, pod_address};
 use crate::plane::Plane;
 use crate::process::wait;
-use crate::proxy::{KubeProxy, Mode};
+use crate::proxy::{KubeProxy, Mode, make_sentinels};
 use crate::table;
 use crate::traffic::{Backends, Clients};
 
@@ -36,6 +36,7 @@ impl Lab {
         std::fs::create_dir_all(STATE).unwrap();
         let plane = Plane::start(binaries, Path::new(STATE), logs);
         make_base(plane.api());
+        make_sentinels(plane.api());
         Lab {
             plane,
             clients: Clients::start(),

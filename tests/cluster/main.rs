@@ -31,13 +31,16 @@ mod world;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
+use std::time::{Duration, Instant};
 
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use lab::Lab;
 use proxy::Mode;
+
+/// For one case, with the set-up before the first.
+const LIMIT: Duration = Duration::from_secs(300);
 
 /// The run's choices: `tests/cluster/run` sets these variables.
 struct Options {
@@ -86,6 +89,7 @@ impl Shared {
     fn lab(&mut self, binaries: &Path, logs: &Path) -> Result<&mut Lab, Failed> {
         if !std::mem::replace(&mut self.tried, true) {
             let began = Instant::now();
+            std::fs::create_dir_all(logs).unwrap();
             self.lab = Some(Lab::start(binaries, logs));
             eprintln!("set-up: {:.1} s", began.elapsed().as_secs_f64());
         }
@@ -99,7 +103,6 @@ fn main() -> ExitCode {
     // They share one cluster.
     arguments.test_threads = Some(1);
     let options = Options::from_environment();
-    let logs = Path::new(env!("CARGO_TARGET_TMPDIR")).join("cluster");
     if !arguments.list {
         match sandbox::enter() {
             Ok(None) => {}
@@ -109,9 +112,9 @@ fn main() -> ExitCode {
                 return ExitCode::SUCCESS;
             }
         }
-        let _ = std::fs::remove_dir_all(&logs);
-        std::fs::create_dir_all(&logs).unwrap();
     }
+    let logs =
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("cluster-{}", sandbox::number()));
     // The report has the message, but not the place.
     std::panic::set_hook(Box::new(|panic| {
         if let Some(place) = panic.location() {
@@ -121,8 +124,22 @@ fn main() -> ExitCode {
     let conclusion = libtest_mimic::run(&arguments, trials(options, &logs));
     if conclusion.has_failed() {
         eprintln!("logs of the cluster: {}", logs.display());
+    } else {
+        let _ = std::fs::remove_dir_all(&logs);
     }
     conclusion.exit_code()
+}
+
+/// Ends the run when the case does not end: the result must be dropped in time.
+fn watched(name: String) -> mpsc::Sender<()> {
+    let (ended, wait) = mpsc::channel();
+    std::thread::spawn(move || {
+        if wait.recv_timeout(LIMIT) == Err(mpsc::RecvTimeoutError::Timeout) {
+            eprintln!("{name} does not end within {LIMIT:?}; the run ends here");
+            std::process::exit(1);
+        }
+    });
+    ended
 }
 
 fn trials(options: Options, logs: &Path) -> Vec<Trial> {
@@ -134,8 +151,9 @@ fn trials(options: Options, logs: &Path) -> Vec<Trial> {
                 let name = format!("{version}::{}::{}", mode.name(), case.name);
                 let (shared, version) = (Arc::clone(&shared), version.clone());
                 let (binaries, logs) = (options.binaries.clone(), logs.to_owned());
-                trials.push(Trial::test(name, move || {
+                trials.push(Trial::test(name.clone(), move || {
                     let began = Instant::now();
+                    let _watched = watched(name.clone());
                     // A case that failed left the cluster to the next one, which begins by cleaning up.
                     let mut shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
                     let lab = shared.lab(&binaries, &logs)?;

@@ -3,6 +3,7 @@
 use std::fs::OpenOptions;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -82,5 +83,14 @@ pub fn wait(limit: Duration, wanted: &str, mut done: impl FnMut() -> bool) {
     while !done() {
         assert!(Instant::now() < deadline, "not within {limit:?}: {wanted}");
         std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Tells the threads of a case to end, also when the case fails: it would wait for them for ever.
+pub struct Stop<'a>(pub &'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }

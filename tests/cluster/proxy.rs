@@ -63,7 +63,6 @@ impl KubeProxy {
             "--metrics-bind-address=127.0.0.1:10249".to_owned(),
             "-v=4".to_owned(),
         ];
-        make_sentinels(plane.api());
         let process = Place::Node(1).run(|| Process::start(&plane.logs, &program, &args));
         let mut proxy = KubeProxy {
             version: version.to_owned(),
@@ -145,12 +144,12 @@ fn slice(name: &str) -> String {
     format!("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/{name}")
 }
 
-fn make_sentinels(api: &Api) {
+/// Makes the Services that show how far kube-proxy is.
+pub fn make_sentinels(api: &Api) {
     for (protocol, name, address) in SENTINELS {
         let ports = json!([{"port": 9, "protocol": protocol}]);
         let spec = json!({"clusterIP": address, "ports": ports});
-        let object = json!({"metadata": {"name": name}, "spec": spec});
-        api.ensure("/api/v1/namespaces/default/services", &object);
+        api.service("default", name, &spec);
         let labels = json!({"kubernetes.io/service-name": name});
         let slice = json!({
             "metadata": {"name": name, "labels": labels}, "addressType": "IPv4",
@@ -158,6 +157,6 @@ fn make_sentinels(api: &Api) {
             "ports": [{"name": "", "port": 9, "protocol": protocol}]
         });
         let slices = "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices";
-        api.ensure(slices, &slice);
+        api.create(slices, &slice);
     }
 }

@@ -12,6 +12,7 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 
 use crate::tools::run;
 
+/// Set inside, to a number that no other run has.
 const INSIDE: &str = "CTK_CLUSTER_INSIDE";
 
 /// Outside: runs this program inside and returns its exit status. Inside: `None`.
@@ -31,7 +32,7 @@ pub fn enter() -> Result<Option<ExitCode>, String> {
     let program = std::env::current_exe().expect("the path of this program");
     let status = Command::new(program)
         .args(std::env::args_os().skip(1))
-        .env(INSIDE, "1")
+        .env(INSIDE, std::process::id().to_string())
         .status()
         .expect("this program starts");
     if let Some(signal) = status.signal() {
@@ -39,6 +40,11 @@ pub fn enter() -> Result<Option<ExitCode>, String> {
     }
     let code = status.code().and_then(|code| u8::try_from(code).ok());
     Ok(Some(ExitCode::from(code.unwrap_or(1))))
+}
+
+/// The number of this run.
+pub fn number() -> String {
+    std::env::var(INSIDE).unwrap_or_default()
 }
 
 fn prepare() {

@@ -2,6 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Instant;
 
 use serde_json::Value;
 
@@ -77,12 +82,74 @@ pub fn udp_entries() -> Vec<Key> {
         .collect()
 }
 
+/// Listens to the end of UDP entries on node1 until it is dropped.
+pub struct Ends {
+    listener: Child,
+    reader: Option<JoinHandle<()>>,
+    lines: Arc<Mutex<Vec<(Instant, String)>>>,
+}
+
+impl Ends {
+    pub fn listen() -> Self {
+        let args = ["-E", "-e", "DESTROY", "-p", "udp", "-o", "extended,id"];
+        let mut listener = Place::Node(1).run(|| {
+            let mut command = Command::new("conntrack");
+            command
+                .args(args)
+                .stdout(Stdio::piped())
+                .stderr(Stdio::null());
+            command.spawn().expect("conntrack starts")
+        });
+        let output = BufReader::new(listener.stdout.take().expect("it is piped"));
+        let lines = Arc::<Mutex<Vec<_>>>::default();
+        let to = Arc::clone(&lines);
+        let reader = std::thread::spawn(move || {
+            for line in output.lines().map_while(Result::ok) {
+                to.lock().unwrap().push((Instant::now(), line));
+            }
+        });
+        Ends {
+            listener,
+            reader: Some(reader),
+            lines,
+        }
+    }
+
+    /// When entries ended, by what they were; the listener ends.
+    pub fn all(mut self) -> BTreeMap<Key, Vec<Instant>> {
+        self.stop();
+        let mut all: BTreeMap<Key, Vec<Instant>> = BTreeMap::new();
+        for (when, line) in self.lines.lock().unwrap().iter() {
+            let entry = line.trim_start().trim_start_matches("[DESTROY] ");
+            // Who deleted it stands behind the entry.
+            let entry = entry.split(" portid=").next().unwrap_or(entry);
+            let key = Key::of(&conntrack_tool::text(entry));
+            all.entry(key).or_default().push(*when);
+        }
+        all
+    }
+
+    fn stop(&mut self) {
+        let _ = self.listener.kill();
+        let _ = self.listener.wait();
+        if let Some(reader) = self.reader.take() {
+            let _ = reader.join();
+        }
+    }
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
 /// Deletes every UDP entry of both nodes.
 pub fn clear() {
     for node in [1, 2] {
         Place::Node(node).run(|| {
             // The tool fails where it finds none.
-            let mut delete = std::process::Command::new("conntrack");
+            let mut delete = Command::new("conntrack");
             let _ = delete.args(["-D", "-p", "udp"]).output();
         });
     }

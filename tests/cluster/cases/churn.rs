@@ -4,8 +4,6 @@
 //! back soon, because there are few: an entry that is stale may be healthy again a moment later.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{BufRead, BufReader};
-use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -13,16 +11,17 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::api::Api;
-use crate::conntrack_tool;
 use crate::dice::Dice;
 use crate::lab::{Lab, WEB};
 use crate::network::{NODES, OUTSIDE, Place, pod_address};
-use crate::table::{Key, ctk_on_node};
+use crate::process::Stop;
+use crate::table::{Ends, Key, ctk_on_node};
+use crate::traffic::Clients;
 
 const NAMESPACE: &str = "churn";
 const VIP: &str = "10.96.77.77";
 const NODE_PORT: u16 = 32_333;
-const TIME: Duration = Duration::from_secs(30);
+const TIME: Duration = Duration::from_secs(20);
 /// Endpoints that serve at a time, and the addresses that they take turns at.
 const SERVING: usize = 3;
 const ADDRESSES: u64 = 5;
@@ -36,32 +35,16 @@ pub fn churn(lab: &mut Lab) {
     make(lab);
     let stop = AtomicBool::new(false);
     let history = Mutex::new(History::new());
-    let events = Mutex::new(Vec::new());
-    let kubeconfig = lab.plane.admin();
-    let by_api = lab.by_api();
+    let (kubeconfig, by_api) = (lab.plane.admin(), lab.by_api());
     let mut deleted = Vec::new();
     let mut purges = 0;
-    let mut listener = Place::Node(1).run(|| {
-        let mut command = Command::new("conntrack");
-        command.args(["-E", "-e", "DESTROY", "-p", "udp", "-o", "extended,id"]);
-        command
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
-            .spawn()
-            .expect("conntrack starts")
-    });
-    let lines = BufReader::new(listener.stdout.take().expect("it is piped")).lines();
+    let ends = Ends::listen();
     let (clients, proxy) = lab.clients_and_proxy();
     std::thread::scope(|scope| {
+        let _stop = Stop(&stop);
         scope.spawn(|| follow(&Api::new(&kubeconfig), &stop, &history));
         scope.spawn(|| turn(&Api::new(&kubeconfig), &stop));
         scope.spawn(|| come_and_go(clients, &stop));
-        scope.spawn(|| {
-            for line in lines.map_while(Result::ok) {
-                let line = line.replace("[DESTROY] ", "");
-                events.lock().unwrap().push((Instant::now(), line));
-            }
-        });
         let began = Instant::now();
         let line = format!(
             "purge --stale --svc churn/ch --yes --settle 500ms --verify 0s -o jsonl {by_api}"
@@ -81,16 +64,11 @@ pub fn churn(lab: &mut Lab) {
             proxy.thaw();
             std::thread::sleep(Duration::from_millis(700));
         }
-        stop.store(true, Ordering::Relaxed);
-        let _ = listener.kill();
-        let _ = listener.wait();
     });
     let history = history.into_inner().unwrap();
-    let events = destroyed(&events.into_inner().unwrap());
-    let wrong: Vec<String> = deleted
-        .iter()
-        .filter_map(|d| live(d, &history, &events))
-        .collect();
+    let ends = ends.all();
+    let wrong = deleted.iter().filter_map(|one| live(one, &history, &ends));
+    let wrong: Vec<String> = wrong.collect();
     eprint!(
         "{purges} purges, {} states, {} deleted, ",
         history.len(),
@@ -174,7 +152,7 @@ fn turn(api: &Api, stop: &AtomicBool) {
 }
 
 /// A new client ten times a second, and no more than sixty.
-fn come_and_go(clients: &crate::traffic::Clients, stop: &AtomicBool) {
+fn come_and_go(clients: &Clients, stop: &AtomicBool) {
     for port in 42_000_u16.. {
         if stop.load(Ordering::Relaxed) {
             return;
@@ -199,26 +177,14 @@ fn come_and_go(clients: &crate::traffic::Clients, stop: &AtomicBool) {
     }
 }
 
-/// When entries ended, by what they were.
-fn destroyed(events: &[(Instant, String)]) -> BTreeMap<Key, Vec<Instant>> {
-    let mut all: BTreeMap<Key, Vec<Instant>> = BTreeMap::new();
-    for (when, line) in events {
-        // Who deleted it stands behind the entry.
-        let entry = line.split(" portid=").next().unwrap_or(line);
-        let key = Key::of(&conntrack_tool::text(entry.trim_start()));
-        all.entry(key).or_default().push(*when);
-    }
-    all
-}
-
 /// Says so when the endpoint of a deleted entry served at that time.
 fn live(
     (from, until, item): &(Instant, Instant, Value),
     history: &History,
-    events: &BTreeMap<Key, Vec<Instant>>,
+    ends: &BTreeMap<Key, Vec<Instant>>,
 ) -> Option<String> {
     let key = Key::of(item);
-    let times = events.get(&key).into_iter().flatten();
+    let times = ends.get(&key).into_iter().flatten();
     let when = *times
         .rev()
         .find(|&when| from <= when && when <= until)

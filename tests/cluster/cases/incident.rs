@@ -3,6 +3,7 @@
 //! kube-proxy of these versions deletes such entries itself. The cases put them back as they were, as after one that did
 //! not.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -10,7 +11,7 @@ use serde_json::{Value, json};
 use super::flows::{ALIVE, DEAD, Saved, entries, pin};
 use crate::lab::{COREDNS, Lab};
 use crate::network::{OUTSIDE, Place, pod_address};
-use crate::process::wait;
+use crate::process::{Stop, wait};
 use crate::table::{Key, ctk_on_node, listed, verdict};
 
 const LIMIT: Duration = Duration::from_secs(10);
@@ -158,10 +159,11 @@ pub fn frozen_kube_proxy(lab: &mut Lab) {
     std::thread::sleep(Duration::from_secs(1));
 
     let stale = entries(&[PORT]);
-    let done = std::sync::atomic::AtomicBool::new(false);
+    let stop = AtomicBool::new(false);
     let said = std::thread::scope(|scope| {
+        let _stop = Stop(&stop);
         scope.spawn(|| {
-            while !done.load(std::sync::atomic::Ordering::Relaxed) {
+            while !stop.load(Ordering::Relaxed) {
                 lab.clients.ask(PORT);
                 std::thread::sleep(Duration::from_secs(2));
             }
@@ -170,13 +172,32 @@ pub fn frozen_kube_proxy(lab: &mut Lab) {
             "purge --stale --svc frozen/log --yes -o json {}",
             lab.by_api()
         );
-        let said = ctk_on_node(&line);
-        done.store(true, std::sync::atomic::Ordering::Relaxed);
-        said
+        ctk_on_node(&line)
     });
     let summary = &said.json()["summary"];
     assert_eq!(summary["came_back"], stale.len(), "{said:#?}");
     let said = said.ended(3);
     assert!(said.stderr.contains("kube-proxy"), "{said:#?}");
     assert_eq!(entries(&[PORT]), stale, "to the dead endpoint again");
+}
+
+/// The API server ends between the two looks of a purge: nothing is deleted, whatever the rules say.
+pub fn api_goes_away(lab: &mut Lab) {
+    let pinned = pin(lab);
+    lab.clients.pause();
+    lab.proxy().freeze();
+    lab.api().remove_pod("kube-system", COREDNS[0].1);
+    lab.wait_for_endpoints("kube-system", &[ALIVE]);
+    std::thread::sleep(Duration::from_secs(1));
+    let before = entries(&pinned.to_dead);
+    let line = format!("purge --stale --yes --settle 4s {}", lab.by_api());
+    let said = std::thread::scope(|scope| {
+        let purge = scope.spawn(|| ctk_on_node(&line));
+        std::thread::sleep(Duration::from_secs(2));
+        lab.plane.stop_server();
+        purge.join().expect("ctk ends")
+    });
+    assert!(said.stderr.contains("looking again"), "{said:#?}");
+    said.ended(3);
+    assert_eq!(entries(&pinned.to_dead), before);
 }

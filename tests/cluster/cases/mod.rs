@@ -40,6 +40,10 @@ pub fn all(seed: u64, worlds: u64) -> Vec<Case> {
             incident::frozen_kube_proxy,
         ),
         Case::new(
+            "purge_deletes_nothing_when_the_api_server_ends_meanwhile",
+            incident::api_goes_away,
+        ),
+        Case::new(
             "watch_goes_on_after_a_restart_of_the_api_server",
             watch::restart,
         ),

@@ -167,7 +167,7 @@ pub fn restart(lab: &mut Lab) {
 pub fn hang(lab: &mut Lab) {
     let trial = Trial::start(lab, &lab.plane.admin());
     lab.plane.server().freeze();
-    std::thread::sleep(Duration::from_secs(20));
+    std::thread::sleep(Duration::from_secs(14));
     trial.is_unsure();
     lab.plane.server().thaw();
     Trial::kill(lab);
@@ -210,7 +210,7 @@ fn refused(lab: &mut Lab, status: u16, refuse: impl Fn(&Account), grant: impl Fn
     // Streams that are open go on to their end.
     std::thread::sleep(Duration::from_secs(6));
     Trial::kill(lab);
-    std::thread::sleep(Duration::from_secs(4));
+    std::thread::sleep(Duration::from_secs(2));
     trial.is_unsure();
     grant(&account);
     trial.stale_within(GRANTED);
