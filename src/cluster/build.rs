@@ -65,6 +65,8 @@ pub struct Builder {
     pub(super) namespaces: BTreeSet<Name>,
     /// An EndpointSlice of `default/kubernetes` was seen, of any address type.
     pub(super) api_slice: bool,
+    /// See [`Index::uid`].
+    pub(super) uid: Option<Name>,
     /// Kinds of which something is known to be missing.
     pub(super) partial: HashSet<Kind>,
     /// Kinds of which a source that lists each by itself gave the last page: that there is none of it is an answer, too.
@@ -228,6 +230,7 @@ impl Builder {
         match kind {
             Kind::Service => {
                 self.services.clear();
+                self.uid = None;
                 counts.services = 0;
             }
             Kind::EndpointSlice => {

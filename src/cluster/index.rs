@@ -172,6 +172,7 @@ pub(super) struct HostPort {
 #[derive(Debug, Default)]
 pub struct Index {
     pub(super) completeness: Completeness,
+    pub(super) uid: Option<Name>,
     /// Sorted by namespace and name.
     pub(super) services: Vec<Service>,
     pub(super) ports: Vec<ServicePort>,
@@ -203,6 +204,11 @@ pub struct Index {
 impl Index {
     pub fn completeness(&self) -> &Completeness {
         &self.completeness
+    }
+
+    /// The uid of the Service `default/kubernetes`, where the source tells it: no two clusters share it.
+    pub fn uid(&self) -> Option<&str> {
+        self.uid.as_deref()
     }
 
     /// What this index says is not true any more, but nothing better is known: names stay, and nothing is judged by it.

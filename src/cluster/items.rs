@@ -36,6 +36,9 @@ impl Builder {
             );
         };
         self.counts.services += 1;
+        if (&*namespace, &*name) == ("default", "kubernetes") {
+            self.uid = self.optional(&metadata.uid);
+        }
         let local = |policy: &Option<Str>| text(policy) == Some("Local");
         let ports = self.service_ports(spec, &namespace, &name);
         // ShouldSkipService (pkg/proxy/util): ExternalName, and Services without a clusterIP.

@@ -23,6 +23,7 @@ impl Builder {
         let mut index = Index {
             slices_asked: self.slices_asked.take(),
             destinations_asked: self.destinations_asked.take(),
+            uid: self.uid.take(),
             ..Index::default()
         };
         self.place_services(&mut index);
@@ -111,7 +112,7 @@ impl Builder {
     }
 
     /// Says what shows that a text is not the whole cluster. A source that lists each kind by itself knows its gaps better.
-    fn warn_of_gaps(&mut self, api_service: bool) {
+    fn warn_of_gaps(&mut self, api_service: bool, one_namespace: bool) {
         if self.gaps_are_told {
             return;
         }
@@ -127,24 +128,35 @@ impl Builder {
             };
             let detail = || format!("no {what} default/kubernetes");
             self.warnings.note(problem, detail);
-        } else if text && self.namespaces.len() == 1 && self.counts.services > 1 {
+        } else if one_namespace || (text && self.namespaces.len() == 1 && self.counts.services > 1)
+        {
             let detail = || "all there is lies in the namespace default".to_owned();
             self.warnings.note("was -A forgotten?", detail);
         }
     }
 
+    /// A text in which everything lies in the namespace `default`, as kubectl prints it without `-A`. Every cluster has
+    /// something in others; a small list that was written by hand need not, and tells no uid.
+    fn is_of_one_namespace(&self, index: &Index) -> bool {
+        let is_text = self.listed.is_empty() && !self.gaps_are_told;
+        is_text && index.uid.is_some() && self.namespaces.len() == 1
+    }
+
     /// A source is whole for Services and slices only if it holds what every cluster has: the Service `default/kubernetes`
-    /// and a slice of it. Their absence shows a forgotten kind, a forgotten `-A`, or a cut.
+    /// and a slice of it, and something in another namespace. Their absence shows a forgotten kind, a forgotten `-A`, or a
+    /// cut.
     fn completeness(&mut self, index: &Index) -> Completeness {
         let api_service = index.service_named("default", "kubernetes").is_some();
-        self.warn_of_gaps(api_service);
+        let one_namespace = self.is_of_one_namespace(index);
+        self.warn_of_gaps(api_service, one_namespace);
+        let all = !one_namespace;
         let read = |kind| !self.partial.contains(&kind);
         let counts = &self.counts;
         let some = |count, kind| count > 0 || self.listed.contains(&kind);
         let ranges = !self.given_ranges.is_empty() || !self.service_ranges.is_empty();
         Completeness {
-            services: api_service && read(Kind::Service),
-            slices: self.api_slice && read(Kind::EndpointSlice),
+            services: api_service && all && read(Kind::Service),
+            slices: self.api_slice && all && read(Kind::EndpointSlice),
             pods: some(counts.pods, Kind::Pod) && read(Kind::Pod),
             nodes: some(counts.nodes, Kind::Node) && read(Kind::Node),
             service_cidrs: ranges && read(Kind::ServiceCidr),

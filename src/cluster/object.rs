@@ -149,6 +149,9 @@ pub struct Metadata<'a> {
     /// The state of the cluster in which the object became what it is.
     #[serde(borrow, rename = "resourceVersion")]
     pub version: Option<Str<'a>>,
+    /// Not written again: a followed cluster keeps its items as text.
+    #[serde(borrow, skip_serializing)]
+    pub uid: Option<Str<'a>>,
 }
 
 /// Labels that mean something to kube-proxy or name a Node's host.

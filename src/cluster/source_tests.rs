@@ -41,6 +41,25 @@ fn a_source_without_the_api_service_or_its_slice_is_not_complete() {
 }
 
 #[test]
+fn a_text_of_one_namespace_is_not_whole_where_kubectl_printed_it() {
+    let uid = r#"{"kind":"Service","metadata":{"namespace":"default","name":"kubernetes","uid":"5f"},"spec":{"clusterIP":"10.96.0.1","ports":[{"port":443}]}}"#;
+    let pod = "pod kube-system/coredns-a 10.244.0.11 @node1";
+    let rest = [API[1], "node node1 192.168.7.1", "cidr 10.96.0.0/16"];
+    for (first, more, whole) in [
+        (uid, None, false),
+        (uid, Some("pod default/web-1 10.244.0.12 @node1"), false),
+        (uid, Some(pod), true),
+        (API[0], None, true),
+    ] {
+        let lines: Vec<&str> = [first].into_iter().chain(rest).chain(more).collect();
+        let loaded = read(&list(&lines)).unwrap();
+        assert_eq!(loaded.summary.complete, whole, "{first} {more:?}");
+        assert_eq!(has_warning(&loaded, "was -A forgotten?"), !whole);
+        assert_eq!(loaded.index.uid(), (first == uid).then_some("5f"));
+    }
+}
+
+#[test]
 fn a_kind_without_items_is_missing() {
     let whole = read(&list(&WHOLE)).unwrap();
     assert_eq!(whole.summary.missing, [""; 0]);

@@ -96,8 +96,12 @@ impl View {
     /// Entries whose verdict is open because too little is known of the cluster or of this namespace.
     pub fn count_open(&self) -> usize {
         let reasons = self.tracked.values().filter_map(|tracked| tracked.reason);
-        let open =
-            |reason: &Reason| matches!(reason, Reason::SourceIncomplete | Reason::ForeignNetns);
+        let open = |reason: &Reason| {
+            matches!(
+                reason,
+                Reason::SourceIncomplete | Reason::ForeignNetns | Reason::ServiceRangeUnknown
+            )
+        };
         reasons.filter(open).count()
     }
 
@@ -118,7 +122,7 @@ impl View {
 
     /// A NEW event.
     pub fn made<'c>(&mut self, flow: Flow, eyes: &mut dyn Eyes<'c>, tell: Tell<'_, 'c>) {
-        let key = key(&flow);
+        let key = key_of(&flow);
         // What came into the view with the last dump may have its NEW still to come. What was there before has not.
         let is_late = self
             .tracked
@@ -144,7 +148,7 @@ impl View {
 
     /// An UPDATE event. One that names another entry than the view has is late.
     pub fn changed<'c>(&mut self, flow: Flow, eyes: &mut dyn Eyes<'c>, tell: Tell<'_, 'c>) {
-        let key = key(&flow);
+        let key = key_of(&flow);
         match self.tracked.get(&key) {
             Some(tracked) if is_same(&tracked.flow, &flow) => self.learn(&key, flow, eyes, tell),
             Some(_) => {}
@@ -200,7 +204,7 @@ impl View {
 
     /// A DESTROY event. One that names another entry than the view has is late, and told already.
     pub fn destroyed<'c>(&mut self, flow: &Flow, eyes: &mut dyn Eyes<'c>, tell: Tell<'_, 'c>) {
-        let key = key(flow);
+        let key = key_of(flow);
         let Some(tracked) = self.tracked.get_mut(&key) else {
             return;
         };
@@ -228,7 +232,7 @@ impl View {
         eyes: &mut dyn Eyes<'c>,
         tell: Tell<'_, 'c>,
     ) {
-        let (key, look) = (key(&flow), Look::of(&flow, at));
+        let (key, look) = (key_of(&flow), Look::of(&flow, at));
         if let Some(tracked) = self.tracked.get_mut(&key) {
             if !is_made_anew(&tracked.flow, &flow) {
                 tracked.dump = self.dump;
@@ -338,7 +342,8 @@ struct Change {
     refreshed: Option<(u32, u32)>,
 }
 
-fn key(flow: &Flow) -> Key {
+/// The name of an entry.
+pub fn key_of(flow: &Flow) -> Key {
     (flow.zone, flow.original)
 }
 

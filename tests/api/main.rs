@@ -24,6 +24,7 @@ mod private_netns;
 mod proxy;
 #[path = "../rows/mod.rs"]
 mod rows;
+mod second_look;
 mod server;
 #[allow(dead_code)]
 #[path = "../../src/cluster/testing/shorthand.rs"]

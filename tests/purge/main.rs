@@ -12,9 +12,11 @@ mod plain;
 mod private_netns;
 mod prompt;
 mod races;
+mod range;
 mod refused;
 #[path = "../rows/mod.rs"]
 mod rows;
+mod second_look;
 #[allow(dead_code)]
 #[path = "../../src/cluster/testing/shorthand.rs"]
 mod shorthand;

@@ -1,5 +1,7 @@
 //! What a watch sees an entry with: the selectors, and one reading of the cluster.
 
+use std::time::Duration;
+
 use crate::cli::pick::{Picker, now};
 use crate::entry::Entry;
 use crate::flow::Flow;
@@ -14,6 +16,8 @@ pub(super) struct Sight<'s, 'c> {
     pub young: &'s mut Young,
     /// Time of the event that is looked at, in nanoseconds since the Unix epoch.
     event: Option<u64>,
+    /// Monotonic time of the look at the table.
+    at: Duration,
 }
 
 impl<'s, 'c> Sight<'s, 'c> {
@@ -22,6 +26,14 @@ impl<'s, 'c> Sight<'s, 'c> {
             picker,
             young,
             event: None,
+            at: Duration::ZERO,
+        }
+    }
+
+    pub fn of_look(picker: &'s mut Picker<'c>, young: &'s mut Young, at: Duration) -> Self {
+        Sight {
+            at,
+            ..Sight::new(picker, young)
         }
     }
 
@@ -35,14 +47,17 @@ impl<'s, 'c> Sight<'s, 'c> {
 
 impl<'c> Eyes<'c> for Sight<'_, 'c> {
     fn pick(&mut self, flow: Flow, seen: Option<Seen>) -> Option<Entry<'c>> {
-        let (young, enters) = (&mut *self.young, seen.is_none());
-        self.picker
-            .pick(flow, seen, |entry| young.correct(entry, enters, now))
+        let (young, enters) = (&mut *self.young, seen.is_none().then_some(self.at));
+        let mut is_told = true;
+        let entry = self.picker.pick(flow, seen, |entry| {
+            is_told = young.correct(entry, enters, now);
+        });
+        entry.filter(|_| is_told)
     }
 
     fn entry(&mut self, flow: Flow, seen: Option<Seen>) -> Entry<'c> {
         let mut entry = self.picker.entry(flow, seen);
-        self.young.correct(&mut entry, false, now);
+        self.young.correct(&mut entry, None, now);
         entry
     }
 

@@ -47,7 +47,7 @@ fn without_kubectl(mut error: LiveError, options: &Options, deadline: Instant) -
     if !built && Kubectl::find(options, deadline).is_some() {
         error.hint = Some(
             "kubectl, which other commands ask instead, cannot follow a cluster: \
-             kubectl get nodes,svc,endpointslices,pods -A -o json > cluster.json, now and then, and \
+             kubectl get nodes,svc,endpointslices,pods,servicecidrs -A -o json > cluster.json, now and then, and \
              ctk watch --cluster cluster.json, which reads it again whenever it changes"
                 .to_owned(),
         );

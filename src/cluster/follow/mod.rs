@@ -216,6 +216,7 @@ impl Follower {
         let reader = feed::Reader {
             pace: Pace::of(&feed),
             troubled: false,
+            recoveries: 0,
             post: Post::new(&self.board, &feed, &over),
             server,
             login: Arc::clone(&self.login),

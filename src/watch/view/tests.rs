@@ -407,7 +407,7 @@ fn the_verdict_of_a_young_entry_goes_from_ok_to_stale_at_once_when_it_is_known()
             stage.says(&["update 7", "verdict 7 ok>unknown"]);
         }
         stage.eyes.young.clear();
-        let seven = key(&flow(7, SEEN));
+        let seven = key_of(&flow(7, SEEN));
         stage.act(|view, eyes, tell| view.judge_these(&[seven], eyes, tell));
         stage.says(match shown {
             false => &["verdict 7 ok>stale"],

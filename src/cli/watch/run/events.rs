@@ -7,6 +7,7 @@ use crate::cli::pick::Picker;
 use crate::cluster::index::Index;
 use crate::netlink::{Event, EventKind, FeedItem};
 use crate::watch::record::Record;
+use crate::watch::view::key_of;
 
 use super::super::ended::Ended;
 use super::super::endpoints::Heard;
@@ -24,7 +25,10 @@ impl Watch<'_> {
         picker: &mut Picker<'_>,
         cluster: Option<&Cluster>,
     ) -> Result<(), Ended> {
-        let batch = self.feed.next_batch(self.wait())?;
+        let batch = match self.queued.take() {
+            Some(batch) => batch,
+            None => self.feed.next_batch(self.wait())?,
+        };
         let index = cluster.and_then(Cluster::index);
         let mut heard = self.source.news().into_iter().peekable();
         let gaps = batch.items.iter().map(|item| match item {
@@ -83,8 +87,31 @@ impl Watch<'_> {
         match event.kind {
             EventKind::New => self.view.made(event.flow, &mut eyes, tell),
             EventKind::Update => self.view.changed(event.flow, &mut eyes, tell),
-            EventKind::Destroy => self.view.destroyed(&event.flow, &mut eyes, tell),
+            EventKind::Destroy => {
+                self.view.destroyed(&event.flow, &mut eyes, tell);
+                self.young.forget(&key_of(&event.flow), event.time);
+            }
         }
+    }
+
+    /// Notes which entries were made lately, by what is in the queue. It is applied later, and whether something of it was
+    /// lost is told then.
+    pub(super) fn note_queued(&mut self) -> Result<bool, Ended> {
+        let batch = self.feed.next_batch(Duration::ZERO)?;
+        let mut lost = batch.unreadable > 0;
+        for item in &batch.items {
+            match item {
+                FeedItem::Event(event) if event.kind == EventKind::New => {
+                    self.young.note(key_of(&event.flow), event.time);
+                }
+                FeedItem::Event(_) => {}
+                FeedItem::Gap(_) => lost = true,
+            }
+        }
+        let queued = self.queued.get_or_insert_default();
+        queued.items.extend(batch.items);
+        queued.unreadable += batch.unreadable;
+        Ok(lost)
     }
 
     /// How long nothing has to be done but wait for events.

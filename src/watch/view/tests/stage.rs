@@ -116,7 +116,7 @@ impl<'c> Eyes<'c> for See<'c> {
                 source_time: None,
             };
             entry.judgement = judge.judge(&entry.flow, matched);
-            if self.young.contains(&key(&entry.flow)) {
+            if self.young.contains(&key_of(&entry.flow)) {
                 let young = |judgement: Judgement<'c>| judgement.of_young(&entry.flow);
                 entry.judgement = entry.judgement.map(young);
             }
