@@ -10,7 +10,7 @@ use std::time::{Instant, SystemTime};
 use crate::cluster::follow::SETTLE;
 use crate::cluster::source::Loaded;
 use crate::error::{CommandError, Status};
-use crate::netlink::{Feed, Table};
+use crate::netlink::{EventQueue, Table};
 use crate::netns::Netns;
 use crate::verdict::{APART, Verdict};
 use crate::watch::view::View;
@@ -36,7 +36,7 @@ pub(super) struct Watch<'a> {
     source: Source<'a>,
     netns: Netns,
     table: Table,
-    feed: Feed,
+    queue: EventQueue,
     view: View,
     young: Young,
     teller: Teller,
@@ -71,7 +71,7 @@ impl<'a> Watch<'a> {
         args: &'a WatchArgs,
         netns: Netns,
         table: Table,
-        feed: Feed,
+        queue: EventQueue,
     ) -> Result<Self, CommandError> {
         let mut select = args.select.clone();
         select.refreshing = false;
@@ -82,7 +82,7 @@ impl<'a> Watch<'a> {
             source: Source::new(world, &args.source),
             netns,
             table,
-            feed,
+            queue,
             view: View::default(),
             young: Young::default(),
             teller: Teller::new(args, began, &stop)?,

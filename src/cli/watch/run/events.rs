@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::cli::cluster::Cluster;
 use crate::cli::pick::Picker;
 use crate::cluster::index::Index;
-use crate::netlink::{Event, EventKind, FeedItem};
+use crate::netlink::{Event, EventKind, QueueItem};
 use crate::watch::record::Record;
 
 use super::super::ended::Ended;
@@ -24,19 +24,19 @@ impl Watch<'_> {
         picker: &mut Picker<'_>,
         cluster: Option<&Cluster>,
     ) -> Result<(), Ended> {
-        let batch = self.feed.next_batch(self.wait())?;
+        let batch = self.queue.next_batch(self.wait())?;
         let index = cluster.and_then(Cluster::index);
         let mut heard = self.source.news().into_iter().peekable();
         let gaps = batch.items.iter().map(|item| match item {
-            FeedItem::Event(_) => 0,
-            FeedItem::Gap(gap) => gap.overruns,
+            QueueItem::Event(_) => 0,
+            QueueItem::Gap(gap) => gap.overruns,
         });
         let lost = batch.unreadable + gaps.sum::<u64>();
         // One record where the first of them is: all are made good for by the same look.
         let mut untold = lost;
         for item in batch.items {
             match item {
-                FeedItem::Event(event) => {
+                QueueItem::Event(event) => {
                     while let Some(heard) = heard.next_if(|heard| heard.time <= event.time) {
                         self.tell_endpoint(&heard, index);
                     }
@@ -45,7 +45,7 @@ impl Watch<'_> {
                     }
                     self.event(event, picker);
                 }
-                FeedItem::Gap(_) => self.gap(std::mem::take(&mut untold)),
+                QueueItem::Gap(_) => self.gap(std::mem::take(&mut untold)),
             }
             self.teller.check()?;
         }
