@@ -13,7 +13,7 @@ use crate::entry::{Entry, Party, PartyKind};
 use crate::filter::Picks;
 use crate::filter::cidr::Cidr;
 use crate::filter::protocol::UDP;
-use crate::flow::Place;
+use crate::flow::AddressPort;
 use crate::label::Matched;
 use crate::verdict::{Reason, Refreshing, Verdict};
 
@@ -134,7 +134,7 @@ struct PodPick {
 enum PartyPick {
     Pod(PodPick),
     Net(Cidr),
-    Place(Place),
+    Place(AddressPort),
 }
 
 /// What `--stale` says of an entry.
@@ -377,7 +377,7 @@ impl PodPick {
 
 impl PartyPick {
     /// `place` is where the party stands in the tuple.
-    fn stands(&self, party: Option<&Party<'_>>, place: Place) -> Option<bool> {
+    fn stands(&self, party: Option<&Party<'_>>, place: AddressPort) -> Option<bool> {
         match self {
             PartyPick::Pod(pod) => pod.is(party),
             PartyPick::Net(net) => Some(net.contains(place.address)),

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 
 use crate::entry::{Entry, Party};
-use crate::flow::{Flow, Place, Status};
+use crate::flow::{AddressPort, Flow, Status};
 use crate::verdict::Verdict;
 
 /// What to group by.
@@ -114,7 +114,7 @@ pub enum Part {
     Number(u32),
     Protocol(u8),
     Address(IpAddr),
-    Place(Place),
+    Place(AddressPort),
     /// A pod, node or Service; `port` is a number where it belongs to the key and has no name.
     Name {
         id: NameId,
@@ -130,7 +130,7 @@ pub enum Part {
     /// Translated source, and where the packets really go.
     Masquerade {
         source: IpAddr,
-        destination: Place,
+        destination: AddressPort,
         protocol: u8,
     },
 }

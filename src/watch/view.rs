@@ -14,7 +14,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::entry::Entry;
-use crate::flow::{Counters, Flow, Place, ProtocolState, Status, Tuple, Zone};
+use crate::flow::{AddressPort, Counters, Flow, ProtocolState, Status, Tuple, Zone};
 use crate::verdict::{Look, Looks, Reason, Seen, Verdict};
 
 use super::record::Record;
@@ -59,7 +59,7 @@ impl Tracked {
 pub struct View {
     tracked: HashMap<Key, Tracked>,
     /// Where flows went that ended.
-    ended: HashMap<Key, (Place, String)>,
+    ended: HashMap<Key, (AddressPort, String)>,
     /// Pods that were seen at reply sources, by what they were called last: one that is gone has no name any more.
     pods: HashMap<IpAddr, String>,
     /// Looks at the table, each a dump or, when one was spoiled, several.

@@ -3,8 +3,9 @@
 //! A [`Flow`] is one entry of the kernel's table (`struct nf_conn`), or the part of it that an event carries. `None` means
 //! that the message has no such attribute; it never stands for zero.
 //!
-//! The structs with public fields ([`Tuple`], [`Zone`], [`Counters`], ...) and the enums [`L4`], [`Family`] and [`Direction`]
-//! are exhaustive on purpose: an entry is taken apart by matching, and a new case must not be missed.
+//! [`Flow`] and [`Rare`] may get fields with new attributes of the kernel. The parts of an entry ([`Tuple`], [`L4`], [`Zone`],
+//! [`Counters`], [`ProtocolState`], ...) are exhaustive: a program takes them apart by matching, and a new case must not be
+//! missed.
 
 mod nat;
 mod protocol;
@@ -15,7 +16,7 @@ mod tuple;
 pub use protocol::{name as protocol_name, number as protocol_number};
 pub use state::{ProtocolState, TcpDirection, dccp_state_name, sctp_state_name, tcp_state_name};
 pub use status::Status;
-pub use tuple::{Direction, Family, L4, Place, Tuple};
+pub use tuple::{AddressPort, Direction, Family, L4, Tuple};
 
 /// Packets and bytes of one direction since the entry was created (`CTA_COUNTERS_*`). Present only for entries created while
 /// `net.netfilter.nf_conntrack_acct` is 1.
@@ -60,6 +61,7 @@ pub struct SeqAdj {
 
 /// Attributes that few entries have. Boxed in [`Flow::rare`], so that the other entries stay small.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Rare {
     /// Connection labels (`CTA_LABELS`): 128 bits in the kernel's byte order. `None` when the entry has no label extension.
     pub labels: Option<[u8; 16]>,
@@ -98,6 +100,7 @@ pub struct Rare {
 /// assert_eq!(flow.reply.source().to_string(), "203.0.113.7:53");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Flow {
     /// Tuple of the packets of the initiator, before any translation (`CTA_TUPLE_ORIG`).
     pub original: Tuple,

@@ -117,16 +117,16 @@ impl Tuple {
     }
 
     /// Source address, with the port where the protocol has ports.
-    pub fn source(&self) -> Place {
-        Place {
+    pub fn source(&self) -> AddressPort {
+        AddressPort {
             address: self.src,
             port: self.sport(),
         }
     }
 
     /// Destination address, with the port where the protocol has ports.
-    pub fn destination(&self) -> Place {
-        Place {
+    pub fn destination(&self) -> AddressPort {
+        AddressPort {
             address: self.dst,
             port: self.dport(),
         }
@@ -135,14 +135,14 @@ impl Tuple {
 
 /// Address with an optional port. Displayed as `192.0.2.1:53`, `[2001:db8::1]:53` or `192.0.2.1`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Place {
+pub struct AddressPort {
     /// Address.
     pub address: IpAddr,
     /// Port. `None` where the protocol has no ports.
     pub port: Option<u16>,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for AddressPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.port {
             Some(port) => SocketAddr::new(self.address, port).fmt(f),
