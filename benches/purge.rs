@@ -3,6 +3,7 @@
 //! `cargo bench --bench purge [-- ENTRIES]` (default 100,000: 50,000 stale and 50,000 healthy). Runs in a network namespace of
 //! its own, so it needs root. Both programs run in turn on tables filled alike, and the best of some rounds counts.
 
+use ctk_cluster::testing as shorthand;
 use std::fmt;
 use std::fs::File;
 use std::net::IpAddr;
@@ -16,10 +17,6 @@ use ctk::netns::Netns;
 use ctk::purge::plan::Planned;
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::resource::{UsageWho, getrusage};
-
-#[allow(dead_code)]
-#[path = "../src/cluster/testing/shorthand.rs"]
-mod shorthand;
 
 const ROUNDS: usize = 5;
 const NODE: &str = "192.0.2.11";

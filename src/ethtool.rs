@@ -4,7 +4,7 @@
 
 use std::time::Instant;
 
-use crate::tool::{self, Fault};
+use ctk_cluster::tool::{self, Fault};
 
 /// What drivers know of the cloud's own limit for tracked connections (ENA).
 pub const ALLOWANCE_EXCEEDED: &str = "conntrack_allowance_exceeded";

@@ -10,7 +10,7 @@
 //! | question | room |
 //! |---|---|
 //! | What is an entry? | [`flow`] |
-//! | Where do kernel bytes become one, and the other way round? | [`netlink`] (`decode`, `encode`, `insert`) |
+//! | Where do kernel bytes become one, and the other way round? | [`netlink`] (`codec` in `crates/ctnetlink`) |
 //! | Whose table? | [`netns`], [`sysctl`] |
 //! | How full is it, and what did the kernel count? | [`stat`]; drivers: [`ethtool`] |
 //! | Which packets never make an entry? | [`reverse_path`] |
@@ -50,11 +50,11 @@
 //! with the table.
 #![forbid(unsafe_code)]
 
+pub use ctk_cluster as cluster;
 pub use ctnetlink as netlink;
 pub use ctnetlink::{flow, netns, rtnetlink};
 
 pub mod cli;
-pub mod cluster;
 pub mod doctor;
 pub mod entry;
 pub mod error;
@@ -71,7 +71,6 @@ pub mod spread;
 pub mod stat;
 pub mod sysctl;
 pub mod text;
-pub mod tool;
 pub mod top;
 pub mod verdict;
 pub mod watch;

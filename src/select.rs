@@ -256,6 +256,19 @@ impl Selection {
         self.asked_stale(entry) == Stale::HeldBack && self.others(entry)
     }
 
+    /// The verdict that was asked for may be that of this entry, which is left out because its verdict is open: one of
+    /// `possible` is the right one.
+    pub fn may_be_meant(&self, entry: &Entry<'_>, possible: &[Reason]) -> bool {
+        let is_selected = |reason: Reason| {
+            let judgement = (reason.verdict(), reason);
+            self.stale_says(Some(judgement.0), entry.flow.protocol()) == Stale::Wanted
+                && self.judged(Some(judgement))
+        };
+        let open = entry.judgement.as_ref().map(|judgement| judgement.reason);
+        open.is_some_and(|open| !is_selected(open))
+            && possible.iter().any(|reason| is_selected(*reason))
+    }
+
     fn asked_stale(&self, entry: &Entry<'_>) -> Stale {
         let verdict = entry.judgement.as_ref().map(|j| j.verdict());
         self.stale_says(verdict, entry.flow.protocol())

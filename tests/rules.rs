@@ -14,7 +14,7 @@ use tempfile::NamedTempFile;
 use lab::cluster::{ClusterFile, minimal, service, slice};
 use lab::{BACKENDS, CLIENTS, Client, Lab, NODE, Proxy, be_the_node};
 use private_netns::private_netns;
-use tools::{assert_error, ctk, ctk_line, nft, run, run_with, sysctl};
+use tools::{NotedTools, assert_error, ctk, ctk_line, nft, run, run_with, sysctl};
 
 /// Makes an entry: `SRC:PORT DST:PORT REPLY_SRC:PORT`, UDP, replied when `status` says so.
 fn entry(text: &str, status: &str) {
@@ -690,32 +690,55 @@ fn where_ipvs_balances_the_answer_says_that_an_entry_is_not_the_whole_flow() {
 #[test]
 fn no_tool_is_run_where_the_namespace_holds_no_rules() {
     private_netns(|| {
-        use std::os::unix::fs::PermissionsExt;
         fresh();
-        let folder = tempfile::tempdir().unwrap();
-        let called = folder.path().join("called");
-        for tool in ["iptables-nft-save", "ip6tables-nft-save", "nft"] {
-            let script = format!("#!/bin/sh\necho $0 >> {}\nexit 1\n", called.display());
-            let path = folder.path().join(tool);
-            std::fs::write(&path, script).unwrap();
-            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
-        }
+        let tools = NotedTools::new();
         let ls = || {
             let mut command = tools::ctk_command(["ls"]);
-            let path = format!("{}:/usr/bin:/bin", folder.path().display());
-            tools::Said::of(command.env("PATH", path).output().unwrap()).ended(0)
+            tools::Said::of(command.env("PATH", tools.path()).output().unwrap()).ended(0)
         };
         ls();
-        assert!(!called.exists());
         // A table of another family translates nothing.
         nft("table bridge b { }");
         ls();
-        assert!(!called.exists());
+        assert_eq!(tools.runs(), [""; 0]);
         nft("table inet b { }");
         ls();
-        assert!(called.exists());
+        assert!(!tools.runs().is_empty());
     });
 }
+
+#[test]
+fn nft_is_run_only_for_tables_that_iptables_did_not_write() {
+    private_netns(|| {
+        fresh();
+        let tools = NotedTools::new();
+        let of_nft = || {
+            let runs = tools.runs().into_iter();
+            runs.filter(|run| run.starts_with("nft "))
+                .collect::<Vec<_>>()
+        };
+        let frontends = || {
+            let mut command = tools::ctk_command(["ls", "--cluster", "rules", "-o", "json"]);
+            let said = tools::Said::of(command.env("PATH", tools.path()).output().unwrap());
+            said.ended(0).json()["summary"]["cluster"]["rules"]["frontends"].clone()
+        };
+        run_with("iptables-nft-restore", &[], &kube_dns("10.244.1.7:53"));
+        assert_eq!(frontends(), 1);
+        assert_eq!(of_nft(), [""; 0]);
+        nft("table netdev n { }\ntable ip6 other { }\ntable inet other { }");
+        assert_eq!(frontends(), 1);
+        let mut runs = of_nft();
+        runs.sort();
+        assert_eq!(
+            runs,
+            [
+                "nft -j list table inet other",
+                "nft -j list table ip6 other"
+            ]
+        );
+    });
+}
+
 /// Packets are tracked where a rule asks for it.
 const TRACK: &str =
     "table inet t { chain c { type filter hook output priority 0; ct state new accept; }; }";

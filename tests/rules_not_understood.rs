@@ -5,7 +5,7 @@ mod lab;
 mod private_netns;
 mod tools;
 
-use lab::be_the_node;
+use lab::{BACKENDS, be_the_node, cluster};
 use private_netns::private_netns;
 use tools::{Said, ctk_line, nft, run};
 
@@ -152,6 +152,20 @@ fn a_table_of_an_unknown_form_is_not_taken_for_none() {
 }
 
 #[test]
+fn watch_says_that_changes_of_these_endpoints_are_not_told() {
+    private_netns(|| {
+        node(RULES);
+        let file = cluster(&BACKENDS);
+        let said = ctk_line(&format!("watch --for 1500ms --cluster {}", file.path())).ended(0);
+        says(
+            &said,
+            &["1 rule of kube-proxy on this node has a form that is not understood"],
+        );
+        says(&said, &["changes of their endpoints are not told"]);
+    });
+}
+
+#[test]
 fn purge_deletes_nothing_for_a_verdict_that_hangs_on_an_unknown_rule() {
     private_netns(|| {
         node(RULES);
@@ -164,6 +178,54 @@ fn purge_deletes_nothing_for_a_verdict_that_hangs_on_an_unknown_rule() {
             ctk_line("ls --cluster none -o json").ended(0).items().len(),
             2
         );
+    });
+}
+
+#[test]
+fn purge_by_a_file_leaves_entries_of_unknown_age_and_names_the_reason() {
+    private_netns(|| {
+        node(RULES);
+        let file = cluster(&BACKENDS);
+        for flags in ["--yes --settle 0 --verify 0", "--dry-run"] {
+            let line = format!("purge --stale {flags} -o json --cluster {}", file.path());
+            let said = ctk_line(&line).ended(3);
+            says(
+                &said,
+                &["1 entry is left: whether this node's rules lead to its endpoint is not known"],
+            );
+            assert!(
+                !said.stderr.contains("rules lead to its endpoint,"),
+                "{said:?}"
+            );
+            assert_eq!(said.json()["summary"]["changed"], 1, "{said:?}");
+        }
+        assert_eq!(
+            ctk_line("ls --cluster none -o json").ended(0).items().len(),
+            2
+        );
+    });
+}
+
+#[test]
+fn an_entry_that_was_never_translated_is_left_where_the_rules_may_translate_or_not() {
+    private_netns(|| {
+        for rules in [RULES, OTHER_TABLE] {
+            fresh();
+            be_the_node();
+            nft(rules);
+            entry(40_003, "10.96.0.10");
+            let file = cluster(&BACKENDS);
+            for flags in ["--yes --settle 0 --verify 0", "--dry-run"] {
+                let line = format!("purge --stale {flags} -o json --cluster {}", file.path());
+                let said = ctk_line(&line).ended(3);
+                says(&said, &["1 entry is left: at the second look"]);
+                assert_eq!(said.json()["summary"]["changed"], 1, "{said:?}");
+            }
+            assert_eq!(
+                ctk_line("ls --cluster none -o json").ended(0).items().len(),
+                1
+            );
+        }
     });
 }
 

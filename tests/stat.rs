@@ -386,7 +386,7 @@ fn another_namespace_has_its_own_count_and_timeouts() {
 
 #[test]
 fn statistics_of_a_driver_are_those_that_ethtool_prints() {
-    if ctk::tool::find("ethtool").is_none() {
+    if ctk_cluster::tool::find("ethtool").is_none() {
         assert!(std::env::var_os("CI").is_none_or(|value| value != "true"));
         eprintln!("skipped: ethtool is not installed");
         return;

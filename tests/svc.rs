@@ -132,14 +132,14 @@ fn nftables(endpoints: &[Ipv4Addr]) -> String {
     for endpoint in endpoints {
         writeln!(
             text,
-            "chain e{} {{ meta l4proto tcp counter dnat to {endpoint}:8080; }}",
+            "chain endpoint-{} {{ meta l4proto tcp counter dnat to {endpoint}:8080; }}",
             endpoint.octets()[3]
         )
         .unwrap();
     }
     let targets = endpoints.iter().enumerate();
     let targets: Vec<String> = targets
-        .map(|(place, endpoint)| format!("{place} : goto e{}", endpoint.octets()[3]))
+        .map(|(place, endpoint)| format!("{place} : goto endpoint-{}", endpoint.octets()[3]))
         .collect();
     writeln!(
         text,

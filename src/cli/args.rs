@@ -57,7 +57,8 @@ pub enum Command {
 pub struct SourceArgs {
     /// Services and Pods: auto (the API, else this node's rules, else none), none, api, rules (this node's), api,rules
     /// (both, cross-checked), rules:FILE (saved by iptables-save or nft -j), a FILE with what
-    /// `kubectl get nodes,svc,endpointslices,pods -A -o json` prints, or - for standard input
+    /// `kubectl get nodes,svc,endpointslices,pods,servicecidrs -A -o json` prints (before Kubernetes 1.33 without
+    /// servicecidrs, and with --service-cidr), or - for standard input
     #[arg(long, value_name = "SOURCE", default_value = "auto", value_parser = cluster_source())]
     pub cluster: ClusterSource,
     /// Instead of KUBECONFIG and ~/.kube/config

@@ -27,8 +27,8 @@ use super::shell::names;
 use super::this_node::{find_node, prove_by_rules, this_node};
 
 /// How a cluster file is made.
-pub const FETCH: &str =
-    "fetch it with: kubectl get nodes,svc,endpointslices,pods -A -o json > cluster.json";
+pub const FETCH: &str = "fetch it with: kubectl get nodes,svc,endpointslices,pods,servicecidrs -A -o json > cluster.json \
+    (an API server before 1.33 may have no servicecidrs: leave that word out, and give --service-cidr)";
 
 /// What was read of the cluster, and the node that the table belongs to.
 pub struct Cluster {
@@ -51,7 +51,10 @@ impl Cluster {
         purpose: Purpose,
         wanted: Wanted,
     ) -> Result<Option<Self>, CommandError> {
-        let read = Self::read_telling(world, args, netns, purpose, wanted, &|text| note(text))?;
+        let source = &args.cluster;
+        let read = Self::read_telling(world, source, args, netns, purpose, wanted, &|text| {
+            note(text)
+        })?;
         if let Some(cluster) = &read {
             // The demo's names are no reason to forget real ones.
             let keep = match world.cluster {
@@ -71,12 +74,25 @@ impl Cluster {
         purpose: Purpose,
         wanted: Wanted,
     ) -> Result<Option<Self>, CommandError> {
+        Self::read_from(&args.cluster, world, args, netns, purpose, wanted)
+    }
+
+    /// The same from `source`, whatever `--cluster` names: `auto` may go on to another one than the first time.
+    pub fn read_from(
+        source: &ClusterSource,
+        world: World,
+        args: &SourceArgs,
+        netns: &Netns,
+        purpose: Purpose,
+        wanted: Wanted,
+    ) -> Result<Option<Self>, CommandError> {
         let tell = |text: &str| tracing::info!(text, "cluster");
-        Self::read_telling(world, args, netns, purpose, wanted, &tell)
+        Self::read_telling(world, source, args, netns, purpose, wanted, &tell)
     }
 
     fn read_telling(
         world: World,
+        source: &ClusterSource,
         args: &SourceArgs,
         netns: &Netns,
         purpose: Purpose,
@@ -84,11 +100,11 @@ impl Cluster {
         tell: &dyn Fn(&str),
     ) -> Result<Option<Self>, CommandError> {
         // Before the API: an endpoint that comes meanwhile must not look like one that lingers in the rules.
-        let both = match args.cluster {
+        let both = match source {
             ClusterSource::ApiAndRules => Some(node_rules::read(None, netns)?),
             _ => None,
         };
-        let loaded = match (&args.cluster, world.cluster) {
+        let loaded = match (source, world.cluster) {
             (ClusterSource::Auto, Some(text)) => {
                 let source = Source {
                     kind: SourceKind::File,
@@ -106,7 +122,7 @@ impl Cluster {
             }
             (source, _) => source.load(&args.service_cidr).map_err(cluster_error)?,
         };
-        let (loaded, rules) = match (loaded, &args.cluster) {
+        let (loaded, rules) = match (loaded, source) {
             (loaded, ClusterSource::Auto) => remote::the_better(loaded, netns, tell),
             (None, ClusterSource::Rules(path)) => {
                 (None, Some(node_rules::read(path.as_deref(), netns)?))
@@ -140,6 +156,13 @@ impl Cluster {
             beside,
             kube_proxy,
         }
+    }
+
+    /// The node's rules, read earlier, are still the same at `time`. Addresses and datapath of the node are looked at anew.
+    pub fn with_rules_of(self, args: &SourceArgs, netns: &Netns, time: SystemTime) -> Self {
+        let rules = self.rules.map(|read| rules::Read { time, ..read });
+        let tell = |text: &str| tracing::info!(text, "cluster");
+        Self::assemble(args, netns, self.loaded, rules, &tell)
     }
 
     fn assemble(
@@ -199,6 +222,16 @@ impl Cluster {
         self.time()?.elapsed().ok()
     }
 
+    /// The source that was read, where `--cluster` leaves a choice.
+    pub fn source(&self, world: World, args: &SourceArgs) -> ClusterSource {
+        match &args.cluster {
+            ClusterSource::Auto if world.cluster.is_some() => ClusterSource::Auto,
+            ClusterSource::Auto if self.loaded.is_some() => ClusterSource::Api,
+            ClusterSource::Auto => ClusterSource::Rules(None),
+            named => named.clone(),
+        }
+    }
+
     /// It can be read again; standard input cannot.
     pub fn can_be_read_again(&self) -> bool {
         let loaded = self.loaded.as_ref();
@@ -235,6 +268,15 @@ impl Cluster {
             None => "see above which rules could not be read, or are not understood".to_owned(),
             Some(loaded) if loaded.source.kind == SourceKind::Api => remote::remedy(loaded),
             Some(_) => FETCH.to_owned(),
+        }
+    }
+
+    /// What would show whether an address is a Service's that was deleted.
+    pub fn range_remedy(&self) -> String {
+        let flag = "name the Service range with --service-cidr";
+        match self.is_file() {
+            true => format!("{flag}, or {FETCH}"),
+            false => flag.to_owned(),
         }
     }
 

@@ -66,6 +66,13 @@ impl Open {
         if counts.foreign_netns > 0 {
             self.note(foreign_netns(counts.foreign_netns));
         }
+        let by_range = match select.asks_for_a_verdict() {
+            true => counts.range_sought,
+            false => counts.range_unknown,
+        };
+        if let Some(cluster) = cluster.filter(|_| by_range > 0) {
+            self.note(range_unknown(by_range, cluster));
+        }
         if counts.stale > 0 && cluster.is_some_and(Cluster::has_ipvs) {
             self.note(IPVS);
         }
@@ -76,6 +83,7 @@ impl Open {
         self.partial |= missing.is_some() || (asked && cluster.is_none());
         self.notes.extend(missing);
         self.partial |= counts.foreign_netns > 0 && select.asks_for_a_verdict();
+        self.partial |= counts.range_sought > 0;
     }
 
     /// Says it; whether something is missing from the answer.
@@ -139,6 +147,18 @@ pub fn undecided(entries: u64) -> String {
 pub fn foreign_netns(entries: u64) -> String {
     format!(
         "{entries} entries are not judged: this network namespace is not known to be the node's (see --node, --netns)"
+    )
+}
+
+/// What is said of entries to an address that may be a deleted Service's.
+pub fn range_unknown(entries: u64, cluster: &Cluster) -> String {
+    let entries = match entries {
+        1 => "1 entry is not judged: no Service has its destination".to_owned(),
+        entries => format!("{entries} entries are not judged: no Service has their destination"),
+    };
+    format!(
+        "{entries}, and whether a deleted one had it (service-gone) is not known without ServiceCIDRs; {}",
+        cluster.range_remedy()
     )
 }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::cluster::rules::deal::Wanted;
-use crate::cluster::rules::present;
+use crate::cluster::rules::present::{self, Revision};
 use crate::cluster::rules::read::{self, Read, ReadError};
 use crate::cluster::rules::{NodeRules, Proxy};
 use crate::error::{CommandError, Status, chain};
@@ -71,6 +71,11 @@ pub fn automatic(netns: &Netns) -> Option<Read> {
             None
         }
     }
+}
+
+/// State of the namespace's rules, to be compared with a later one. `None` where changes cannot be told.
+pub fn revision(netns: &Netns) -> Option<Revision> {
+    netns.run(Revision::now).ok().flatten()
 }
 
 /// kube-proxy's rules of the namespace, to be asked beside a file. `None` where there are none, or where they cannot be

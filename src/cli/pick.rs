@@ -45,7 +45,14 @@ pub struct Counts {
     pub stale: u64,
     /// The same with `unknown/foreign-netns`.
     pub foreign_netns: u64,
+    /// The same with `unknown/service-range-unknown`.
+    pub range_unknown: u64,
+    /// Those of them that a selector on verdicts may mean.
+    pub range_sought: u64,
 }
+
+/// What `unknown/service-range-unknown` may be.
+const BY_RANGE: [Reason; 2] = [Reason::ServiceGone, Reason::NoFrontend];
 
 impl<'c> Picker<'c> {
     /// # Errors
@@ -221,6 +228,12 @@ impl<'c> Picker<'c> {
         match entry.judgement.as_ref().map(|judgement| judgement.reason) {
             Some(Reason::SourceIncomplete) => self.counts.source_incomplete += 1,
             Some(Reason::ForeignNetns) => self.counts.foreign_netns += 1,
+            Some(Reason::ServiceRangeUnknown) => {
+                let selection = self.selection.as_ref();
+                let sought = selection.is_some_and(|one| one.may_be_meant(entry, &BY_RANGE));
+                self.counts.range_unknown += 1;
+                self.counts.range_sought += u64::from(sought);
+            }
             Some(reason) if reason.verdict() == Verdict::Stale => self.counts.stale += 1,
             _ => {}
         }

@@ -42,12 +42,13 @@ pub fn api(args: &SourceArgs, purpose: Purpose, wanted: Wanted) -> Result<Loaded
             "with --cluster api it tells, too, when this node's rules gain or lose an endpoint",
         ));
     }
-    live::load(
-        &options(args, purpose, API_LIMIT),
-        wanted,
-        &args.service_cidr,
-    )
-    .map_err(|error| failed(&error))
+    // `auto` chose the API, and looks again.
+    let limit = match args.cluster {
+        ClusterSource::Auto => AUTO_LIMIT,
+        _ => API_LIMIT,
+    };
+    live::load(&options(args, purpose, limit), wanted, &args.service_cidr)
+        .map_err(|error| failed(&error))
 }
 
 /// `--cluster auto`: the API, which is told, else nothing. Why not is said in any case. Of an API that is not whole nothing is

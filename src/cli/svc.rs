@@ -15,6 +15,7 @@ use crate::netns::Netns;
 use crate::output::{
     ColorChoice, Glyphs, Palette, ServiceStyle, Summary, service_document, service_table,
 };
+use crate::plural::count;
 use crate::select::ServicePick;
 use crate::select::name::ServiceRef;
 use crate::service::{self, Known, Load, Report, Tally};
@@ -314,12 +315,16 @@ fn add_rules(report: &Report, read: Option<&Read>, open: &mut conclude::Open) {
     let Some(rules) = read.map(|read| &read.rules) else {
         return;
     };
-    let chains = report
-        .ahead
-        .as_ref()
-        .map_or(0, |ahead| ahead.not_understood.len());
-    let unknown = chains > 0 || !rules.is_whole() || !report.known.endpoints_complete;
-    if unknown {
+    let chains = report.ahead.iter().flat_map(|ahead| &ahead.not_understood);
+    let chains: Vec<&str> = chains.map(String::as_str).collect();
+    if !chains.is_empty() {
+        open.note(format!(
+            "where new flows go is not known for {} ({}): a rule there is not understood",
+            count(chains.len() as u64, "chain", "chains"),
+            chains.join(", ")
+        ));
+    }
+    if !chains.is_empty() || !rules.is_whole() || !report.known.endpoints_complete {
         open.partial = true;
         open.notes.extend(node_rules::not_understood(rules));
     }

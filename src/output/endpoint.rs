@@ -8,10 +8,10 @@ use super::{json, safe, write};
 pub(super) fn style(change: &EndpointChange<'_>) -> Style {
     let ready = change.endpoint.ready;
     match change.change {
-        Change::Added => Style::Good,
+        Change::Added if of_rules(change) || ready == Some(true) => Style::Good,
         Change::Ready if ready == Some(true) => Style::Good,
         Change::Gone => Style::Bad,
-        Change::Ready | Change::Serving | Change::Terminating => Style::Warning,
+        Change::Added | Change::Ready | Change::Serving | Change::Terminating => Style::Warning,
     }
 }
 
@@ -42,6 +42,11 @@ pub(super) fn line(change: &EndpointChange<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(by.as_bytes());
 }
 
+/// Rules know no conditions.
+fn of_rules(change: &EndpointChange<'_>) -> bool {
+    change.seen_by == SeenBy::Rules
+}
+
 /// The change, and the conditions as they are now.
 fn words(change: &EndpointChange<'_>) -> String {
     let endpoint = &change.endpoint;
@@ -50,17 +55,16 @@ fn words(change: &EndpointChange<'_>) -> String {
         true => word.to_owned(),
         false => format!("not {word}"),
     };
-    let of_rules = change.seen_by == SeenBy::Rules;
+    let terminating = || format!("terminating, {}", negated("serving", endpoint.serving));
     match change.change {
-        Change::Added if of_rules => "added".to_owned(),
+        Change::Added if of_rules(change) => "added".to_owned(),
+        Change::Added if is(endpoint.terminating) => format!("added, {}", terminating()),
         Change::Added => format!("added, {}", negated("ready", endpoint.ready)),
         Change::Gone => "gone".to_owned(),
         Change::Ready if is(endpoint.ready) => "ready".to_owned(),
         Change::Ready => format!("not ready, {}", negated("serving", endpoint.serving)),
         Change::Serving => negated("serving", endpoint.serving),
-        Change::Terminating if is(endpoint.terminating) => {
-            format!("terminating, {}", negated("serving", endpoint.serving))
-        }
+        Change::Terminating if is(endpoint.terminating) => terminating(),
         Change::Terminating => "not terminating".to_owned(),
     }
 }
@@ -132,6 +136,12 @@ mod tests {
         for (what, by, has, expected) in [
             (Added, SeenBy::Api, Some("rs"), "added, ready  (api)"),
             (Added, SeenBy::Api, Some(""), "added, not ready  (api)"),
+            (
+                Added,
+                SeenBy::Api,
+                Some("st"),
+                "added, terminating, serving  (api)",
+            ),
             (Added, SeenBy::Rules, None, "added  (rules)"),
             (Ready, SeenBy::Api, Some("rs"), "ready  (api)"),
             (

@@ -2,13 +2,12 @@
 
 use std::io::{self, Write};
 
-use crate::entry::Entry;
-use crate::watch::record::Record;
+use crate::watch::record::{Followed, Record};
 
 use super::color::{Palette, Style};
 use super::row::Row;
 use super::sink::Sink;
-use super::{cell, endpoint, json, safe, write};
+use super::{cell, endpoint as change, json, safe, write};
 
 /// How records are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,33 +68,36 @@ impl<'w> RecordPrinter<'w> {
         out.extend_from_slice(format!("{word:8}").as_bytes());
         self.palette.end(out, style);
         out.extend_from_slice(b"  ");
-        if let Some(entry) = record.entry() {
-            flow(out, entry, !matches!(record, Record::Move { .. }));
+        if let Some(followed) = record.followed() {
+            flow(out, followed, !matches!(record, Record::Move { .. }));
         }
         match record {
             Record::Refresh {
                 before,
                 after,
-                entry,
+                followed,
             } => {
-                let text = format!("  {before}s -> {after}s, replies {}", entry.replies.name());
+                let replies = followed.entry.replies.name();
+                let text = format!("  {before}s -> {after}s, replies {replies}");
                 out.extend_from_slice(text.as_bytes());
             }
-            Record::Verdict { before, entry, .. } => {
+            Record::Verdict {
+                before, followed, ..
+            } => {
                 let before = before.map_or("-", |verdict| verdict.name());
                 out.extend_from_slice(format!("  (was {before})").as_bytes());
-                if let Some(judgement) = &entry.judgement {
+                if let Some(judgement) = &followed.entry.judgement {
                     out.extend_from_slice(b": ");
                     safe::text(out, &judgement.evidence.to_string());
                 }
             }
-            Record::Move { entry, before } => {
+            Record::Move { followed, before } => {
                 out.extend_from_slice(b": ");
                 safe::text(out, before);
                 out.extend_from_slice(b" -> ");
-                cell::endpoint(&Row::of(entry, None, 0), out);
+                endpoint(&Row::of(&followed.entry, None, 0), followed, out);
             }
-            Record::Endpoint(change) => endpoint::line(change, out),
+            Record::Endpoint(endpoint) => change::line(endpoint, out),
             Record::Gap { overruns } => {
                 let text =
                     format!("{overruns} overruns: events were lost, the table is read again");
@@ -120,7 +122,7 @@ fn headline(record: &Record<'_>) -> (&'static str, Style) {
     let style = match record {
         Record::New(_) | Record::Move { .. } => Style::Good,
         Record::Destroy(_) | Record::Snapshot(_) => Style::Faint,
-        Record::Endpoint(change) => endpoint::style(change),
+        Record::Endpoint(endpoint) => change::style(endpoint),
         Record::Gap { .. } => Style::Bad,
         Record::Verdict { .. } => Style::Warning,
         Record::Update(_) | Record::Refresh { .. } | Record::Synced => Style::Plain,
@@ -129,8 +131,8 @@ fn headline(record: &Record<'_>) -> (&'static str, Style) {
 }
 
 /// Protocol, client, Service and, when `whole`, endpoint, state, time left and verdict.
-fn flow(out: &mut Vec<u8>, entry: &Entry<'_>, whole: bool) {
-    let row = Row::of(entry, None, 0);
+fn flow(out: &mut Vec<u8>, followed: &Followed<'_>, whole: bool) {
+    let row = Row::of(&followed.entry, None, 0);
     cell::protocol(&row, out);
     out.extend_from_slice(b"  ");
     cell::client(&row, out);
@@ -139,13 +141,27 @@ fn flow(out: &mut Vec<u8>, entry: &Entry<'_>, whole: bool) {
     if !whole {
         return;
     }
-    for part in [cell::endpoint, cell::state, cell::ttl, cell::verdict] {
+    out.extend_from_slice(b"  ");
+    endpoint(&row, followed, out);
+    for part in [cell::state, cell::ttl, cell::verdict] {
         let start = out.len();
         out.extend_from_slice(b"  ");
         part(&row, out);
         if out.len() == start + 2 {
             out.push(b'-');
         }
+    }
+}
+
+/// The endpoint, with the earlier owner of an address that nobody has now.
+fn endpoint(row: &Row<'_>, followed: &Followed<'_>, out: &mut Vec<u8>) {
+    let start = out.len();
+    cell::endpoint(row, out);
+    if out.len() == start {
+        out.push(b'-');
+    }
+    if let Some(pod) = &followed.endpoint_was {
+        safe::text(out, &format!(", was {pod}"));
     }
 }
 
@@ -179,15 +195,28 @@ fn object(record: &Record<'_>, time: u64, out: &mut Vec<u8>) {
                 out.extend_from_slice(format!(",\"{key}\":{value}").as_bytes());
             }
         }
-        Record::Endpoint(change) => endpoint::fields(change, out),
+        Record::Endpoint(endpoint) => change::fields(endpoint, out),
         Record::Gap { overruns } => {
             out.extend_from_slice(format!(",\"overruns\":{overruns}").as_bytes());
         }
         _ => {}
     }
-    if let Some(entry) = record.entry() {
+    if let Some(followed) = record.followed() {
+        endpoint_was(followed, out);
         out.extend_from_slice(b",\"entry\":");
-        json::item(&Row::of(entry, None, 0), out);
+        json::item(&Row::of(&followed.entry, None, 0), out);
     }
     out.extend_from_slice(b"}\n");
+}
+
+fn endpoint_was(followed: &Followed<'_>, out: &mut Vec<u8>) {
+    out.extend_from_slice(b",\"endpoint_was\":");
+    let Some(pod) = &followed.endpoint_was else {
+        return out.extend_from_slice(b"null");
+    };
+    out.extend_from_slice(b"{\"namespace\":");
+    json::text(out, Some(&pod.namespace));
+    out.extend_from_slice(b",\"name\":");
+    json::text(out, Some(&pod.name));
+    out.push(b'}');
 }

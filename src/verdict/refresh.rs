@@ -121,6 +121,16 @@ impl Seen {
         Duration::from_millis(self.window_ms.into())
     }
 
+    /// The longest time between two packets of the client, where it sent some: `n` packets in the window are at most
+    /// `window / (n - 1)` apart, where they come regularly.
+    pub fn longest_interval(&self) -> Option<Duration> {
+        if self.refreshing != Refreshing::Yes {
+            return None;
+        }
+        let gaps = self.packets.map_or(1, |[sent, _]| sent.saturating_sub(1));
+        Some(self.window() / gaps.max(1))
+    }
+
     fn of_one_look(look: &Look) -> Self {
         Seen {
             replies: Replies::of_one_look(look.status().is_unreplied()),

@@ -4,5 +4,6 @@
 //! kernel's default) entries older than the first listener stay silent. Dumps alone miss what is short. So both feed one
 //! [`view::View`], which is pure: who reads the kernel, and who prints, is not its business.
 
+mod pods;
 pub mod record;
 pub mod view;

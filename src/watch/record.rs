@@ -1,35 +1,58 @@
 //! What a watch tells.
 
+use std::fmt;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use crate::entry::{EndpointName, Entry};
 use crate::verdict::Verdict;
+
+/// Namespace and name of a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodName {
+    pub namespace: Box<str>,
+    pub name: Box<str>,
+}
+
+impl fmt::Display for PodName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.namespace, self.name)
+    }
+}
+
+/// An entry of a watch.
+#[derive(Clone, Debug)]
+pub struct Followed<'c> {
+    pub entry: Entry<'c>,
+    /// The pod that had the reply source earlier in this watch, where nobody has it now.
+    pub endpoint_was: Option<Arc<PodName>>,
+}
 
 /// One thing that happened.
 #[derive(Debug)]
 pub enum Record<'c> {
     /// An entry that was there when the watch began.
-    Snapshot(Entry<'c>),
+    Snapshot(Followed<'c>),
     /// An entry that was made, or that matches from now on.
-    New(Entry<'c>),
+    New(Followed<'c>),
     /// Status, mark or another attribute changed. Also the last word of an entry that does not match any more.
-    Update(Entry<'c>),
-    Destroy(Entry<'c>),
+    Update(Followed<'c>),
+    Destroy(Followed<'c>),
     /// Its timer was refilled since the last look; seconds left then and now. The kernel makes no event of it.
     Refresh {
-        entry: Entry<'c>,
+        followed: Followed<'c>,
         before: u32,
         after: u32,
     },
     /// The verdict changed, because the cluster did or because the entry did.
     Verdict {
-        entry: Entry<'c>,
+        followed: Followed<'c>,
         before: Option<Verdict>,
         after: Option<Verdict>,
     },
     /// A flow goes elsewhere than it did: its last entry's endpoint, as text.
     Move {
-        entry: Entry<'c>,
+        followed: Followed<'c>,
         before: String,
     },
     /// An endpoint of a Service port changed.
@@ -58,7 +81,8 @@ pub struct EndpointChange<'c> {
     pub seen_by: SeenBy,
 }
 
-/// Ready, serving and terminating name the condition that changed: the endpoint says to what.
+/// Ready, serving and terminating name the condition that changed: the endpoint says to what. One that is added says in
+/// which condition it begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     Added,
@@ -117,16 +141,20 @@ impl<'c> Record<'c> {
         })
     }
 
-    pub fn entry(&self) -> Option<&Entry<'c>> {
+    pub fn followed(&self) -> Option<&Followed<'c>> {
         match self {
-            Record::Snapshot(entry)
-            | Record::New(entry)
-            | Record::Update(entry)
-            | Record::Destroy(entry)
-            | Record::Refresh { entry, .. }
-            | Record::Verdict { entry, .. }
-            | Record::Move { entry, .. } => Some(entry),
+            Record::Snapshot(followed)
+            | Record::New(followed)
+            | Record::Update(followed)
+            | Record::Destroy(followed)
+            | Record::Refresh { followed, .. }
+            | Record::Verdict { followed, .. }
+            | Record::Move { followed, .. } => Some(followed),
             Record::Endpoint(_) | Record::Gap { .. } | Record::Synced => None,
         }
+    }
+
+    pub fn entry(&self) -> Option<&Entry<'c>> {
+        self.followed().map(|followed| &followed.entry)
     }
 }

@@ -10,14 +10,14 @@
 //! status bits that vanish, counters that fall, a second NEW.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::entry::Entry;
 use crate::flow::{AddressPort, Counters, Flow, ProtocolState, Status, Tuple, Zone};
 use crate::verdict::{Look, Looks, Reason, Seen, Verdict};
 
-use super::record::Record;
+use super::pods::Pods;
+use super::record::{Followed, Record};
 
 /// Flows that ended whose endpoint is remembered, to tell where they went when they come back.
 const REMEMBERED: usize = 4096;
@@ -33,6 +33,9 @@ pub trait Eyes<'c> {
 
     /// The same whether it passes or not.
     fn entry(&mut self, flow: Flow, seen: Option<Seen>) -> Entry<'c>;
+
+    /// A NEW event tells that this entry was made. Called after the end of the one before it, which is judged as it was.
+    fn begins(&mut self, key: Key);
 }
 
 /// One entry of the view: 432 bytes with its key, and as much again of the map around it at worst.
@@ -40,6 +43,8 @@ pub trait Eyes<'c> {
 struct Tracked {
     flow: Flow,
     reason: Option<Reason>,
+    /// The verdict that the records so far leave it with.
+    told: Option<Verdict>,
     looks: Looks,
     /// The look at the table after which, or in which, it came into the view.
     since: u64,
@@ -60,8 +65,8 @@ pub struct View {
     tracked: HashMap<Key, Tracked>,
     /// Where flows went that ended.
     ended: HashMap<Key, (AddressPort, String)>,
-    /// Pods that were seen at reply sources, by what they were called last: one that is gone has no name any more.
-    pods: HashMap<IpAddr, String>,
+    /// Pods at reply sources, by their last names.
+    pods: Pods,
     /// Looks at the table, each a dump or, when one was spoiled, several.
     look: u64,
     dump: u64,
@@ -91,8 +96,12 @@ impl View {
     /// Entries whose verdict is open because too little is known of the cluster or of this namespace.
     pub fn count_open(&self) -> usize {
         let reasons = self.tracked.values().filter_map(|tracked| tracked.reason);
-        let open =
-            |reason: &Reason| matches!(reason, Reason::SourceIncomplete | Reason::ForeignNetns);
+        let open = |reason: &Reason| {
+            matches!(
+                reason,
+                Reason::SourceIncomplete | Reason::ForeignNetns | Reason::ServiceRangeUnknown
+            )
+        };
         reasons.filter(open).count()
     }
 
@@ -113,29 +122,33 @@ impl View {
 
     /// A NEW event.
     pub fn made<'c>(&mut self, flow: Flow, eyes: &mut dyn Eyes<'c>, tell: Tell<'_, 'c>) {
-        let key = key(&flow);
-        if let Some(tracked) = self.tracked.get(&key) {
-            // What came into the view with the last dump may have its NEW still to come. What was there before has not.
-            let is_late = is_same(&tracked.flow, &flow) && tracked.since == self.look;
-            if is_late {
-                return self.learn(&key, flow, eyes, tell);
-            }
+        let key = key_of(&flow);
+        // What came into the view with the last dump may have its NEW still to come. What was there before has not.
+        let is_late = self
+            .tracked
+            .get(&key)
+            .is_some_and(|tracked| is_same(&tracked.flow, &flow) && tracked.since == self.look);
+        if !is_late {
             // Its DESTROY never comes, or was told before a dump: the old one is over.
             self.end(&key, eyes, tell);
         }
-        self.begin(key, flow, eyes, tell);
+        eyes.begins(key);
+        match is_late {
+            true => self.learn(&key, flow, eyes, tell),
+            false => self.begin(key, flow, eyes, tell),
+        }
     }
 
     fn begin<'c>(&mut self, key: Key, flow: Flow, eyes: &mut dyn Eyes<'c>, tell: Tell<'_, 'c>) {
         if let Some(entry) = eyes.pick(flow, None) {
             self.add(key, &entry, tell);
-            tell(Record::New(entry));
+            tell(Record::New(self.pods.followed(entry)));
         }
     }
 
     /// An UPDATE event. One that names another entry than the view has is late.
     pub fn changed<'c>(&mut self, flow: Flow, eyes: &mut dyn Eyes<'c>, tell: Tell<'_, 'c>) {
-        let key = key(&flow);
+        let key = key_of(&flow);
         match self.tracked.get(&key) {
             Some(tracked) if is_same(&tracked.flow, &flow) => self.learn(&key, flow, eyes, tell),
             Some(_) => {}
@@ -171,25 +184,27 @@ impl View {
         let (flow, seen) = (tracked.flow.clone(), tracked.seen());
         let Some(entry) = eyes.pick(flow.clone(), seen) else {
             self.tracked.remove(key);
-            return tell(Record::Update(eyes.entry(flow, seen)));
+            let entry = eyes.entry(flow, seen);
+            return tell(Record::Update(self.pods.followed(entry)));
         };
+        let entry = self.pods.followed(entry);
+        let shown = change.updated || change.refreshed.is_some();
         if change.updated {
             tell(Record::Update(entry.clone()));
         }
         if let Some((before, after)) = change.refreshed {
-            let entry = entry.clone();
             tell(Record::Refresh {
-                entry,
+                followed: entry.clone(),
                 before,
                 after,
             });
         }
-        tell_verdict(tracked, entry, tell);
+        tell_verdict(tracked, entry, shown, tell);
     }
 
     /// A DESTROY event. One that names another entry than the view has is late, and told already.
     pub fn destroyed<'c>(&mut self, flow: &Flow, eyes: &mut dyn Eyes<'c>, tell: Tell<'_, 'c>) {
-        let key = key(flow);
+        let key = key_of(flow);
         let Some(tracked) = self.tracked.get_mut(&key) else {
             return;
         };
@@ -217,7 +232,7 @@ impl View {
         eyes: &mut dyn Eyes<'c>,
         tell: Tell<'_, 'c>,
     ) {
-        let (key, look) = (key(&flow), Look::of(&flow, at));
+        let (key, look) = (key_of(&flow), Look::of(&flow, at));
         if let Some(tracked) = self.tracked.get_mut(&key) {
             if !is_made_anew(&tracked.flow, &flow) {
                 tracked.dump = self.dump;
@@ -236,6 +251,7 @@ impl View {
             return;
         };
         self.add(key, &entry, tell).looks.push(look);
+        let entry = self.pods.followed(entry);
         tell(match self.begun {
             true => Record::New(entry),
             false => Record::Snapshot(entry),
@@ -266,8 +282,8 @@ impl View {
     pub fn judge_again<'c>(&mut self, eyes: &mut dyn Eyes<'c>, tell: Tell<'_, 'c>) {
         for tracked in self.tracked.values_mut() {
             let entry = eyes.entry(tracked.flow.clone(), tracked.seen());
-            remember_pod(&mut self.pods, &entry);
-            tell_verdict(tracked, entry, tell);
+            self.pods.remember(&entry);
+            tell_verdict(tracked, self.pods.followed(entry), false, tell);
         }
     }
 
@@ -276,23 +292,24 @@ impl View {
         for key in keys {
             if let Some(tracked) = self.tracked.get_mut(key) {
                 let entry = eyes.entry(tracked.flow.clone(), tracked.seen());
-                tell_verdict(tracked, entry, tell);
+                tell_verdict(tracked, self.pods.followed(entry), false, tell);
             }
         }
     }
 
     /// Takes an entry into the view, and tells when its flow went elsewhere before.
     fn add<'c>(&mut self, key: Key, entry: &Entry<'c>, tell: Tell<'_, 'c>) -> &mut Tracked {
-        remember_pod(&mut self.pods, entry);
+        self.pods.remember(entry);
         let now = entry.flow.reply.source();
         let elsewhere = self.ended.remove(&key).filter(|(place, _)| *place != now);
         if let Some((_, before)) = elsewhere {
-            let entry = entry.clone();
-            tell(Record::Move { entry, before });
+            let followed = self.pods.followed(entry.clone());
+            tell(Record::Move { followed, before });
         }
         let tracked = Tracked {
             flow: entry.flow.clone(),
             reason: entry.judgement.map(|judgement| judgement.reason),
+            told: entry.judgement.map(|judgement| judgement.verdict()),
             looks: Looks::default(),
             since: self.look,
             dump: self.dump,
@@ -312,8 +329,8 @@ impl View {
         }
         let place = entry.flow.reply.source();
         self.ended
-            .insert(*key, (place, endpoint_text(&entry, &self.pods)));
-        tell(Record::Destroy(entry));
+            .insert(*key, (place, self.pods.endpoint_text(&entry)));
+        tell(Record::Destroy(self.pods.followed(entry)));
     }
 }
 
@@ -325,7 +342,8 @@ struct Change {
     refreshed: Option<(u32, u32)>,
 }
 
-fn key(flow: &Flow) -> Key {
+/// The name of an entry.
+pub fn key_of(flow: &Flow) -> Key {
     (flow.zone, flow.original)
 }
 
@@ -379,56 +397,31 @@ fn merge(known: &mut Flow, event: Flow) {
     }
 }
 
-/// Notes the verdict, and tells it when it changed.
-fn tell_verdict<'c>(tracked: &mut Tracked, entry: Entry<'c>, tell: Tell<'_, 'c>) {
-    let before = tracked.reason.map(Reason::verdict);
-    tracked.reason = entry.judgement.map(|judgement| judgement.reason);
-    let after = tracked.reason.map(Reason::verdict);
-    if before != after {
-        tell(Record::Verdict {
-            entry,
-            before,
-            after,
-        });
-    }
-}
-
-fn remember_pod(pods: &mut HashMap<IpAddr, String>, entry: &Entry<'_>) {
-    let party = entry.names.endpoint.map(|endpoint| endpoint.party);
-    let name = party.and_then(|party| party.namespace.zip(party.name));
-    let Some((namespace, name)) = name else {
+/// Notes the verdict, and tells it when it changed. `shown`: another record shows the entry as it is judged now.
+///
+/// An entry that is too young to be called stale will be, or not, in a few seconds. Until then the verdict that its
+/// endpoint was fine is not taken back, unless another record does.
+fn tell_verdict<'c>(
+    tracked: &mut Tracked,
+    followed: Followed<'c>,
+    shown: bool,
+    tell: Tell<'_, 'c>,
+) {
+    let judgement = followed.entry.judgement;
+    tracked.reason = judgement.map(|judgement| judgement.reason);
+    let after = judgement.map(|judgement| judgement.verdict());
+    let before = tracked.told;
+    let fine = matches!(before, Some(Verdict::Ok | Verdict::Draining));
+    let awaited = fine && !shown && judgement.is_some_and(|judgement| judgement.is_of_young());
+    if before == after || awaited {
         return;
-    };
-    if pods.len() >= REMEMBERED {
-        pods.clear();
     }
-    let known = pods.entry(entry.flow.reply.src).or_default();
-    let same = known
-        .strip_prefix(namespace)
-        .and_then(|rest| rest.strip_prefix('/'));
-    if same != Some(name) {
-        *known = format!("{namespace}/{name}");
-    }
-}
-
-/// `ns/pod` or the address, with what is wrong with it.
-fn endpoint_text(entry: &Entry<'_>, pods: &HashMap<IpAddr, String>) -> String {
-    let reason = entry.judgement.map(|judgement| judgement.reason);
-    let untranslated = [
-        Reason::NoDnat,
-        Reason::NoDnatNoEndpoint,
-        Reason::NoDnatNoRule,
-    ];
-    if reason.is_some_and(|reason| untranslated.contains(&reason)) {
-        return "not translated".to_owned();
-    }
-    let place = entry.flow.reply.source();
-    let name = pods.get(&place.address).cloned();
-    let name = name.unwrap_or_else(|| place.to_string());
-    match reason {
-        Some(Reason::EndpointGone | Reason::ServiceEmpty) => format!("{name} (gone)"),
-        _ => name,
-    }
+    tracked.told = after;
+    tell(Record::Verdict {
+        followed,
+        before,
+        after,
+    });
 }
 
 #[cfg(test)]

@@ -27,6 +27,8 @@ struct Inner {
     /// Status of every list, and of every watch, of these resources.
     lists: HashMap<&'static str, u16>,
     watches: HashMap<&'static str, u16>,
+    /// How long every list of these resources takes.
+    delays: HashMap<&'static str, Duration>,
     /// Streams of these go on for ever, as where a connection died.
     endless: Option<&'static str>,
 }
@@ -102,6 +104,9 @@ impl Living {
                     if let [Piece::Text(text)] = &mut answer.body[..] {
                         let version = format!(r#""resourceVersion":"{}""#, inner.version);
                         *text = text.replace(r#""resourceVersion":"7""#, &version);
+                    }
+                    if let Some(delay) = inner.delays.get(resource) {
+                        answer.body.insert(0, Piece::Pause(*delay));
                     }
                     answer
                 }
@@ -211,6 +216,11 @@ impl Living {
         let mut inner = self.0.lock().unwrap();
         inner.lists.remove(resource);
         inner.lists.extend(status.map(|status| (resource, status)));
+    }
+
+    /// Every list of this resource takes so long from now on.
+    pub fn delay_lists(&self, resource: &'static str, time: Duration) {
+        self.0.lock().unwrap().delays.insert(resource, time);
     }
 
     pub fn refuse_watches(&self, resource: &'static str, status: Option<u16>) {

@@ -24,15 +24,14 @@ mod private_netns;
 mod proxy;
 #[path = "../rows/mod.rs"]
 mod rows;
+mod second_look;
 mod server;
-#[allow(dead_code)]
-#[path = "../../src/cluster/testing/shorthand.rs"]
-mod shorthand;
 mod sources;
 #[path = "../tools/mod.rs"]
 mod tools;
 mod watch;
 
+use ctk_cluster::testing as shorthand;
 use std::path::PathBuf;
 use std::time::Duration;
 

@@ -347,9 +347,12 @@ fn a_narrow_second_look_deletes_what_a_whole_one_would() {
                 _ => String::new(),
             };
             let stale = |objects: &Objects| -> BTreeSet<u64> {
-                verdicts(&by_file(objects, &format!("ls --stale {only}")))
-                    .into_keys()
-                    .collect()
+                verdicts(&by_file(
+                    objects,
+                    &format!("purge --stale --dry-run {only}"),
+                ))
+                .into_keys()
+                .collect()
             };
             let (before, after) = (stale(&first), stale(&second));
             let wanted: BTreeSet<u64> = before.intersection(&after).copied().collect();

@@ -257,6 +257,14 @@ impl ApiServer {
         path
     }
 
+    /// Copies a kubeconfig, and what it names, to where it outlives the server.
+    pub fn copy_login(&self, kubeconfig: &Path, folder: &Path) -> PathBuf {
+        let copy = folder.join("kubeconfig");
+        fs::copy(kubeconfig, &copy).unwrap();
+        fs::copy(self.path("ca.pem"), folder.join("ca.pem")).unwrap();
+        copy
+    }
+
     /// A kubeconfig that is let in.
     pub fn kubeconfig(&self) -> PathBuf {
         self.kubeconfig_of(&json!({"token": TOKEN}), "ca.pem")

@@ -289,13 +289,7 @@ fn auto_takes_the_rules_where_no_server_listens() {
         };
         let refused = ls(kubeconfig.to_str().unwrap());
         let folder = tempfile::tempdir().unwrap();
-        let copy = folder.path().join("kubeconfig");
-        for (from, to) in [
-            (&kubeconfig, &copy),
-            (&server.path("ca.pem"), &folder.path().join("ca.pem")),
-        ] {
-            std::fs::copy(from, to).unwrap();
-        }
+        let copy = server.copy_login(&kubeconfig, folder.path());
         drop(server);
         for said in [refused, ls(copy.to_str().unwrap())] {
             let cluster = &said.json()["summary"]["cluster"];

@@ -1,5 +1,6 @@
 //! `ctk watch` keeps its cluster current over the API, and is unsure where it cannot.
 
+mod access;
 mod late;
 
 use std::net::Ipv4Addr;
@@ -131,11 +132,6 @@ fn one_log_shows_the_endpoint_leaving_and_the_flow_that_stays_behind() {
         let records: Vec<Value> = ended.records.iter().filter(udp).cloned().collect();
         let mut of_udp = story(&records);
         of_udp.retain(|word| word != "added 33 rules" && word != "ok" && !word.starts_with("new"));
-        // Until the API has said whether a living pod has the address now. Once, and before the verdict only.
-        let asking = of_udp.iter().position(|word| word == "unknown");
-        if let Some(asking) = asking.filter(|at| of_udp.get(at + 1).is_some_and(|w| w == "stale")) {
-            of_udp.remove(asking);
-        }
         let expected = [
             "ready 7 api",
             "terminating 7 api",

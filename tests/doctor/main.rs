@@ -12,13 +12,11 @@ mod packets;
 mod private_netns;
 #[path = "../rows/mod.rs"]
 mod rows;
-#[allow(dead_code)]
-#[path = "../../src/cluster/testing/shorthand.rs"]
-mod shorthand;
 mod status;
 #[path = "../tools/mod.rs"]
 mod tools;
 
+use ctk_cluster::testing as shorthand;
 use lab::cluster::ClusterFile;
 use nix::sched::{CloneFlags, unshare};
 use serde_json::Value;

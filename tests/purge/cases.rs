@@ -67,15 +67,6 @@ const CASES: &[Case] = &[
         purges: &[("--stale", &[], &[])],
     },
     Case {
-        name: "the Service was deleted, nobody tells the range",
-        rows: &[SERVICE_GONE],
-        cluster: &["pod pay/ledger-7 10.244.0.62 @node1"],
-        purges: &[
-            ("--stale", &[1], &[]),
-            ("--stale --service-cidr 10.96.0.0/16", &[], &[]),
-        ],
-    },
-    Case {
         name: "SIP with one port on both sides, by clusterIP and by node port",
         rows: &[
             "udp 17 118 src=10.244.3.61 dst=10.96.110.7 sport=5060 dport=5060 src=10.244.3.70 dst=10.244.3.61 sport=5060 dport=5060 [ASSURED] mark=0 use=1",

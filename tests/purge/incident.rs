@@ -13,6 +13,7 @@ use crate::lab::cluster::ClusterFile;
 use crate::lab::{BACKENDS, CLIENTS, Client, Lab, Proxy, cluster};
 use crate::private_netns::private_netns;
 use crate::rows::{dump, identity, table};
+use crate::started::Seated;
 use crate::tools::{Said, ctk, nft, sysctl};
 
 const PROXIES: [Proxy; 2] = [Proxy::Iptables, Proxy::Nftables];
@@ -162,8 +163,49 @@ fn a_flow_that_comes_back_to_the_dead_endpoint_is_partial() {
                 "{said:?}"
             );
             assert!(said.stderr.contains("the same dead endpoint"), "{said:?}");
+            let told = "its rules still lead to 10.244.1.7:53; 1 entry leads there and may come";
+            let place = |words| said.stderr.find(words);
+            assert!(place(told).is_some(), "{said:?}");
+            assert!(place(told) < place("deleting 1 entry"), "{said:?}");
             assert_eq!(incident.entry().reply.src, DEAD);
         }
+    });
+}
+
+#[test]
+fn old_rules_are_told_before_the_question() {
+    private_netns(|| {
+        let _incident = Incident::new(Proxy::Iptables, DEAD);
+        let file = cluster(&[ALIVE]);
+        let mut purge = Seated::new(&["purge", "--stale", "--cluster", file.path()]);
+        let shown = purge.wait_for("Delete this entry? [y/N] ");
+        let told = "its rules still lead to 10.244.1.7:53; 1 entry leads there";
+        assert!(shown.contains(told), "{shown}");
+        purge.answer("n\n");
+        purge.finish().ended(1);
+    });
+}
+
+#[test]
+fn a_client_that_asks_every_two_seconds_is_seen_where_the_rules_are_old() {
+    private_netns(|| {
+        let incident = Incident::new(Proxy::Nftables, DEAD);
+        let file = cluster(&[ALIVE]);
+        let (pinned, done) = (&incident.pinned, AtomicBool::new(false));
+        let said = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !done.load(Ordering::Relaxed) {
+                    pinned.send();
+                    std::thread::sleep(Duration::from_secs(2));
+                }
+            });
+            // It just asked, and is not heard of for most of two seconds.
+            std::thread::sleep(Duration::from_millis(100));
+            let said = ctk(args(&file, "--settle 0 -o json"));
+            done.store(true, Ordering::Relaxed);
+            said
+        });
+        assert_eq!(said.ended(3).json()["summary"]["came_back"], 1);
     });
 }
 
@@ -203,9 +245,7 @@ fn a_healthy_entry_that_may_be_younger_than_the_file_is_left() {
             let purge = || {
                 let more = "-o jsonl --settle 0 --verify 0";
                 let said = ctk(args(&file, more)).ended(0);
-                let told = said
-                    .stderr
-                    .contains("this node's rules lead to their endpoints");
+                let told = said.stderr.contains("left: this node's rules lead to");
                 let items = said.jsonl();
                 let mut of_client = items
                     .iter()

@@ -12,17 +12,17 @@ mod plain;
 mod private_netns;
 mod prompt;
 mod races;
+mod range;
 mod refused;
 #[path = "../rows/mod.rs"]
 mod rows;
-#[allow(dead_code)]
-#[path = "../../src/cluster/testing/shorthand.rs"]
-mod shorthand;
+mod second_look;
 mod started;
 #[path = "../tools/mod.rs"]
 mod tools;
 mod zones;
 
+use ctk_cluster::testing as shorthand;
 use std::net::{IpAddr, Ipv4Addr};
 
 use ctk::netns::Netns;

@@ -3,7 +3,7 @@
 #![allow(dead_code)] // each test file uses its part
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -23,32 +23,64 @@ type Heard = Mutex<(Vec<Value>, Option<Instant>)>;
 pub struct Unread {
     child: Child,
     stdout: ChildStdout,
-    stderr: JoinHandle<String>,
+    stderr: Stderr,
 }
 
 pub struct Watch {
     child: Child,
     heard: Arc<Heard>,
     stdout: JoinHandle<()>,
-    stderr: JoinHandle<String>,
+    stderr: Stderr,
+}
+
+/// Lines of the standard error stream, read as they come.
+struct Stderr {
+    said: Arc<Mutex<String>>,
+    reader: JoinHandle<()>,
+}
+
+impl Stderr {
+    fn of(child: &mut Child) -> Self {
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let said = Arc::<Mutex<String>>::default();
+        let reader = std::thread::spawn({
+            let said = said.clone();
+            move || {
+                for line in lines {
+                    *said.lock().unwrap() += &(line.unwrap() + "\n");
+                }
+            }
+        });
+        Stderr { said, reader }
+    }
+
+    fn so_far(&self) -> String {
+        self.said.lock().unwrap().clone()
+    }
+
+    fn join(self) -> String {
+        self.reader.join().unwrap();
+        self.said.lock().unwrap().clone()
+    }
 }
 
 /// Starts `ctk watch -o jsonl` with these arguments in the namespace of the calling thread, and reads nothing yet.
 pub fn start_unread(args: &[&str]) -> Unread {
+    start_in(&[], args)
+}
+
+/// The same, with these variables.
+pub fn start_in(environment: &[(&str, &str)], args: &[&str]) -> Unread {
     let mut child = ctk_command(["watch", "-o", "jsonl"].iter().chain(args))
+        .envs(environment.iter().copied())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .expect("ctk starts");
-    let mut stderr = child.stderr.take().unwrap();
     Unread {
         stdout: child.stdout.take().unwrap(),
+        stderr: Stderr::of(&mut child),
         child,
-        stderr: std::thread::spawn(move || {
-            let mut text = String::new();
-            stderr.read_to_string(&mut text).unwrap();
-            text
-        }),
     }
 }
 
@@ -91,7 +123,7 @@ impl Unread {
     pub fn ended(mut self) -> Option<i32> {
         let status = wait(&mut self.child);
         drop(self.stdout);
-        self.stderr.join().unwrap();
+        self.stderr.join();
         status
     }
 
@@ -101,7 +133,7 @@ impl Unread {
         Said {
             status: wait(&mut self.child),
             stdout: String::new(),
-            stderr: self.stderr.join().unwrap(),
+            stderr: self.stderr.join(),
         }
     }
 }
@@ -113,6 +145,11 @@ impl Watch {
 
     pub fn records(&self) -> Vec<Value> {
         self.heard.lock().unwrap().0.clone()
+    }
+
+    /// What it printed on the standard error stream so far.
+    pub fn said(&self) -> String {
+        self.stderr.so_far()
     }
 
     /// Until the records are as `enough` wants them.
@@ -160,7 +197,7 @@ impl Watch {
         Ended {
             status,
             records,
-            stderr: self.stderr.join().unwrap(),
+            stderr: self.stderr.join(),
         }
     }
 }

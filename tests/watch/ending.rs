@@ -109,6 +109,8 @@ fn a_script_can_wait_for_the_first_stale_flow_and_for_the_last() {
         assert_eq!(status("stale", "500ms"), Some(1), "its time was over");
         let watch = start(&until("stale", "60s"));
         insert(&[stale]);
+        // It is younger than the file was.
+        file.touch();
         let ended = watch.ended();
         assert_eq!(ended.status, Some(0), "{ended:#?}");
         assert_eq!(status("stale", "10s"), Some(0));
@@ -118,6 +120,38 @@ fn a_script_can_wait_for_the_first_stale_flow_and_for_the_last() {
         let ended = watch.ended();
         assert_eq!(ended.status, Some(0), "{ended:#?}");
         assert!(has(&ended.records, "destroy"));
+    });
+}
+
+#[test]
+fn an_entry_that_is_younger_than_the_file_is_not_stale_before_the_file_is_written_anew() {
+    private_netns(|| {
+        be_the_node();
+        insert(&[to_dns(17, 1, "10.244.1.7")]);
+        let file = cluster(&BACKENDS[1..]);
+        let watch = start(&["--cluster", file.path(), "--interval", "1s"]);
+        let first = |port: u16, kind: &'static str| {
+            move |records: &[serde_json::Value]| {
+                let of = |r: &&serde_json::Value| r["entry"]["original"]["sport"] == port;
+                let mut of_kind = records.iter().filter(of).filter(|r| r["type"] == kind);
+                of_kind.next().map(|r| r["entry"]["verdict"].clone())
+            }
+        };
+        let told = watch.records();
+        let old = first(1, "snapshot")(&told);
+        assert_eq!(old, Some("stale".into()), "it was there before");
+        insert(&[to_dns(17, 2, "10.244.1.7")]);
+        watch.wait("the new one", |r| first(2, "new")(r).is_some());
+        // Looks at the table change nothing in that.
+        std::thread::sleep(Duration::from_millis(2500));
+        let told = watch.records();
+        assert_eq!(first(2, "new")(&told), Some("unknown".into()));
+        assert_eq!(first(2, "verdict")(&told), None);
+        file.touch();
+        watch.wait("a verdict", |r| first(2, "verdict")(r).is_some());
+        let ended = watch.stop();
+        assert_eq!(first(2, "verdict")(&ended.records), Some("stale".into()));
+        assert_eq!(ended.status, Some(0), "{ended:#?}");
     });
 }
 

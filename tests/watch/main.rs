@@ -10,6 +10,7 @@ mod live;
 mod memory;
 #[path = "../mixed/mod.rs"]
 mod mixed;
+mod node_rules;
 #[path = "../private_netns/mod.rs"]
 mod private_netns;
 mod selecting;

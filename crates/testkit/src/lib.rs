@@ -7,7 +7,6 @@
 //! | [`rows`] | table filled from lines of `conntrack -L`, and the entries left later |
 //! | [`mixed`] | table with every kind of entry |
 //! | [`lab`] | node with real packets and kube-proxy's rules |
-//! | [`shorthand`] | cluster objects, one a line |
 //! | [`conntrack_tool`] | output of `conntrack` as JSON items |
 //! | [`terminal`] | terminal for commands that repaint it |
 #![forbid(unsafe_code)]
@@ -17,6 +16,5 @@ pub mod lab;
 pub mod mixed;
 pub mod private_netns;
 pub mod rows;
-pub mod shorthand;
 pub mod terminal;
 pub mod tools;

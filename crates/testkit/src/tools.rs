@@ -203,3 +203,44 @@ pub fn as_nobody(binary: &str, args: &[&str]) -> Command {
     command.args(["--", binary]);
     clean(command, args)
 }
+
+/// Wrappers of the tools that print rules. Each logs its command line and runs the real tool.
+pub struct NotedTools {
+    folder: tempfile::TempDir,
+}
+
+impl Default for NotedTools {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl NotedTools {
+    pub fn new() -> Self {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log");
+        std::fs::write(&log, "").unwrap();
+        for tool in ["iptables-nft-save", "ip6tables-nft-save", "nft"] {
+            let script = format!(
+                "#!/bin/sh\necho {tool} $* >> {}\nPATH=/usr/sbin:/sbin:/usr/bin:/bin exec {tool} \"$@\"\n",
+                log.display()
+            );
+            let path = folder.path().join(tool);
+            std::fs::write(&path, script).unwrap();
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        NotedTools { folder }
+    }
+
+    /// Value of `PATH` that finds the wrappers first.
+    pub fn path(&self) -> String {
+        format!("{}:/usr/bin:/bin", self.folder.path().display())
+    }
+
+    /// Command lines until now.
+    pub fn runs(&self) -> Vec<String> {
+        let log = std::fs::read_to_string(self.folder.path().join("log")).unwrap();
+        log.lines().map(|line| line.trim().to_owned()).collect()
+    }
+}

@@ -243,6 +243,8 @@ impl Round {
         let mut open = conclude::of_table(report.unreadable, report.inconsistent);
         let counts = &picker.counts;
         open.add_selection(&nothing_selected, false, cluster.as_ref(), counts);
+        // Any of them may be a stale one that is not found.
+        open.partial |= counts.range_unknown > 0;
         let partial = open.partial;
         told.say_news(open);
         let summary = Summary {

@@ -3,8 +3,12 @@
 //! One scan makes the plan. Then, unless told otherwise, a wait, a second look at the cluster (and at the entries, where a
 //! selector uses what changes in them), the deletes, and a look at what came back.
 
+mod basis;
 mod carry;
+mod lingering;
+mod preview;
 mod say;
+mod second_look;
 mod source;
 mod suspects;
 
@@ -17,7 +21,7 @@ use crate::entry::Entry;
 use crate::error::{CommandError, Status};
 use crate::netlink::{Table, TableKind};
 use crate::netns::Netns;
-use crate::output::{ItemResult, Printer, Summary};
+use crate::output::{Printer, Summary};
 use crate::purge::execute::Report;
 use crate::purge::plan::{Fate, Held, IncludeWord, Judged, Plan, PlanBuilder, Planned, Policy};
 
@@ -25,12 +29,13 @@ use super::World;
 use super::args::{self, OutputArgs, SourceArgs, duration};
 use super::cluster::{self, Cluster};
 use super::confirm::{self, Leave};
-use super::context::{self, note, unwritten, writing};
+use super::context::{self, note, unwritten};
 use super::ls;
-use super::pick::Picker;
+use super::pick::{Counts, Picker};
 use super::sample::{self, Sample};
 use super::scan::{self, Looks};
 use super::select::SelectArgs;
+use second_look::SecondLook;
 use suspects::Suspects;
 
 #[derive(Args)]
@@ -51,7 +56,7 @@ pub struct PurgeArgs {
     /// Do not ask
     #[arg(long, short, help_heading = "Deleting")]
     pub yes: bool,
-    /// Show what would be deleted, delete nothing
+    /// Show what a purge right now would delete, and what it would leave; delete nothing
     #[arg(long, help_heading = "Deleting")]
     pub dry_run: bool,
     /// Refuse a larger set
@@ -73,7 +78,8 @@ pub struct PurgeArgs {
     /// Wait between the two looks at the cluster [default: 2s with a selector by verdict, else 0]
     #[arg(long, value_name = "DURATION", value_parser = duration, help_heading = "Deleting")]
     pub settle: Option<Duration>,
-    /// Look after this time which flows came back, and where to; 0 = do not look [default: 1s]
+    /// Look after this time which flows came back, and where to; 0 = do not look [default: 1s; 3s where this node's rules
+    /// still lead to a dead endpoint; with --sample at least the longest time between two packets that it saw]
     #[arg(long, value_name = "DURATION", value_parser = duration, help_heading = "Deleting")]
     pub verify: Option<Duration>,
     /// Look three times during this time (at least 6s) before judging
@@ -111,7 +117,10 @@ pub fn run(world: World, args: &PurgeArgs) -> Result<Status, CommandError> {
         zones: args.select.named_zones(),
         by_cluster: selectors.wants_cluster(),
     };
-    let cluster = purge.read_cluster(Cluster::read, None)?;
+    let cluster = purge.read_cluster(None, None)?;
+    if let Some(cluster) = cluster.as_ref().filter(|_| purge.by_cluster) {
+        purge.accept(cluster)?;
+    }
     let mut picker = purge.picker(cluster.as_ref())?;
     let mut table = Table::open(&purge.netns).map_err(context::netlink_error)?;
     // What was read may change before it is deleted: the sooner the better.
@@ -123,15 +132,10 @@ pub fn run(world: World, args: &PurgeArgs) -> Result<Status, CommandError> {
     drop(sample);
     let by_rules = cluster.as_ref().is_some_and(Cluster::is_rules_only);
     say::held_back(&plan, by_rules.then_some(&scan.suspects));
-    say::undecided(&picker.counts);
-    scan.unjudged = purge.policy.selects_by_verdict()
-        && unjudged(
-            cluster.as_ref(),
-            picker.counts.source_incomplete,
-            picker.counts.foreign_netns,
-        );
+    say::undecided(&picker.counts, cluster.as_ref());
+    scan.unjudged = purge.policy.selects_by_verdict() && unjudged(cluster.as_ref(), &picker.counts);
     if args.dry_run {
-        return purge.show_only(&plan, &picker, &scan, cluster.as_ref());
+        return purge.show_only(&plan, &scan, cluster);
     }
     if plan.len() > args.max {
         return Err(CommandError::usage(format!(
@@ -144,10 +148,10 @@ pub fn run(world: World, args: &PurgeArgs) -> Result<Status, CommandError> {
     if plan.is_empty() {
         return purge.nothing_to_do(&scan, &plan, cluster.as_ref());
     }
-    if leave == Leave::ToAsk {
-        say::set(&plan, &picker, &args.output).map_err(writing)?;
-        confirm::ask(&say::question(plan.len()))?;
-    }
+    let cluster = match leave {
+        Leave::ToAsk => purge.ask(&plan, cluster)?,
+        Leave::Given => cluster,
+    };
     purge.carry_out(&mut table, &plan, &scan, cluster)
 }
 
@@ -173,9 +177,9 @@ fn check(args: &PurgeArgs) -> Result<(), CommandError> {
 
 /// A verdict that was asked for is missing from the answer: the cluster source lacks what it takes, or the namespace is not
 /// known to be the node's. An entry that is merely too young for the source is no such case.
-fn unjudged(cluster: Option<&Cluster>, source_incomplete: u64, foreign_netns: u64) -> bool {
+fn unjudged(cluster: Option<&Cluster>, counts: &Counts) -> bool {
     let lacks = cluster.is_some_and(|cluster| !cluster.missing().is_empty());
-    foreign_netns > 0 || (source_incomplete > 0 && lacks)
+    counts.foreign_netns > 0 || counts.range_sought > 0 || (counts.source_incomplete > 0 && lacks)
 }
 
 /// How the scan went.
@@ -192,6 +196,12 @@ impl<'a> Purge<'a> {
     fn picker<'c>(&'c self, cluster: Option<&'c Cluster>) -> Result<Picker<'c>, CommandError> {
         let filter = self.args.select.to_filter()?;
         Picker::new(filter, &self.args.select, &self.zones, cluster)
+    }
+
+    /// As [`Purge::picker`], by what the second look found: a name may be gone by then.
+    fn picker_again<'c>(&'c self, look: &'c SecondLook) -> Result<Picker<'c>, CommandError> {
+        let picker = self.picker(look.cluster.as_ref());
+        picker.map_err(second_look::nothing_deleted)
     }
 
     /// Scans the table once, or again where it changed its shape meanwhile.
@@ -245,39 +255,6 @@ impl<'a> Purge<'a> {
 
     fn printer(&self) -> Printer<'static> {
         ls::printer(&self.args.output, true)
-    }
-
-    /// `--dry-run`.
-    fn show_only(
-        &self,
-        plan: &Plan,
-        picker: &Picker<'_>,
-        scan: &Scan,
-        cluster: Option<&Cluster>,
-    ) -> Result<Status, CommandError> {
-        let would = ItemResult {
-            result: "would-delete",
-            error: None,
-        };
-        let mut printer = self.printer();
-        let mut print = || {
-            for planned in plan.planned() {
-                printer.entry(&say::entry(picker, planned), Some(&would))?;
-            }
-            printer.finish(&self.summary(plan, &Report::default(), 0, scan, cluster))
-        };
-        closed_is_done(print())?;
-        note(format!("{} entries would be deleted", plan.len()));
-        if !plan.is_empty() {
-            say::ipvs(cluster);
-        }
-        if plan.len() > self.args.max {
-            note(format!(
-                "that is more than --max {}: without --dry-run it would be refused",
-                self.args.max
-            ));
-        }
-        Ok(say::scan(scan))
     }
 
     fn nothing_to_do(

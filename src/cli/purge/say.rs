@@ -9,9 +9,11 @@ use rustix::io::Errno;
 use crate::entry::Entry;
 use crate::error::Status;
 use crate::output::{self, Format, ItemResult, Palette, Printer, Summary};
+use crate::plural;
 use crate::purge::execute::Report;
 use crate::purge::plan::{Held, Plan, Planned};
 use crate::purge::verify::verify;
+use crate::purge::veto::Vetoes;
 use crate::verdict::Verdict;
 
 use super::super::args::OutputArgs;
@@ -30,8 +32,14 @@ const NAMED: usize = 20;
 /// Below this many entries the deletes are over before a bar is drawn.
 const LONG: usize = 2_000;
 
-/// The set, as a table, for somebody who has to say yes or no.
-pub fn set(plan: &Plan, picker: &Picker<'_>, args: &OutputArgs) -> io::Result<()> {
+/// The set, as a table with what a purge right now would do, for somebody who has to say yes or no. `results`: of each
+/// planned entry, in order.
+pub fn set(
+    plan: &Plan,
+    picker: &Picker<'_>,
+    results: &[ItemResult],
+    args: &OutputArgs,
+) -> io::Result<()> {
     let stderr = io::stderr();
     let options = output::Options {
         format: Format::Table,
@@ -39,11 +47,11 @@ pub fn set(plan: &Plan, picker: &Picker<'_>, args: &OutputArgs) -> io::Result<()
         palette: Palette::of_environment(args.color, true),
         header: true,
         terminal: terminal_width(&stderr),
-        results: false,
+        results: true,
     };
     let mut printer = Printer::new(options, Box::new(stderr));
-    for planned in plan.planned().iter().take(SHOWN) {
-        printer.entry(&entry(picker, planned), None)?;
+    for (planned, result) in plan.planned().iter().zip(results).take(SHOWN) {
+        printer.entry(&entry(picker, planned), Some(result))?;
     }
     printer.finish(&Summary::default())?;
     if plan.len() > SHOWN {
@@ -68,19 +76,81 @@ pub fn question(count: usize) -> String {
 }
 
 pub fn waiting(count: usize, settle: Duration) -> String {
-    let entries = if count == 1 {
-        "entry matches"
-    } else {
-        "entries match"
-    };
+    let matches = if count == 1 { "matches" } else { "match" };
     let settle = humantime::format_duration(settle);
-    format!("{count} {entries}; looking again in {settle}, before anything is deleted")
+    format!(
+        "{} {matches}; looking again in {settle}, before anything is deleted",
+        entries(count as u64)
+    )
 }
 
 pub fn about_to(count: usize) -> String {
-    match count {
-        1 => "deleting 1 entry".to_owned(),
-        count => format!("deleting {count} entries"),
+    format!("deleting {}", entries(count as u64))
+}
+
+/// The last line of a dry run.
+pub fn would_delete(number: usize) -> String {
+    format!("{} would be deleted", entries(number as u64))
+}
+
+/// Planned entries that the second look judges otherwise.
+pub fn would_leave(number: u64) -> String {
+    let matches = if number == 1 {
+        "does not match"
+    } else {
+        "do not match"
+    };
+    format!(
+        "{} {matches} at the second look and would be left",
+        entries(number)
+    )
+}
+
+fn entries(number: u64) -> String {
+    plural::count(number, "entry", "entries")
+}
+
+/// Before the look at what came back, where that takes a while.
+pub fn verifying(wait: Duration) -> String {
+    let wait = Duration::from_secs_f64(wait.as_secs_f64().ceil());
+    let wait = humantime::format_duration(wait);
+    format!("looking in {wait} for flows that come back")
+}
+
+/// Entries that are left although they pass the selectors.
+pub fn vetoes(vetoes: Vetoes) {
+    if vetoes.rules_not_known > 0 {
+        let one = vetoes.rules_not_known == 1;
+        note(format!(
+            "{} {} left: whether this node's rules lead to {} is not known, because some of them are not understood or were \
+             not read, and the file may be older than {}",
+            entries(vetoes.rules_not_known),
+            if one { "is" } else { "are" },
+            if one {
+                "its endpoint"
+            } else {
+                "their endpoints"
+            },
+            if one { "it is" } else { "they are" },
+        ));
+    }
+    if vetoes.not_judged > 0 {
+        note(format!(
+            "{} left: at the second look, with this node's rules, whether a new packet would be translated is not known",
+            plural::count(vetoes.not_judged, "entry is", "entries are")
+        ));
+    }
+    let number = vetoes.rules_lead_there;
+    if number > 0 {
+        let (are, theirs) = match number {
+            1 => ("is", "its endpoint"),
+            _ => ("are", "their endpoints"),
+        };
+        note(format!(
+            "{} {are} left: this node's rules lead to {theirs}, which the file does not have (it is older, or kube-proxy is \
+             behind); fetch it again",
+            entries(number)
+        ));
     }
 }
 
@@ -105,7 +175,7 @@ pub fn held_back(plan: &Plan, suspects: Option<&Suspects>) {
     }
 }
 
-pub fn undecided(counts: &Counts) {
+pub fn undecided(counts: &Counts, cluster: Option<&Cluster>) {
     if counts.undecided > 0 {
         note(format!(
             "{} entries lack a value that a selector needs and are left",
@@ -121,6 +191,10 @@ pub fn undecided(counts: &Counts) {
             counts.foreign_netns
         ));
     }
+    // Without a selector by verdict such an entry is as good as any other.
+    if let Some(cluster) = cluster.filter(|_| counts.range_sought > 0) {
+        note(conclude::range_unknown(counts.range_sought, cluster));
+    }
     if counts.source_incomplete > 0 {
         note(format!(
             "{} entries are not judged and left: the cluster source does not tell enough about them",
@@ -134,6 +208,14 @@ pub fn scan(scan: &Scan) -> Status {
     match conclude::of_table(scan.unreadable, scan.inconsistent).say() || scan.unjudged {
         true => Status::Partial,
         false => Status::Done,
+    }
+}
+
+/// The same, where entries were left by a veto: whether they are stale hangs on rules that are not known.
+pub fn ended(scan: &Scan, vetoes: Vetoes) -> Status {
+    match (self::scan(scan), vetoes.open()) {
+        (Status::Done, 1..) => Status::Partial,
+        (status, _) => status,
     }
 }
 
@@ -270,11 +352,15 @@ pub fn ipvs(cluster: Option<&Cluster>) {
 
 /// One line of counts.
 pub fn outcome(report: &Report, planned: usize) {
-    let mut line = format!("{} of {planned} entries deleted", report.deleted);
+    let mut line = format!("{} of {} deleted", report.deleted, entries(planned as u64));
+    let changed = match report.changed {
+        1 => "does not match any more, left",
+        _ => "do not match any more, left",
+    };
     for (count, what) in [
         (report.already_gone, "already gone"),
         (report.replaced, "replaced by a new entry, left"),
-        (report.changed, "do not match any more, left"),
+        (report.changed, changed),
         (report.failed, "failed"),
     ] {
         if count > 0 {

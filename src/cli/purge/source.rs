@@ -2,28 +2,22 @@
 
 use std::time::Duration;
 
-use crate::cli::World;
-use crate::cli::args::SourceArgs;
 use crate::cli::cluster::{self, Cluster};
 use crate::cli::remote::Purpose;
 use crate::cli::wanted;
+use crate::cluster::source::ClusterSource;
 use crate::cluster::wanted::Wanted;
 use crate::error::{CommandError, Status};
-use crate::netns::Netns;
 use crate::output::Format;
 
 use super::Purge;
 
-/// How a cluster is read: the first time with a word about it, or once more.
-type ReadCluster =
-    fn(World, &SourceArgs, &Netns, Purpose, Wanted) -> Result<Option<Cluster>, CommandError>;
-
 impl Purge<'_> {
-    /// The cluster, if it is to decide, must be whole and young enough; else it only gives names.
-    /// `wanted`: less of it than the selectors ask for.
+    /// The cluster, where names or verdicts are asked for, or names can be shown. `again`: the source of an earlier reading,
+    /// of which everything worth saying was said; `wanted`: less of it than the selectors ask for.
     pub(super) fn read_cluster(
         &self,
-        read: ReadCluster,
+        again: Option<&ClusterSource>,
         wanted: Option<Wanted>,
     ) -> Result<Option<Cluster>, CommandError> {
         // Nothing of it would be shown.
@@ -39,14 +33,18 @@ impl Purge<'_> {
         let filter = select.to_filter()?;
         let all = || wanted::first(source, &self.netns, &filter, &select.to_selectors());
         let wanted = wanted.unwrap_or_else(all);
-        let cluster = read(self.world, source, &self.netns, purpose, wanted)?;
+        let cluster = match again {
+            None => Cluster::read(self.world, source, &self.netns, purpose, wanted),
+            Some(again) => {
+                Cluster::read_from(again, self.world, source, &self.netns, purpose, wanted)
+            }
+        }?;
         cluster::require(source, cluster.as_ref(), self.by_cluster)?;
-        if let Some(cluster) = cluster.as_ref().filter(|_| self.by_cluster) {
-            self.accept(cluster)?;
-        }
         Ok(cluster)
     }
 
+    /// A cluster that is to decide must be whole and young enough.
+    ///
     /// # Errors
     /// Partial: the source is incomplete or, where a verdict decides, older than `--max-age`.
     pub(super) fn accept(&self, cluster: &Cluster) -> Result<(), CommandError> {

@@ -95,10 +95,10 @@ impl Top<'_> {
         let by_verdict = ranked.by.contains(&Key::Verdict);
         if by_verdict {
             // A verdict that was asked for is missing.
-            open.partial |= counts.foreign_netns > 0;
+            open.partial |= counts.foreign_netns > 0 || counts.range_unknown > 0;
         } else if !self.args.select.asks_for_a_verdict() {
             // Nobody sees a verdict.
-            (counts.foreign_netns, counts.stale) = (0, 0);
+            (counts.foreign_netns, counts.range_unknown, counts.stale) = (0, 0, 0);
         }
         open.add_selection(&self.args.select, asked, cluster, &counts);
         if !ranked.is_exact() {

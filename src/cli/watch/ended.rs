@@ -49,12 +49,23 @@ impl Ended {
                 note("the output was not read to its end");
                 Ok(Status::Partial)
             }
-            _ if lacks.gaps > 0 || lacks.unsynced || lacks.incomplete => Ok(Status::Partial),
-            Ended::Done => Ok(Status::Done),
             Ended::TimedOut => {
-                note("--for was over before what --until waits for");
-                Ok(Status::Failed)
+                let open = match lacks.incomplete {
+                    true => ", as far as is known: the cluster source is incomplete",
+                    false => "",
+                };
+                note(format!(
+                    "--for was over before what --until waits for{open}"
+                ));
+                match lacks.gaps > 0 || lacks.unsynced {
+                    true => Ok(Status::Partial),
+                    false => Ok(Status::Failed),
+                }
             }
+            Ended::Done if lacks.gaps > 0 || lacks.unsynced || lacks.incomplete => {
+                Ok(Status::Partial)
+            }
+            Ended::Done => Ok(Status::Done),
         }
     }
 }

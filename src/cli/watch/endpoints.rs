@@ -9,13 +9,14 @@ use crate::cluster::follow::{self, EndpointChange};
 use crate::cluster::index::Index;
 use crate::cluster::rules::NodeRules;
 use crate::cluster::rules::changes::{Target, Targets, changes, targets};
+use crate::cluster::rules::present::Revision;
 use crate::entry::{EndpointName, Party, PartyKind};
 use crate::label;
 use crate::netns::Netns;
 use crate::select::Selectors;
 use crate::watch::record::{self, Change, SeenBy};
 
-/// Between two readings of the rules: the tools print all of them each time.
+/// Between two looks whether the rules changed: the tools print all of them each time.
 const LEAST: Duration = Duration::from_secs(5);
 
 /// Between two looks for kube-proxy's rules where there are none.
@@ -139,12 +140,52 @@ fn nanos(time: SystemTime) -> u64 {
 
 /// Where the rules led when they were read last.
 #[derive(Debug, Default)]
-pub(super) struct Led(Option<Targets>);
+pub(super) struct Led {
+    targets: Option<Targets>,
+    /// kube-proxy's rules were there once.
+    seen: bool,
+    /// State of the rules when they were read wholly.
+    revision: Option<Revision>,
+    /// The last note about rules that are not understood.
+    noted: Option<String>,
+}
+
+/// What the rules tell.
+#[derive(Debug, Default)]
+pub(super) struct OfRules {
+    pub heard: Vec<Heard>,
+    /// For stderr: some rules are not understood, so that changes of their endpoints are not seen.
+    pub note: Option<String>,
+}
 
 impl Led {
-    /// There were rules that were wholly known.
-    fn has_read(&self) -> bool {
-        self.0.is_some()
+    /// Reads kube-proxy's rules of the namespace where they may have changed.
+    fn look(&mut self, netns: &Netns) -> OfRules {
+        // Before the reading: what changes meanwhile is read again.
+        let revision = node_rules::revision(netns);
+        if revision.is_some() && revision == self.revision {
+            return OfRules::default();
+        }
+        let read = node_rules::automatic(netns);
+        self.revision = revision.filter(|_| read.as_ref().is_some_and(|read| !read.rules.cut));
+        // All rules gone, or not readable for once: kube-proxy's are not told from that.
+        let Some(read) = read.filter(|read| read.rules.has_kube_proxy()) else {
+            return OfRules::default();
+        };
+        self.seen = true;
+        OfRules {
+            heard: self.read(&read.rules, SystemTime::now()),
+            note: self.note(&read.rules),
+        }
+    }
+
+    /// Told once, and again when the number changes.
+    fn note(&mut self, rules: &NodeRules) -> Option<String> {
+        let noted = node_rules::not_understood(rules);
+        let is_new = noted != self.noted;
+        self.noted.clone_from(&noted);
+        let note = noted.filter(|_| is_new)?;
+        Some(format!("{note}; changes of their endpoints are not told"))
     }
 
     /// What changed since the last reading. Rules that are not wholly known say nothing.
@@ -152,11 +193,11 @@ impl Led {
         let Some(now) = targets(rules) else {
             return Vec::new();
         };
-        let found = match &self.0 {
+        let found = match &self.targets {
             Some(before) => changes(before, &now),
             None => Vec::new(),
         };
-        self.0 = Some(now);
+        self.targets = Some(now);
         let time = nanos(time);
         let heard = found.into_iter().map(|(gained, target, number)| Heard {
             time,
@@ -166,8 +207,8 @@ impl Led {
     }
 }
 
-/// Reads this node's rules now and then, on a thread of its own.
-pub(super) struct Poller(Receiver<Vec<Heard>>);
+/// Reads this node's rules when they changed, on a thread of its own.
+pub(super) struct Poller(Receiver<OfRules>);
 
 impl Poller {
     /// Tells of kube-proxy's rules in the namespace, from when they are there. `interval`: 0 = as rarely as can be.
@@ -182,15 +223,13 @@ impl Poller {
             let mut led = Led::default();
             loop {
                 let began = Instant::now();
-                // All rules gone, or not readable for once: kube-proxy's are not told from that.
-                let read = node_rules::of_kube_proxy(&netns);
-                let heard = read.map(|read| led.read(&read.rules, SystemTime::now()));
-                let (seen, took) = (heard.is_some() || led.has_read(), began.elapsed());
-                if sender.send(heard.unwrap_or_default()).is_err() {
+                let of_rules = led.look(&netns);
+                let took = began.elapsed();
+                if sender.send(of_rules).is_err() {
                     return;
                 }
                 // It may start later than this watch.
-                let pause = match seen {
+                let pause = match led.seen {
                     true => pause,
                     false => pause.max(SELDOM),
                 };
@@ -204,10 +243,10 @@ impl Poller {
     }
 
     /// What is new. `None`: nothing will ever be.
-    pub fn news(&self) -> Option<Vec<Heard>> {
+    pub fn news(&self) -> Option<OfRules> {
         match self.0.try_recv() {
-            Ok(heard) => Some(heard),
-            Err(TryRecvError::Empty) => Some(Vec::new()),
+            Ok(of_rules) => Some(of_rules),
+            Err(TryRecvError::Empty) => Some(OfRules::default()),
             Err(TryRecvError::Disconnected) => None,
         }
     }

@@ -63,7 +63,7 @@ pub struct WatchArgs {
     /// End after this many records; those of the beginning, gap and synced aside
     #[arg(long, value_name = "N", help_heading = "Watching")]
     pub count: Option<u64>,
-    /// End when this is so; status 1 when --for ends it first
+    /// End when this is so; status 1 when --for ends it first, 3 when events were lost before
     #[arg(long, value_enum, value_name = "WHEN", help_heading = "Watching")]
     pub until: Option<Until>,
     /// Repaint a table of the most urgent entries; q ends it

@@ -10,16 +10,16 @@ use std::time::{Instant, SystemTime};
 use crate::cluster::follow::SETTLE;
 use crate::cluster::source::Loaded;
 use crate::error::{CommandError, Status};
-use crate::netlink::{EventQueue, Table};
+use crate::netlink::{EventBatch, EventQueue, Table};
 use crate::netns::Netns;
 use crate::verdict::{APART, Verdict};
 use crate::watch::view::View;
 
 use super::super::World;
 use super::super::cluster::{self, Cluster};
-use super::super::conclude::{foreign_netns, undecided};
+use super::super::conclude::{foreign_netns, range_unknown, undecided};
 use super::super::context::note;
-use super::super::pick::{self, Counts, Picker};
+use super::super::pick::{Counts, Picker};
 use super::super::select::SelectArgs;
 use super::super::stop;
 use super::ended::{Ended, Lacks};
@@ -39,6 +39,8 @@ pub(super) struct Watch<'a> {
     queue: EventQueue,
     view: View,
     young: Young,
+    /// Events that were received and not applied yet.
+    queued: Option<EventBatch>,
     teller: Teller,
     /// `--refreshing` chooses what is told, not what is followed: it takes two looks to know.
     select: SelectArgs,
@@ -85,6 +87,7 @@ impl<'a> Watch<'a> {
             queue,
             view: View::default(),
             young: Young::default(),
+            queued: None,
             teller: Teller::new(args, began, &stop)?,
             zones: select.named_zones(),
             select,
@@ -118,7 +121,7 @@ impl<'a> Watch<'a> {
     fn open(&mut self) -> Result<Option<Cluster>, CommandError> {
         let interval = self.args.interval;
         let cluster = self.source.open(&self.netns, &self.select, interval)?;
-        self.young.is_on = self.source.is_followed();
+        self.young.is_followed = self.source.is_followed();
         self.source.led(cluster.as_ref());
         self.require(cluster.as_ref())?;
         Ok(cluster)
@@ -148,6 +151,11 @@ impl<'a> Watch<'a> {
             match next {
                 Next::Newer(loaded) => cluster = self.renew(cluster, *loaded),
                 Next::Read => {
+                    if let Some(time) = self.source.unchanged(&self.netns) {
+                        let args = self.source.args();
+                        cluster = cluster.map(|c| c.with_rules_of(args, &self.netns, time));
+                        continue;
+                    }
                     // A file that is only half there is read again when it changes again.
                     let time = self.source.modified();
                     match self.read_again() {
@@ -206,10 +214,10 @@ impl<'a> Watch<'a> {
         let filter = self.select.to_filter().map_err(CommandError::from)?;
         let (select, zones) = (self.select.clone(), self.zones.clone());
         let mut picker = Picker::new(filter, &select, &zones, cluster)?;
-        self.mark_time(&mut picker);
+        self.mark_time(&mut picker, cluster);
         if first {
             self.look(&mut picker, cluster)?;
-            say_undecided(&picker.counts);
+            say_undecided(&picker.counts, cluster);
         } else {
             self.judge_again(&mut picker, cluster);
             if select.wants_cluster() {
@@ -233,7 +241,7 @@ impl<'a> Watch<'a> {
             if self.source.is_due() {
                 return Ok(Next::Read);
             }
-            self.mark_time(&mut picker);
+            self.mark_time(&mut picker, cluster);
             self.take_events(&mut picker, cluster)?;
             if self.next_poll.is_some_and(|poll| poll <= Instant::now()) {
                 self.look(&mut picker, cluster)?;
@@ -244,15 +252,17 @@ impl<'a> Watch<'a> {
     }
 
     /// What is followed is true as of a moment ago, and not as of when the index was made; unless something newer is known
-    /// already that no index has.
-    fn mark_time(&mut self, picker: &mut Picker<'_>) {
-        let Some(behind) = self.source.behind() else {
-            return;
+    /// already that no index has. Any other source has a time of its own.
+    fn mark_time(&mut self, picker: &mut Picker<'_>, cluster: Option<&Cluster>) {
+        let followed = self.source.behind().map(|behind| behind + SETTLE);
+        let time = match followed {
+            Some(behind) => SystemTime::now().checked_sub(behind),
+            None => cluster.and_then(Cluster::time),
         };
-        self.young.mark_time(pick::now(), behind);
-        if let Some(time) = SystemTime::now().checked_sub(behind + SETTLE) {
+        if let (Some(_), Some(time)) = (followed, time) {
             picker.source_is_of(time);
         }
+        self.young.mark_time(time);
     }
 
     /// Judges entries that are not young any more. Those that are selected by verdict may not be in the view yet.
@@ -330,11 +340,14 @@ impl<'a> Watch<'a> {
 }
 
 /// What the selectors cannot tell of the entries of the beginning.
-fn say_undecided(counts: &Counts) {
+fn say_undecided(counts: &Counts, cluster: Option<&Cluster>) {
     if counts.undecided > 0 {
         note(undecided(counts.undecided));
     }
     if counts.foreign_netns > 0 {
         note(foreign_netns(counts.foreign_netns));
+    }
+    if let Some(cluster) = cluster.filter(|_| counts.range_unknown > 0) {
+        note(range_unknown(counts.range_unknown, cluster));
     }
 }

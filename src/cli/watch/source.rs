@@ -1,5 +1,5 @@
 //! The cluster that a watch judges by, and how it is kept current: a file is read again when it changes, this node's rules
-//! every now and then, and the API is followed.
+//! when they changed, and the API is followed.
 
 use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
@@ -10,12 +10,14 @@ use crate::cli::args::SourceArgs;
 use crate::cli::cluster::{self, Cluster};
 use crate::cli::conclude;
 use crate::cli::context::note;
+use crate::cli::node_rules;
 use crate::cli::pods;
 use crate::cli::remote::{self, Purpose};
 use crate::cli::select::SelectArgs;
 use crate::cli::shell::names;
 use crate::cluster::follow::{Change, Follower};
 use crate::cluster::index::Index;
+use crate::cluster::rules::present::Revision;
 use crate::cluster::source::{ClusterSource, Loaded};
 use crate::cluster::wanted::Wanted;
 use crate::error::CommandError;
@@ -25,7 +27,7 @@ use crate::verdict::ThisNode;
 
 use super::endpoints::{Heard, Led, Poller};
 
-/// Between two readings of the node's rules: nothing tells when they change.
+/// Between two looks whether the node's rules changed, and two readings where that cannot be told.
 const RULES: Duration = Duration::from_secs(10);
 
 /// Addresses that are asked for although no entry is known to need it, for so long.
@@ -40,6 +42,8 @@ pub(super) struct Source<'a> {
     newer: Option<Loaded>,
     /// When this node's rules are read again, where they are the source.
     next_rules: Option<Instant>,
+    /// State of the rules when they were read wholly.
+    revision: Option<Revision>,
     /// Modification time of the cluster file that was read.
     file_time: Option<SystemTime>,
     led: Led,
@@ -59,6 +63,7 @@ impl<'a> Source<'a> {
             follower: None,
             newer: None,
             next_rules: None,
+            revision: None,
             file_time: None,
             led: Led::default(),
             poller: None,
@@ -126,6 +131,9 @@ impl<'a> Source<'a> {
     /// # Errors
     /// They cannot be read.
     pub fn read(&mut self, netns: &Netns) -> Result<Option<Cluster>, CommandError> {
+        self.revision = None;
+        // Before the reading: what changes meanwhile is read again.
+        let revision = node_rules::revision(netns);
         let read = match self.next_rules {
             None => Cluster::read,
             Some(_) => Cluster::read_again,
@@ -142,8 +150,21 @@ impl<'a> Source<'a> {
             _ => cluster.as_ref().and_then(Cluster::time),
         };
         let live = cluster.as_ref().is_some_and(Cluster::is_live_rules);
+        let whole = live && cluster.as_ref().is_some_and(Cluster::is_complete);
+        self.revision = revision.filter(|_| whole);
         self.next_rules = live.then(|| Instant::now() + RULES);
         Ok(cluster)
+    }
+
+    /// When the rules, which are due to be read again, were seen to be those that were read. `None`: they must be read.
+    pub fn unchanged(&mut self, netns: &Netns) -> Option<SystemTime> {
+        let read = self.revision.as_ref()?;
+        let time = SystemTime::now();
+        if node_rules::revision(netns).as_ref() != Some(read) {
+            return None;
+        }
+        self.next_rules = self.next_rules.map(|_| Instant::now() + RULES);
+        Some(time)
     }
 
     /// It could not be read again: not before it changes again, or is due again.
@@ -201,33 +222,46 @@ impl<'a> Source<'a> {
 
     /// What happened to endpoints since, in order of time.
     pub fn news(&mut self) -> Vec<Heard> {
-        let mut heard = Vec::new();
+        let mut heard = self.changes();
+        // Before the next index, which would leave open what hangs on the answer.
+        self.ask();
         if let Some(follower) = &mut self.follower {
             let news = follower.news();
             news.notes.iter().for_each(note);
             if let Some(loaded) = news.loaded {
                 self.newer = Some(loaded);
             }
-            let chooses = follower.chooses_pods();
-            for (_, change) in &news.changes {
-                let gone = change.change == Change::Gone && chooses;
-                // Flows that go there will hang on who has the address now.
-                if gone && self.foreseen.len() < FORESEEN {
-                    let until = Instant::now() + FORESEEN_FOR;
-                    self.foreseen.insert(change.endpoint.address, until);
-                }
-            }
-            let changes = news.changes.into_iter();
-            heard.extend(changes.map(|(time, change)| Heard::of_api(time, change)));
         }
         if let Some(poller) = &self.poller {
             match poller.news() {
-                Some(of_rules) => heard.extend(of_rules),
+                Some(of_rules) => {
+                    of_rules.note.iter().for_each(note);
+                    heard.extend(of_rules.heard);
+                }
                 None => self.poller = None,
             }
         }
         heard.sort_by_key(|heard| heard.time);
         heard
+    }
+
+    /// What the API told of endpoints. Flows to one that is gone will hang on who has its address now.
+    fn changes(&mut self) -> Vec<Heard> {
+        let Some(follower) = &mut self.follower else {
+            return Vec::new();
+        };
+        let (changes, chooses) = (follower.changes(), follower.chooses_pods());
+        for (_, change) in &changes {
+            let gone = change.change == Change::Gone && chooses;
+            if gone && self.foreseen.len() < FORESEEN {
+                let until = Instant::now() + FORESEEN_FOR;
+                self.foreseen.insert(change.endpoint.address, until);
+            }
+        }
+        let changes = changes.into_iter();
+        changes
+            .map(|(time, change)| Heard::of_api(time, change))
+            .collect()
     }
 
     /// Who has the address in question of this flow must be asked, unless it is known.

@@ -405,3 +405,35 @@ proptest! {
         prop_assert_eq!(seen.refreshing == Refreshing::No, !asked);
     }
 }
+
+#[test]
+fn a_client_that_sends_regularly_sends_again_within_its_longest_interval() {
+    let counts = |n: u64| {
+        seen(&[
+            (0, counted(5, 5)),
+            (3000, counted(5 + n / 2, 5)),
+            (6000, counted(5 + n, 5)),
+        ])
+    };
+    for (looks, expected) in [
+        // One packet, or a refill that nobody counted: it may be as rare as the looks are apart.
+        (counts(1), Some(6000)),
+        (
+            seen(&[(0, left(27)), (3000, left(29)), (6000, left(28))]),
+            Some(6000),
+        ),
+        (counts(2), Some(6000)),
+        (counts(4), Some(2000)),
+        (counts(7), Some(1000)),
+        // It fell silent, or nothing tells.
+        (counts(0), None),
+        (
+            seen(&[(0, left(27)), (3000, left(24)), (6000, left(21))]),
+            None,
+        ),
+        (seen(&[(0, left(27))]), None),
+    ] {
+        let expected = expected.map(Duration::from_millis);
+        assert_eq!(looks.longest_interval(), expected, "{looks:?}");
+    }
+}

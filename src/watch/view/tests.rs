@@ -323,6 +323,100 @@ fn a_changed_cluster_is_a_verdict_for_each_flow_that_it_concerns() {
     stage.says(&["destroy 8", "new 8"]);
 }
 
+/// Stages a stale flow, whose endpoint was coredns-7.
+fn with_a_stale_flow<'c>(both: &'c Index, one: &'c Index) -> Stage<'c> {
+    let mut stage = Stage::of(See {
+        index: Some(both),
+        ..See::all()
+    });
+    stage.dump(0, true, &[flow(7, ASSURED)]);
+    stage.dump(1, true, &[flow(7, ASSURED)]);
+    stage.eyes.index = Some(one);
+    stage.act(|view, eyes, tell| view.judge_again(eyes, tell));
+    stage.says(&["snapshot 7", "verdict 7 ok>stale"]);
+    stage
+}
+
+#[test]
+fn a_stale_entry_is_told_as_stale_when_it_ends_however_its_end_shows() {
+    let (both, one) = (kube_dns(&[7, 8]), kube_dns(&[8]));
+    type End = fn(&mut Stage<'_>);
+    let ends: [(&str, End); 4] = [
+        ("its DESTROY", |stage| stage.destroyed(&flow(7, ASSURED))),
+        ("the NEW of another one", |stage| {
+            stage.made(flow(8, Status::CONFIRMED));
+        }),
+        ("the NEW of one like it", |stage| {
+            stage.made(flow(7, Status::CONFIRMED));
+        }),
+        ("a dump", |stage| {
+            stage.dump(2, true, &[flow(8, Status::CONFIRMED)]);
+        }),
+    ];
+    for (how, end) in ends {
+        let mut stage = with_a_stale_flow(&both, &one);
+        end(&mut stage);
+        let ended = stage.ended.take().unwrap();
+        let judgement = ended.entry.judgement.unwrap();
+        assert_eq!(judgement.reason, Reason::EndpointGone, "{how}");
+        let was = ended.endpoint_was.unwrap().to_string();
+        assert_eq!(was, "kube-system/coredns-7", "{how}");
+    }
+}
+
+#[test]
+fn a_flow_that_moves_back_to_a_dead_endpoint_is_told_with_the_pod_that_it_was() {
+    let (both, one) = (kube_dns(&[7, 8]), kube_dns(&[8]));
+    let mut stage = with_a_stale_flow(&both, &one);
+    stage.made(flow(8, Status::CONFIRMED));
+    stage.told.clear();
+    // It may be younger than the cluster source, so it is not called stale yet.
+    stage.act(|view, eyes, tell| {
+        view.made(flow(7, ASSURED), eyes, &mut |record| {
+            if let Record::Move { followed, before } = &record {
+                assert_eq!(before, "kube-system/coredns-8");
+                let was = followed.endpoint_was.as_ref().unwrap();
+                assert_eq!(was.to_string(), "kube-system/coredns-7");
+            }
+            tell(record);
+        });
+    });
+    stage.says(&["destroy 8", "move 7 from kube-system/coredns-8", "new 7"]);
+    let entry = stage.last.take().unwrap();
+    assert_eq!(entry.judgement.unwrap().reason, Reason::SourceIncomplete);
+}
+
+#[test]
+fn the_verdict_of_a_young_entry_goes_from_ok_to_stale_at_once_when_it_is_known() {
+    let (both, one) = (kube_dns(&[7, 8]), kube_dns(&[8]));
+    for shown in [false, true] {
+        let mut stage = Stage::of(See {
+            index: Some(&both),
+            ..See::all()
+        });
+        stage.dump(0, true, &[]);
+        stage.made(flow(7, Status::CONFIRMED));
+        stage.eyes.index = Some(&one);
+        stage.act(|view, eyes, tell| view.judge_again(eyes, tell));
+        stage.says(&["new 7"]);
+        // It may be stale.
+        assert_eq!(stage.view.count(Verdict::Ok), 0);
+        assert_eq!(stage.view.count_open(), 1);
+        if shown {
+            stage.changed(flow(7, SEEN));
+            stage.says(&["update 7", "verdict 7 ok>unknown"]);
+        }
+        stage.eyes.young.clear();
+        let seven = key_of(&flow(7, SEEN));
+        stage.act(|view, eyes, tell| view.judge_these(&[seven], eyes, tell));
+        stage.says(match shown {
+            false => &["verdict 7 ok>stale"],
+            true => &["verdict 7 unknown>stale"],
+        });
+        assert_eq!(stage.view.count(Verdict::Stale), 1);
+    }
+}
+
 #[test]
 fn a_source_that_does_not_tell_enough_leaves_verdicts_open() {
     let index = kube_dns(&[8]);

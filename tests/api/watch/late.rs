@@ -57,6 +57,77 @@ fn while_a_stream_is_silent_a_new_entry_is_not_stale() {
 }
 
 #[test]
+fn the_first_look_does_not_call_stale_what_was_made_since_the_watch_began() {
+    private_netns(|| {
+        be_the_node();
+        let old = PORT + 1;
+        insert(&[to_dns(17, old, "10.244.9.9")]);
+        let living = living();
+        living.put(&slice_of(&[(LIVING, READY)]));
+        let server = living.serve();
+        living.delay_lists("nodes", Duration::from_secs(2));
+        let kubeconfig = server.kubeconfig();
+        let kubeconfig = kubeconfig.to_str().unwrap();
+        let args = ["--cluster", "api", "--kubeconfig", kubeconfig];
+        let watch = start_unread(&[&args[..], &["--interval", "1s"]].concat()).read();
+        watch.wait("the list of slices", |_| {
+            lists_of(&server, "endpointslices") == 1
+        });
+        std::thread::sleep(Duration::from_millis(500));
+        // To an endpoint that came after the list.
+        insert(&[to_dns(17, PORT, &DYING.to_string())]);
+        watch.wait("the first look", |records| {
+            records.iter().any(|r| r["type"] == "synced")
+        });
+        living.put(&slice_of(&[(DYING, READY), (LIVING, READY)]));
+        wait(&watch, "ok");
+        let ended = watch.stop();
+        let of = |port: u16| {
+            let of = move |r: &&Value| r["entry"]["original"]["sport"] == port;
+            let records: Vec<Value> = ended.records.iter().filter(of).cloned().collect();
+            records
+        };
+        assert_eq!(of(PORT)[0]["type"], "snapshot");
+        never_stale(&of(PORT));
+        assert_eq!(of(old)[0]["entry"]["verdict"], "stale", "it was there");
+    });
+}
+
+/// Verdicts in turn, of a flow whose endpoint goes while a list of Pods takes so long.
+fn verdicts_with_slow_pods(delay: Duration) -> Vec<String> {
+    let (living, server, watch) = quiet_node("--interval 1s");
+    living.delay_lists("pods", delay);
+    living.put(&slice_of(&[(LIVING, READY)]));
+    wait(&watch, "stale");
+    let ended = watch.stop();
+    assert_eq!(ended.status, Some(0), "{ended:#?}");
+    let asked = server.asked();
+    let selector = Some("status.podIP=10.244.1.7");
+    let of_address = |a: &&Asked| a.value("fieldSelector") == selector;
+    assert!(asked.iter().any(|a| of_address(&a)), "{asked:#?}");
+    let verdicts = ended.records.iter().filter(|r| r["type"] == "verdict");
+    verdicts
+        .map(|r| r["after"].as_str().unwrap().to_owned())
+        .collect()
+}
+
+#[test]
+fn a_verdict_changes_once_where_the_owner_of_an_address_is_told_soon() {
+    private_netns(|| {
+        let told = verdicts_with_slow_pods(Duration::from_millis(400));
+        assert_eq!(told, ["stale"]);
+    });
+}
+
+#[test]
+fn a_verdict_is_unknown_where_the_owner_of_an_address_is_not_told_soon() {
+    private_netns(|| {
+        let told = verdicts_with_slow_pods(Duration::from_secs(4));
+        assert_eq!(told, ["unknown", "stale"]);
+    });
+}
+
+#[test]
 fn an_entry_that_is_not_young_any_more_is_found_where_stale_ones_are_selected() {
     private_netns(|| {
         let (_living, _server, watch) = quiet_node("--stale --interval 0 --until stale");

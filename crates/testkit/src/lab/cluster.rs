@@ -1,4 +1,4 @@
-//! Cluster files as `kubectl get nodes,svc,endpointslices,pods -A -o json` prints them, object by object.
+//! Cluster files as `kubectl get nodes,svc,endpointslices,pods,servicecidrs -A -o json` prints them, object by object.
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -21,6 +21,13 @@ impl ClusterFile {
         let mut file = NamedTempFile::new().unwrap();
         file.write_all(text.as_bytes()).unwrap();
         ClusterFile(file)
+    }
+
+    /// Its content is as it was, and as of now.
+    pub fn touch(&self) {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        let now = std::time::SystemTime::now();
+        self.0.as_file().set_modified(now).unwrap();
     }
 
     pub fn path(&self) -> &str {

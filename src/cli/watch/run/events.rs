@@ -7,6 +7,7 @@ use crate::cli::pick::Picker;
 use crate::cluster::index::Index;
 use crate::netlink::{Event, EventKind, QueueItem};
 use crate::watch::record::Record;
+use crate::watch::view::key_of;
 
 use super::super::ended::Ended;
 use super::super::endpoints::Heard;
@@ -24,7 +25,10 @@ impl Watch<'_> {
         picker: &mut Picker<'_>,
         cluster: Option<&Cluster>,
     ) -> Result<(), Ended> {
-        let batch = self.queue.next_batch(self.wait())?;
+        let batch = match self.queued.take() {
+            Some(batch) => batch,
+            None => self.queue.next_batch(self.wait())?,
+        };
         let index = cluster.and_then(Cluster::index);
         let mut heard = self.source.news().into_iter().peekable();
         let gaps = batch.items.iter().map(|item| match item {
@@ -77,18 +81,37 @@ impl Watch<'_> {
 
     fn event(&mut self, event: Event, picker: &mut Picker<'_>) {
         self.teller.time = event.time;
-        if event.kind == EventKind::New {
-            // It may come to be selected later.
-            let key = (event.flow.zone, event.flow.original);
-            self.young.note(key, event.time);
-        }
-        let (mut eyes, teller) = (Sight::new(picker, &mut self.young), &mut self.teller);
+        let mut eyes = Sight::of_event(picker, &mut self.young, event.time);
+        let teller = &mut self.teller;
         let tell: &mut dyn FnMut(Record<'_>) = &mut |record| teller.tell(record);
         match event.kind {
             EventKind::New => self.view.made(event.flow, &mut eyes, tell),
             EventKind::Update => self.view.changed(event.flow, &mut eyes, tell),
-            EventKind::Destroy => self.view.destroyed(&event.flow, &mut eyes, tell),
+            EventKind::Destroy => {
+                self.view.destroyed(&event.flow, &mut eyes, tell);
+                self.young.forget(&key_of(&event.flow), event.time);
+            }
         }
+    }
+
+    /// Notes which entries were made lately, by what is in the queue. It is applied later, and whether something of it was
+    /// lost is told then.
+    pub(super) fn note_queued(&mut self) -> Result<bool, Ended> {
+        let batch = self.queue.next_batch(Duration::ZERO)?;
+        let mut lost = batch.unreadable > 0;
+        for item in &batch.items {
+            match item {
+                QueueItem::Event(event) if event.kind == EventKind::New => {
+                    self.young.note(key_of(&event.flow), event.time);
+                }
+                QueueItem::Event(_) => {}
+                QueueItem::Gap(_) => lost = true,
+            }
+        }
+        let queued = self.queued.get_or_insert_default();
+        queued.items.extend(batch.items);
+        queued.unreadable += batch.unreadable;
+        Ok(lost)
     }
 
     /// How long nothing has to be done but wait for events.

@@ -4,11 +4,12 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use crate::cli::cluster::Cluster;
-use crate::cli::pick::Picker;
+use crate::cli::pick::{Picker, now};
 use crate::cluster::index::Index;
 use crate::flow::Direction;
 use crate::netlink::TableKind;
 use crate::watch::record::Record;
+use crate::watch::view::key_of;
 
 use super::super::ended::Ended;
 use super::super::sight::Sight;
@@ -17,6 +18,8 @@ use super::Watch;
 
 /// Dumps in a row that the kernel may spoil before the view is left as it is until the next one.
 const ATTEMPTS: usize = 3;
+/// From when an entry can be seen until its event is in the queue, at most.
+const EVENT_LATENCY: Duration = Duration::from_millis(50);
 /// Until the next look after a spoiled one, where there would be none; and between two looks for a changed cluster.
 const RETRY: Duration = Duration::from_secs(1);
 
@@ -38,6 +41,7 @@ impl Watch<'_> {
             if whole {
                 self.look_for_missing(picker)?;
             }
+            self.look_at_unsure(picker)?;
             let tell: &mut dyn FnMut(Record<'_>) = &mut |record| self.teller.tell(record);
             let mut eyes = Sight::new(picker, &mut self.young);
             self.view.end_dump(whole, &mut eyes, tell);
@@ -72,7 +76,7 @@ impl Watch<'_> {
             let dump = self.table.dump_timed(kind, &filter, &mut |flow, at| {
                 let at = at.saturating_duration_since(self.began);
                 let tell: &mut dyn FnMut(Record<'_>) = &mut |record| self.teller.tell(record);
-                let mut eyes = Sight::new(picker, &mut self.young);
+                let mut eyes = Sight::of_look(picker, &mut self.young, at);
                 if let Some((index, cluster)) = asking {
                     self.source.consider(&flow, index, &cluster.node);
                 }
@@ -100,9 +104,31 @@ impl Watch<'_> {
             if let Some(flow) = found {
                 let at = self.began.elapsed();
                 let tell: &mut dyn FnMut(Record<'_>) = &mut |record| self.teller.tell(record);
-                let mut eyes = Sight::new(picker, &mut self.young);
+                let mut eyes = Sight::of_look(picker, &mut self.young, at);
                 self.view.seen(flow, at, &mut eyes, tell);
             }
+        }
+        self.teller.check()?;
+        Ok(())
+    }
+
+    /// Of stale entries of the first look the queue tells which were made since the watch began to listen: these may be
+    /// younger than the cluster source.
+    fn look_at_unsure(&mut self, picker: &mut Picker<'_>) -> Result<(), Ended> {
+        let unsure = self.young.take_unsure();
+        if unsure.is_empty() {
+            return Ok(());
+        }
+        std::thread::sleep(EVENT_LATENCY);
+        if self.note_queued()? {
+            for (flow, _) in &unsure {
+                self.young.note(key_of(flow), now());
+            }
+        }
+        for (flow, at) in unsure {
+            let tell: &mut dyn FnMut(Record<'_>) = &mut |record| self.teller.tell(record);
+            let mut eyes = Sight::of_look(picker, &mut self.young, at);
+            self.view.seen(flow, at, &mut eyes, tell);
         }
         self.teller.check()?;
         Ok(())

@@ -38,21 +38,13 @@ fn a_new_event_of_a_masqueraded_connection_is_a_record_with_both_tuples_and_with
     ]
     .concat();
 
-    let mut text = Vec::new();
-    let mut printer = RecordPrinter::new(
-        RecordFormat::Jsonl,
-        Palette::decide(ColorChoice::Never, |_| None, false),
-        Box::new(&mut text),
-    );
     let mut view = View::default();
     view.end_dump(true, &mut See::all(), &mut |_| ());
     let flow = decode(&message).unwrap();
-    view.made(flow, &mut See::all(), &mut |record| {
-        printer.record(&record, 1_500_000_000).unwrap();
+    let text = printed(RecordFormat::Jsonl, |tell| {
+        view.made(flow, &mut See::all(), tell);
     });
-    printer.flush().unwrap();
-    drop(printer);
-    let record: serde_json::Value = serde_json::from_slice(&text).unwrap();
+    let record: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!(record["schema"], "ctk/v1");
     assert_eq!(record["type"], "new");
     let entry = &record["entry"];
@@ -94,4 +86,45 @@ fn a_new_event_of_a_masqueraded_connection_is_a_record_with_both_tuples_and_with
         assert!(entry[way]["packets"].is_null() && entry[way]["bytes"].is_null());
     }
     assert!(entry["start"].is_null() && entry["mark"].is_null());
+}
+
+/// Everything that a printer of this format writes of what `act` makes a view tell.
+fn printed(format: RecordFormat, act: impl FnOnce(&mut dyn FnMut(Record<'_>))) -> String {
+    let mut text = Vec::new();
+    let palette = Palette::decide(ColorChoice::Never, |_| None, false);
+    let mut printer = RecordPrinter::new(format, palette, Box::new(&mut text));
+    act(&mut |record| printer.record(&record, 1_500_000_000).unwrap());
+    printer.flush().unwrap();
+    drop(printer);
+    String::from_utf8(text).unwrap()
+}
+
+#[test]
+fn the_end_of_a_stale_entry_is_printed_with_the_pod_that_its_endpoint_was() {
+    let (both, one) = (kube_dns(&[7, 8]), kube_dns(&[8]));
+    let ended = |format| {
+        let mut stage = with_a_stale_flow(&both, &one);
+        printed(format, |tell| {
+            let Stage { view, eyes, .. } = &mut stage;
+            view.made(flow(8, Status::CONFIRMED), eyes, tell);
+        })
+    };
+    let lines = ended(RecordFormat::Lines);
+    let expected = "destroy   udp  shop/web-1:40123  kube-system/kube-dns:dns  \
+                    10.244.1.7:53 (gone), was kube-system/coredns-7  assured  -  stale  endpoint-gone";
+    assert!(lines.contains(expected), "{lines}");
+    let moved = "kube-system/coredns-7 (gone) -> kube-system/coredns-8:53\n";
+    assert!(lines.contains(moved), "{lines}");
+    let text = ended(RecordFormat::Jsonl);
+    let records: Vec<serde_json::Value> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(records.len(), 2, "{text}");
+    let was = serde_json::json!({"namespace": "kube-system", "name": "coredns-7"});
+    assert_eq!(records[0]["endpoint_was"], was);
+    assert!(records[0]["entry"]["endpoint"].is_null());
+    assert_eq!(records[0]["entry"]["reason"], "endpoint-gone");
+    assert!(records[1]["endpoint_was"].is_null());
+    assert_eq!(records[1]["entry"]["endpoint"]["name"], "coredns-8");
 }

@@ -126,7 +126,7 @@ type Rebuilt = BTreeMap<Key, Flow>;
 
 fn take_down(rebuilt: &mut Rebuilt, record: &Record<'_>, passes: fn(&Flow) -> bool) {
     let Some(entry) = record.entry() else { return };
-    let key = key(&entry.flow);
+    let key = key_of(&entry.flow);
     match record {
         // One that does not match any more is told for the last time.
         Record::Snapshot(_) | Record::New(_) | Record::Update(_) if passes(&entry.flow) => {
@@ -271,7 +271,7 @@ fn run(events: Events, passes: fn(&Flow) -> bool, before: &[Step], steps: &[Step
     let table = run.kernel.table.values().map(|(flow, _)| flow);
     let table = table.filter(|flow| passes(flow));
     let essence = |flow: &Flow| (flow.reply, flow.id, flow.status, flow.mark.unwrap_or(0));
-    let expected: BTreeMap<Key, _> = table.map(|flow| (key(flow), essence(flow))).collect();
+    let expected: BTreeMap<Key, _> = table.map(|flow| (key_of(flow), essence(flow))).collect();
     let told = run.rebuilt.iter();
     let told: BTreeMap<Key, _> = told.map(|(key, flow)| (*key, essence(flow))).collect();
     assert_eq!(told, expected);

@@ -4,7 +4,7 @@ use super::*;
 use crate::cluster::testing::world;
 use crate::flow::L4;
 use crate::label::{self, Matched};
-use crate::verdict::Judge;
+use crate::verdict::{Judge, Judgement};
 
 pub(super) const SEEN: Status = Status::CONFIRMED.with(Status::SEEN_REPLY);
 pub(super) const ASSURED: Status = SEEN.with(Status::ASSURED);
@@ -76,6 +76,8 @@ pub(super) struct See<'c> {
     pub(super) index: Option<&'c Index>,
     pub(super) node: &'c ThisNode,
     pub(super) passes: fn(&Flow) -> bool,
+    /// Entries of which a NEW told that they were made, which is too short ago for a verdict.
+    pub(super) young: Vec<Key>,
 }
 
 pub(super) static NODE: ThisNode = ThisNode {
@@ -90,6 +92,7 @@ impl See<'_> {
             index: None,
             node: &NODE,
             passes: |_| true,
+            young: Vec::new(),
         }
     }
 }
@@ -113,11 +116,19 @@ impl<'c> Eyes<'c> for See<'c> {
                 source_time: None,
             };
             entry.judgement = judge.judge(&entry.flow, matched);
+            if self.young.contains(&key_of(&entry.flow)) {
+                let young = |judgement: Judgement<'c>| judgement.of_young(&entry.flow);
+                entry.judgement = entry.judgement.map(young);
+            }
         }
         if let Some(seen) = seen {
             entry.see(seen);
         }
         entry
+    }
+
+    fn begins(&mut self, key: Key) {
+        self.young.push(key);
     }
 }
 
@@ -127,6 +138,8 @@ pub(super) struct Stage<'c> {
     pub(super) eyes: See<'c>,
     pub(super) told: Vec<String>,
     pub(super) last: Option<Entry<'c>>,
+    /// The entry of the last destroy record.
+    pub(super) ended: Option<Followed<'c>>,
 }
 
 impl<'c> Stage<'c> {
@@ -136,6 +149,7 @@ impl<'c> Stage<'c> {
             eyes,
             told: Vec::new(),
             last: None,
+            ended: None,
         }
     }
 
@@ -145,11 +159,15 @@ impl<'c> Stage<'c> {
             eyes,
             told,
             last,
+            ended,
         } = self;
         act(view, eyes, &mut |record| {
             told.push(word(&record));
             if let Some(entry) = record.entry() {
                 *last = Some(entry.clone());
+            }
+            if let Record::Destroy(followed) = record {
+                *ended = Some(followed);
             }
         });
     }

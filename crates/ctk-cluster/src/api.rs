@@ -1,0 +1,175 @@
+//! The Kubernetes API over HTTPS.
+//!
+//! kube knows how to log in (kubeconfig, exec plugins, service accounts, proxies) and how to verify the server; the lists
+//! themselves are read as bytes, because 50,000 typed Pods take 2 GB. Its runtime lives in here only: [`Api`] is a plain
+//! blocking reader to everybody else.
+
+mod config;
+mod error;
+mod plugin;
+mod shared;
+
+use std::io::{self, Read};
+use std::time::{Duration, Instant};
+
+use bytes::{Buf, Bytes};
+use http::header::{ACCEPT, RETRY_AFTER};
+use http::{Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use kube::Client;
+use kube::client::Body;
+use tokio::runtime::Runtime;
+
+use super::follow::Stream;
+use super::lists::{GetError, Server};
+use super::live::{LiveError, Obstacle, Options};
+
+pub use shared::Shared;
+
+/// A server that asks for a longer pause than this is asked again all the same: a proxy's mistake must not end a watch.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+/// What runs the requests.
+enum Engine {
+    /// Taken when dropped.
+    Own(Option<Runtime>),
+    /// A thread that other clients use, too.
+    Shared(Shared),
+}
+
+/// A client of one API server. Reads as the body of the last answer.
+pub struct Api {
+    engine: Engine,
+    client: Client,
+    url: String,
+    deadline: Instant,
+    body: Option<Body>,
+    chunk: Bytes,
+}
+
+impl Api {
+    /// Finds the configuration and logs in as far as that needs no request to the server.
+    pub fn connect(options: &Options, deadline: Instant) -> Result<Self, LiveError> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| {
+                let message = format!("no runtime for network requests: {error}");
+                LiveError::new(Obstacle::NotBuilt, message, "see ulimit -n")
+            })?;
+        let config::Connected { client, url, .. } =
+            runtime.block_on(config::client(options, deadline))?;
+        Ok(Api {
+            engine: Engine::Own(Some(runtime)),
+            client,
+            url,
+            deadline,
+            body: None,
+            chunk: Bytes::new(),
+        })
+    }
+
+    /// Scheme, host and port of the server.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Runs until done or until the time is over.
+    fn run<F: Future>(&self, future: impl FnOnce(Client) -> F) -> Option<F::Output> {
+        // The timer alone would not be looked at while there always is something to read.
+        if Instant::now() >= self.deadline {
+            return None;
+        }
+        let until = tokio::time::Instant::from_std(self.deadline);
+        let client = self.client.clone();
+        let bounded = async { tokio::time::timeout_at(until, future(client)).await.ok() };
+        match &self.engine {
+            Engine::Own(runtime) => runtime.as_ref()?.block_on(bounded),
+            Engine::Shared(shared) => shared.block_on(bounded),
+        }
+    }
+}
+
+impl Stream for Api {
+    fn until(&mut self, deadline: Instant) {
+        self.deadline = deadline;
+    }
+}
+
+impl Server for Api {
+    fn get(&mut self, path: &str) -> Result<(), GetError> {
+        self.body = None;
+        self.chunk = Bytes::new();
+        let request = Request::get(path)
+            .header(ACCEPT, "application/json")
+            .body(Body::empty())
+            .map_err(|error| GetError::Other(error.to_string()))?;
+        let send = |client: Client| async move { client.send(request).await };
+        let answer = self.run(send).ok_or(GetError::TimedOut)?;
+        let answer = answer.map_err(|error| GetError::Connection(error::reason(&error)))?;
+        refusal(&answer)?;
+        self.body = Some(answer.into_body());
+        Ok(())
+    }
+}
+
+impl Read for Api {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        while self.chunk.is_empty() {
+            let Some(mut body) = self.body.take() else {
+                return Ok(0);
+            };
+            match self.run(|_| body.frame()) {
+                None => {
+                    // Who waits for what may come later reads on.
+                    self.body = Some(body);
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+                Some(None) => return Ok(0),
+                Some(Some(Err(error))) => return Err(io::Error::other(error::chain(&error))),
+                Some(Some(Ok(frame))) => {
+                    self.body = Some(body);
+                    self.chunk = frame.into_data().unwrap_or_default();
+                }
+            }
+        }
+        let length = buffer.len().min(self.chunk.len());
+        if let Some(room) = buffer.get_mut(..length) {
+            self.chunk.copy_to_slice(room);
+        }
+        Ok(length)
+    }
+}
+
+impl Drop for Api {
+    /// Without waiting: a name server that does not answer keeps a thread for a long time.
+    fn drop(&mut self) {
+        if let Engine::Own(runtime) = &mut self.engine
+            && let Some(runtime) = runtime.take()
+        {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// The error behind every status but 200. The body of such an answer is not read.
+fn refusal(answer: &Response<Body>) -> Result<(), GetError> {
+    let status = answer.status();
+    Err(match status {
+        StatusCode::OK => return Ok(()),
+        StatusCode::UNAUTHORIZED => GetError::Unauthorized,
+        StatusCode::FORBIDDEN => GetError::Forbidden,
+        StatusCode::NOT_FOUND => GetError::NotServed,
+        StatusCode::GONE => GetError::Expired,
+        _ if status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error() => {
+            let after = answer.headers().get(RETRY_AFTER);
+            let after = after.and_then(|value| value.to_str().ok()?.trim().parse().ok());
+            let after = after.map(|seconds| Duration::from_secs(seconds).min(LONGEST_WAIT));
+            GetError::Busy {
+                status: status.as_u16(),
+                after,
+            }
+        }
+        _ => GetError::Other(format!("the API server answers {status}")),
+    })
+}

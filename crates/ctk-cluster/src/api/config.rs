@@ -1,0 +1,182 @@
+//! Which cluster, and who asks: as kubectl decides it.
+
+use std::ffi::OsStr;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Instant;
+
+use ipnet::IpNet;
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
+use kube::{Client, Config};
+
+use super::{error, plugin};
+use crate::live::{LiveError, Options, no_config};
+
+/// A client, and how it was made.
+pub struct Connected {
+    pub client: Client,
+    /// The server's address, for messages.
+    pub url: String,
+    /// An exec plugin gave the credentials.
+    pub by_plugin: bool,
+}
+
+/// Logging in may take as long as `until`.
+pub async fn client(options: &Options, until: Instant) -> Result<Connected, LiveError> {
+    let mut config = config(options).await?;
+    config.connect_timeout = Some(options.connect_limit);
+    // Retries are decided where the time that is left is known.
+    config.default_retry = false;
+    let url = format!(
+        "{}://{}",
+        config.cluster_url.scheme_str().unwrap_or("https"),
+        config.cluster_url.authority().map_or("", |a| a.as_str())
+    );
+    tracing::info!(%url, proxy = config.proxy_url.is_some(), "API server");
+    let by_plugin = config.auth_info.exec.is_some();
+    plugin::log_in(&mut config.auth_info, options.may_ask, until)?;
+    let client = Client::try_from(config);
+    let client = client.map_err(|failed| error::not_built(&failed))?;
+    Ok(Connected {
+        client,
+        url,
+        by_plugin,
+    })
+}
+
+async fn config(options: &Options) -> Result<Config, LiveError> {
+    let Some(kubeconfig) = kubeconfig(options)? else {
+        return in_cluster();
+    };
+    let chosen = KubeConfigOptions {
+        context: options.context.clone(),
+        ..KubeConfigOptions::default()
+    };
+    let own_proxy = has_own_proxy(&kubeconfig, options.context.as_deref());
+    match Config::from_custom_kubeconfig(kubeconfig, &chosen).await {
+        Ok(mut config) => {
+            if !own_proxy && is_direct(&config) {
+                config.proxy_url = None;
+            }
+            Ok(config)
+        }
+        // A kubeconfig without a choice in it, in a pod: kubectl takes the service account, too.
+        Err(KubeconfigError::CurrentContextNotSet) if is_pod() => in_cluster(),
+        Err(failed) => Err(error::kubeconfig(&failed)),
+    }
+}
+
+fn in_cluster() -> Result<Config, LiveError> {
+    if !is_pod() {
+        return Err(no_config());
+    }
+    Config::incluster().map_err(|failed| error::in_cluster(&failed))
+}
+
+fn is_pod() -> bool {
+    std::env::var_os("KUBERNETES_SERVICE_HOST").is_some()
+}
+
+/// The merged kubeconfig; `None` where there is none. A file that was named by flag must exist; one in `KUBECONFIG` need
+/// not (client-go, `ClientConfigLoadingRules`).
+fn kubeconfig(options: &Options) -> Result<Option<Kubeconfig>, LiveError> {
+    let read = |path: &PathBuf| Kubeconfig::read_from(path);
+    let merged = match &options.kubeconfig {
+        Some(path) => read(path).map(Some),
+        None => {
+            let existing = paths().into_iter().filter(|path| path.exists());
+            existing.into_iter().try_fold(None, |merged, path| {
+                let next = read(&path)?;
+                Ok(Some(match merged {
+                    None => next,
+                    Some(merged) => Kubeconfig::merge(merged, next)?,
+                }))
+            })
+        }
+    };
+    let merged = merged.map_err(|failed: KubeconfigError| error::kubeconfig(&failed))?;
+    if merged.is_none() && options.context.is_some() {
+        return Err(no_config());
+    }
+    Ok(merged)
+}
+
+fn paths() -> Vec<PathBuf> {
+    let listed = std::env::var_os("KUBECONFIG").unwrap_or_default();
+    let listed: Vec<PathBuf> = std::env::split_paths(&listed)
+        .filter(|path| path.as_os_str() != OsStr::new(""))
+        .collect();
+    if !listed.is_empty() {
+        return listed;
+    }
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    home.into_iter()
+        .map(|home| home.join(".kube/config"))
+        .collect()
+}
+
+/// The cluster of the context names a proxy itself, which `NO_PROXY` does not concern.
+fn has_own_proxy(kubeconfig: &Kubeconfig, context: Option<&str>) -> bool {
+    let context = context.or(kubeconfig.current_context.as_deref());
+    let named = |name: &str| context == Some(name);
+    let context = kubeconfig.contexts.iter().find(|c| named(&c.name));
+    let cluster = context.and_then(|c| Some(c.context.as_ref()?.cluster.as_str()));
+    let cluster = kubeconfig
+        .clusters
+        .iter()
+        .find(|c| Some(c.name.as_str()) == cluster);
+    let proxy = cluster.and_then(|c| c.cluster.as_ref()?.proxy_url.as_deref());
+    proxy.is_some_and(|proxy| !proxy.is_empty())
+}
+
+fn is_direct(config: &Config) -> bool {
+    let list = ["NO_PROXY", "no_proxy"]
+        .into_iter()
+        .find_map(|name| std::env::var(name).ok().filter(|list| !list.is_empty()));
+    let host = config.cluster_url.host().unwrap_or_default();
+    list.is_some_and(|list| without_proxy(host, &list))
+}
+
+/// Whether `NO_PROXY` excludes a host: `*`, a name (with the names below it), an address, or a network. As Go's httpproxy,
+/// which kubectl uses, takes it; ports are not looked at.
+fn without_proxy(host: &str, list: &str) -> bool {
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let address: Option<IpAddr> = host.parse().ok();
+    list.split(',').map(str::trim).any(|entry| {
+        let entry = entry.trim_start_matches('.');
+        if entry == "*" {
+            return true;
+        }
+        match (address, entry.parse::<IpNet>(), entry.parse::<IpAddr>()) {
+            (Some(address), Ok(network), _) => network.contains(&address),
+            (Some(address), _, Ok(one)) => address == one,
+            (Some(_), ..) => false,
+            (None, ..) => {
+                let below = host.strip_suffix(entry);
+                !entry.is_empty() && below.is_some_and(|b| b.is_empty() || b.ends_with('.'))
+            }
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_proxy_keeps_the_way_to_the_api_server_direct() {
+        for (host, list, direct) in [
+            ("10.0.0.1", "10.0.0.0/8", true),
+            ("10.0.0.1", "192.168.0.0/16, 10.0.0.1", true),
+            ("11.0.0.1", "10.0.0.0/8", false),
+            ("[fd00::1]", "fd00::/8", true),
+            ("api.example.org", "example.org", true),
+            ("api.example.org", ".example.org", true),
+            ("badexample.org", "example.org", false),
+            ("api.example.org", "*", true),
+            ("api.example.org", "", false),
+        ] {
+            assert_eq!(without_proxy(host, list), direct, "{host} in {list:?}");
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! Errors of kube, in words that help and hold no credentials.
+
+use std::fmt::Write as _;
+
+use kube::client::AuthError;
+use kube::config::{InClusterError, KubeconfigError};
+
+use crate::live::{LiveError, Obstacle};
+
+/// An error with everything that caused it, each said once. Libraries differ in whether a message repeats its cause.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        let message = error.to_string();
+        if !text.contains(&message) {
+            let _ = write!(text, ": {message}");
+        }
+        cause = error.source();
+    }
+    text
+}
+
+/// Why a request got no answer.
+pub fn reason(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Auth(error) => login(error).message,
+        // Its own words are only "service error".
+        kube::Error::Service(error) => match error.source() {
+            Some(_) => chain(&**error),
+            None => match error.downcast_ref::<AuthError>() {
+                Some(error) => login(error).message,
+                None => error.to_string(),
+            },
+        },
+        error => chain(error),
+    }
+}
+
+/// Why no client could be made.
+pub fn not_built(error: &kube::Error) -> LiveError {
+    match error {
+        kube::Error::Auth(error) => login(error),
+        kube::Error::RustlsTls(kube::client::RustlsTlsError::NoValidNativeRootCA(_)) => {
+            LiveError::new(
+                Obstacle::NotBuilt,
+                "the kubeconfig names no CA, and this machine has no CA certificates either",
+                "add certificate-authority-data to the cluster in the kubeconfig, or install ca-certificates",
+            )
+        }
+        kube::Error::InferKubeconfig(error) => kubeconfig(error),
+        error => LiveError::new(
+            Obstacle::NotBuilt,
+            format!("no client for this cluster can be made: {}", chain(error)),
+            "see the user and the cluster of this context in the kubeconfig; where kubectl is installed, it is asked instead",
+        ),
+    }
+}
+
+/// An exec plugin that did not do its work, by its command. `said` goes on behind its name.
+pub fn plugin(command: &str, said: &str) -> LiveError {
+    LiveError::new(
+        Obstacle::Plugin,
+        format!("the exec plugin {command} {said}"),
+        "kubectl get nodes shows whether logging in works; the plugin must be in the PATH of this user (sudo changes it)",
+    )
+}
+
+/// `hint`: how to install it, as the kubeconfig says.
+pub fn plugin_not_run(command: &str, error: &std::io::Error, hint: Option<&str>) -> LiveError {
+    let mut failed = plugin(command, &format!("cannot be run: {error}"));
+    if let (Some(text), Some(more)) = (&mut failed.hint, hint.map(str::trim)) {
+        let _ = write!(text, "; {more}");
+    }
+    failed
+}
+
+pub fn plugin_too_slow(command: &str) -> LiveError {
+    LiveError::new(
+        Obstacle::Plugin,
+        format!("the exec plugin {command} did not end in time"),
+        "does it wait for somebody to log in? Run kubectl get nodes first, or give it more time with --request-timeout",
+    )
+}
+
+/// What kube cannot log in with. Its words for a failed program hold what that printed, which may be a token.
+fn login(error: &AuthError) -> LiveError {
+    match error {
+        AuthError::AuthExec(_) => LiveError::new(
+            Obstacle::NotBuilt,
+            "this program cannot log in as this kubeconfig says (auth-provider)",
+            "it knows tokens, client certificates and exec plugins; kubectl is asked instead where it is installed",
+        ),
+        AuthError::ReadTokenFile(error, path) => LiveError::new(
+            Obstacle::Config,
+            format!("the token file {} cannot be read: {error}", path.display()),
+            "see tokenFile of the user in the kubeconfig",
+        ),
+        AuthError::AuthExecRun { status, .. } => LiveError::new(
+            Obstacle::Plugin,
+            format!("the program that logs in (auth-provider) failed ({status})"),
+            "kubectl get nodes shows whether logging in works",
+        ),
+        error => LiveError::new(
+            Obstacle::NotBuilt,
+            format!("logging in: {error}"),
+            "see the user of this context in the kubeconfig",
+        ),
+    }
+}
+
+pub fn kubeconfig(error: &KubeconfigError) -> LiveError {
+    let hint = match error {
+        KubeconfigError::LoadContext(_) | KubeconfigError::CurrentContextNotSet => {
+            "kubectl config get-contexts lists what --context can name"
+        }
+        KubeconfigError::ReadConfig(..) => "--kubeconfig names a file that can be read",
+        _ => "kubectl config view shows what is in it",
+    };
+    // A broken YAML text is quoted in the message, and it may hold a token.
+    let message = match error {
+        KubeconfigError::Parse(error) => match error.location() {
+            Some(place) => format!("it is not valid YAML at line {}", place.line()),
+            None => "it is not valid YAML".to_owned(),
+        },
+        error => chain(error),
+    };
+    LiveError::new(Obstacle::Config, format!("kubeconfig: {message}"), hint)
+}
+
+pub fn in_cluster(error: &InClusterError) -> LiveError {
+    LiveError::new(
+        Obstacle::Config,
+        format!("the service account of this pod: {}", chain(error)),
+        "is automountServiceAccountToken switched off?",
+    )
+}

@@ -1,0 +1,182 @@
+//! The exec plugin of a kubeconfig: a program that prints a token or a client certificate.
+//!
+//! kube would run it three times for one client (for the certificate, for the token, and for the time at which they expire)
+//! and wait for it for ever. Here it runs once for a client and is ended when the time is over. What it prints is put into the
+//! configuration as if it stood in the kubeconfig: whoever needs a client for longer than the credential lasts connects anew.
+
+use std::io::{self, IsTerminal, Read};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::ByteString;
+use kube::config::{AuthInfo, ExecConfig, ExecInteractiveMode};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::error;
+use crate::live::LiveError;
+
+/// A credential is some KiB. Nobody prints more of one.
+const LIMIT: u64 = 1024 * 1024;
+
+/// How often a look is taken whether the plugin has ended.
+const GLANCE: Duration = Duration::from_millis(5);
+
+/// What it printed is there when it has ended, unless a process that it left behind holds the pipe open.
+const LAST_WORDS: Duration = Duration::from_millis(200);
+
+#[derive(Deserialize)]
+struct Credential {
+    status: Option<Status>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Status {
+    token: Option<String>,
+    client_certificate_data: Option<String>,
+    client_key_data: Option<String>,
+}
+
+/// Runs the plugin of this user, if it is the plugin that says who the user is, and keeps what it prints in `user`. Blocks no
+/// longer than `until`. `may_ask`: the plugin gets the terminal, where there is one.
+///
+/// # Errors
+/// The plugin cannot be run, fails, takes too long, or prints no credential.
+pub fn log_in(user: &mut AuthInfo, may_ask: bool, until: Instant) -> Result<(), LiveError> {
+    let basic = user.username.is_some() && user.password.is_some();
+    // In the order of client-go: whatever stands in the kubeconfig itself comes first.
+    let known = basic || user.token.is_some() || user.token_file.is_some();
+    if known || user.auth_provider.is_some() {
+        return Ok(());
+    }
+    let Some(exec) = user.exec.take() else {
+        return Ok(());
+    };
+    let name = exec.command.clone().unwrap_or_default();
+    let printed = run(&exec, &name, may_ask, until)?;
+    let credential: Result<Credential, _> = serde_saphyr::from_slice(&printed);
+    let status = credential.ok().and_then(|credential| credential.status);
+    let status = status.unwrap_or_default();
+    let certificate = status.client_certificate_data.zip(status.client_key_data);
+    if status.token.is_none() && certificate.is_none() {
+        return Err(error::plugin(&name, "printed no credential"));
+    }
+    user.token = status.token.map(Into::into);
+    if let Some((certificate, key)) = certificate {
+        user.client_certificate_data = Some(base64(certificate));
+        user.client_key_data = Some(base64(key).into());
+    }
+    Ok(())
+}
+
+/// As kubeconfigs hold PEM texts.
+fn base64(text: String) -> String {
+    let value = serde_json::to_value(ByteString(text.into_bytes()));
+    let text = value.as_ref().ok().and_then(Value::as_str);
+    text.unwrap_or_default().to_owned()
+}
+
+/// What the plugin prints.
+fn run(exec: &ExecConfig, name: &str, may_ask: bool, until: Instant) -> Result<Vec<u8>, LiveError> {
+    let terminal = may_ask && io::stdin().is_terminal();
+    let interactive = terminal && exec.interactive_mode != Some(ExecInteractiveMode::Never);
+    if exec.interactive_mode == Some(ExecInteractiveMode::Always) && !terminal {
+        let said = "asks questions (interactiveMode: Always), and there is no terminal";
+        return Err(error::plugin(name, said));
+    }
+    let mut child = command(exec, name, interactive).spawn().map_err(|failed| {
+        let hint = match failed.kind() {
+            io::ErrorKind::NotFound => exec.install_hint.as_deref(),
+            _ => None,
+        };
+        error::plugin_not_run(name, &failed, hint)
+    })?;
+    let streams =
+        listen(child.stdout.take()).and_then(|printed| Ok((printed, listen(child.stderr.take())?)));
+    let (printed, complaint) = match streams {
+        Ok(streams) => streams,
+        Err(failed) => {
+            end(&mut child);
+            let said = format!("cannot be listened to, no thread can be started: {failed}");
+            return Err(error::plugin(name, &said));
+        }
+    };
+    let Some(status) = wait(&mut child, until) else {
+        end(&mut child);
+        return Err(error::plugin_too_slow(name));
+    };
+    let said = |stream: mpsc::Receiver<Vec<u8>>| stream.recv_timeout(LAST_WORDS);
+    if status.success() {
+        return Ok(said(printed).unwrap_or_default());
+    }
+    // What it printed may be a token: only its complaint is shown.
+    let complaint = said(complaint).unwrap_or_default();
+    let complaint = String::from_utf8_lossy(&complaint);
+    let first = complaint
+        .lines()
+        .map(str::trim)
+        .find(|line| !line.is_empty());
+    Err(error::plugin(
+        name,
+        &match first {
+            Some(line) => format!("failed ({status}): {line}"),
+            None => format!("failed ({status})"),
+        },
+    ))
+}
+
+fn command(exec: &ExecConfig, name: &str, interactive: bool) -> Command {
+    let mut command = Command::new(name);
+    command.args(exec.args.iter().flatten());
+    for variable in exec.env.iter().flatten() {
+        if let (Some(name), Some(value)) = (variable.get("name"), variable.get("value")) {
+            command.env(name, value);
+        }
+    }
+    let mut spec = json!({"interactive": interactive});
+    if exec.provide_cluster_info {
+        spec["cluster"] = serde_json::to_value(&exec.cluster).unwrap_or_default();
+    }
+    let info = json!({"kind": "ExecCredential", "apiVersion": exec.api_version, "spec": spec});
+    command.env("KUBERNETES_EXEC_INFO", info.to_string());
+    let (stdin, stderr) = match interactive {
+        true => (Stdio::inherit(), Stdio::inherit()),
+        false => (Stdio::null(), Stdio::piped()),
+    };
+    command.stdin(stdin).stdout(Stdio::piped()).stderr(stderr);
+    command
+}
+
+/// A stream to its end, on a thread that ends with it.
+fn listen(stream: Option<impl Read + Send + 'static>) -> io::Result<mpsc::Receiver<Vec<u8>>> {
+    let (sender, receiver) = mpsc::channel();
+    if let Some(stream) = stream {
+        thread::Builder::new().spawn(move || {
+            let mut bytes = Vec::new();
+            let _ = stream.take(LIMIT).read_to_end(&mut bytes);
+            // Nobody waits any more when it took too long.
+            let _ = sender.send(bytes);
+        })?;
+    }
+    Ok(receiver)
+}
+
+fn end(child: &mut Child) {
+    // One that has ended by itself meanwhile is no error.
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+/// How it ended; `None` when it did not in time.
+fn wait(child: &mut Child, until: Instant) -> Option<ExitStatus> {
+    loop {
+        match child.try_wait() {
+            Ok(Some(status)) => return Some(status),
+            Ok(None) if Instant::now() < until => thread::sleep(GLANCE),
+            _ => return None,
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! One connection to the API server for several threads, each with requests of its own.
+//!
+//! kube's client belongs to the runtime that it was made in. A thread runs that one for as long as anybody holds it.
+
+use std::sync::Arc;
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::time::Instant;
+
+use bytes::Bytes;
+use kube::Client;
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+
+use super::{Api, Engine, config};
+use crate::live::{LiveError, Obstacle, Options};
+
+/// A client, and the thread that works for it. The thread ends with the last clone.
+#[derive(Clone)]
+pub struct Shared {
+    handle: Handle,
+    client: Client,
+    url: String,
+    by_plugin: bool,
+    /// The thread waits for its other end.
+    _held: Arc<oneshot::Sender<()>>,
+}
+
+impl Shared {
+    /// Finds the configuration and logs in as far as that needs no request to the server. A plugin that hangs is left
+    /// behind.
+    ///
+    /// # Errors
+    /// As [`Api::connect`], and when it takes longer than `deadline`.
+    pub fn connect(options: &Options, deadline: Instant) -> Result<Self, LiveError> {
+        let (sender, receiver) = sync_channel(1);
+        let asked = options.clone();
+        let work = move || {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build();
+            let runtime = match runtime {
+                Ok(runtime) => runtime,
+                Err(error) => return drop(sender.send(Err(cannot(&error)))),
+            };
+            let (held, released) = oneshot::channel();
+            let connected = runtime.block_on(config::client(&asked, deadline));
+            let shared = connected.map(|connected| Shared {
+                handle: runtime.handle().clone(),
+                client: connected.client,
+                url: connected.url,
+                by_plugin: connected.by_plugin,
+                _held: Arc::new(held),
+            });
+            // Nobody may be waiting any more; then it is released at once.
+            drop(sender.send(shared));
+            let _ = runtime.block_on(released);
+            runtime.shutdown_background();
+        };
+        std::thread::Builder::new()
+            .name("api".to_owned())
+            .spawn(work)
+            .map_err(|error| cannot(&error))?;
+        match receiver.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Ok(connected) => connected,
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {
+                Err(LiveError::timed_out(options.limit))
+            }
+        }
+    }
+
+    /// Scheme, host and port of the server.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// An exec plugin gave the credentials.
+    pub fn is_by_plugin(&self) -> bool {
+        self.by_plugin
+    }
+
+    /// Waits on the calling thread; the work is done by the other one.
+    pub(super) fn block_on<F: Future>(&self, future: F) -> F::Output {
+        self.handle.block_on(future)
+    }
+
+    /// A client for one thread.
+    pub fn api(&self) -> Api {
+        Api {
+            engine: Engine::Shared(self.clone()),
+            client: self.client.clone(),
+            url: self.url.clone(),
+            deadline: Instant::now(),
+            body: None,
+            chunk: Bytes::new(),
+        }
+    }
+}
+
+fn cannot(error: &std::io::Error) -> LiveError {
+    LiveError::new(
+        Obstacle::NotBuilt,
+        format!("no thread for network requests: {error}"),
+        "see ulimit -n and ulimit -u",
+    )
+}

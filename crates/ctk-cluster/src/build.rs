@@ -1,0 +1,351 @@
+//! Collects objects, which come in any order, for an [`Index`].
+//!
+//! Here is what all kinds need; `items` takes each kind apart. Services and slices are joined only at the end (`join`),
+//! because a slice may come before its Service.
+
+use std::collections::{BTreeSet, HashSet};
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use ipnet::IpNet;
+use serde::Serialize;
+
+use super::index::{Index, Name, Node, Pod, Service, ServicePort};
+use super::object::{self, Item, Kind, Metadata, Str, text};
+use super::wanted::{Concerned, Destinations};
+use super::warnings::Warnings;
+
+/// How many items of each kind a source held, and how many were left out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Counts {
+    pub services: usize,
+    pub endpoint_slices: usize,
+    pub pods: usize,
+    pub nodes: usize,
+    pub service_cidrs: usize,
+    /// Of kinds that are not read.
+    pub skipped: usize,
+    /// That could not be read.
+    pub broken: usize,
+}
+
+/// What came of it.
+#[derive(Debug)]
+pub struct Built {
+    pub index: Index,
+    pub counts: Counts,
+    pub warnings: Vec<String>,
+}
+
+/// A Service range given by hand that cannot be one.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{range} is no Service range: {owner} has the address {address} in it")]
+pub struct NotAServiceRange {
+    pub range: IpNet,
+    pub address: IpAddr,
+    /// `Node node1` or `Pod shop/web-1`.
+    pub owner: String,
+}
+
+/// Takes items, then gives the index.
+#[derive(Debug, Default)]
+pub struct Builder {
+    pub(super) names: HashSet<Name>,
+    pub(super) warnings: Warnings,
+    pub(super) counts: Counts,
+    pub(super) services: Vec<(Service, Vec<ServicePort>)>,
+    pub(super) slices: Vec<Slice>,
+    pub(super) pods: Vec<(Pod, Addresses)>,
+    pub(super) host_ports: Vec<(usize, u8, u16)>,
+    pub(super) nodes: Vec<(Node, Vec<IpNet>)>,
+    /// With the name of the ServiceCIDR.
+    pub(super) service_ranges: Vec<(Name, IpNet)>,
+    pub(super) given_ranges: Vec<IpNet>,
+    pub(super) conflict: Option<NotAServiceRange>,
+    pub(super) namespaces: BTreeSet<Name>,
+    /// An EndpointSlice of `default/kubernetes` was seen, of any address type.
+    pub(super) api_slice: bool,
+    /// See [`Index::uid`].
+    pub(super) uid: Option<Name>,
+    /// Kinds of which something is known to be missing.
+    pub(super) partial: HashSet<Kind>,
+    /// Kinds of which a source that lists each by itself gave the last page: that there is none of it is an answer, too.
+    pub(super) listed: HashSet<Kind>,
+    /// See [`Index`].
+    pub(super) pods_asked: Option<HashSet<IpAddr>>,
+    /// See [`Index`].
+    pub(super) slices_asked: Option<HashSet<Name>>,
+    /// See [`Index`].
+    pub(super) destinations_asked: Option<HashSet<IpAddr>>,
+    /// The source itself says which kinds it lacks.
+    pub(super) gaps_are_told: bool,
+}
+
+/// A pod's addresses: nearly always one or two, and 50,000 short lists on the heap would cost more than the addresses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Addresses {
+    Few([Option<IpAddr>; 2]),
+    Many(Box<[IpAddr]>),
+}
+
+impl Addresses {
+    pub(super) fn new(list: Vec<IpAddr>) -> Self {
+        match list[..] {
+            [] => Addresses::Few([None, None]),
+            [one] => Addresses::Few([Some(one), None]),
+            [one, two] => Addresses::Few([Some(one), Some(two)]),
+            _ => Addresses::Many(list.into()),
+        }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = IpAddr> {
+        let (few, many): (&[Option<IpAddr>], &[IpAddr]) = match self {
+            Addresses::Few(few) => (few, &[]),
+            Addresses::Many(many) => (&[], many),
+        };
+        few.iter().copied().flatten().chain(many.iter().copied())
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Slice {
+    pub(super) namespace: Name,
+    pub(super) name: Option<Name>,
+    pub(super) service: Name,
+    /// Without a label that makes kube-proxy leave it alone.
+    pub(super) kube_proxy: bool,
+    /// Port name, protocol, number.
+    pub(super) ports: Vec<(Option<Name>, u8, u16)>,
+    pub(super) endpoints: Vec<SlimEndpoint>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct SlimEndpoint {
+    pub(super) address: IpAddr,
+    pub(super) ready: bool,
+    pub(super) serving: bool,
+    pub(super) terminating: bool,
+    pub(super) hinted: bool,
+    pub(super) node: Option<Name>,
+    pub(super) pod: Option<(Name, Name)>,
+    pub(super) secondary: Box<[IpAddr]>,
+}
+
+impl Builder {
+    /// `service_ranges`: what the user says the Service ranges are; a Node or Pod with an address inside refutes it.
+    pub fn new(service_ranges: &[IpNet]) -> Self {
+        Builder {
+            given_ranges: service_ranges.to_vec(),
+            ..Builder::default()
+        }
+    }
+
+    /// Counts an item of a kind that is not read.
+    pub fn skip(&mut self) {
+        self.counts.skipped += 1;
+    }
+
+    /// Counts an item that cannot be read. Its kind is not complete then; without a kind it may have been any of them.
+    pub fn broken(
+        &mut self,
+        kind: Option<Kind>,
+        namespace: Option<&str>,
+        name: Option<&str>,
+        error: &str,
+    ) {
+        self.counts.broken += 1;
+        let kinds = kind.as_ref().map_or(&Kind::ALL[..], std::slice::from_ref);
+        self.partial.extend(kinds);
+        self.warnings.note("items that cannot be read", || {
+            let kind = kind.map_or("an item", Kind::name);
+            let name = name.unwrap_or("without a name");
+            match namespace {
+                Some(namespace) => format!("{kind} {namespace}/{name} ({error})"),
+                None => format!("{kind} {name} ({error})"),
+            }
+        });
+    }
+
+    /// The list ended with a token for further pages. `None`: a list of several kinds.
+    pub fn more_pages(&mut self, kind: Option<Kind>) {
+        let kinds = kind.as_ref().map_or(&Kind::ALL[..], std::slice::from_ref);
+        self.partial.extend(kinds);
+        self.warnings.note("lists that are only a page", || {
+            kind.map_or("List", Kind::name).to_owned()
+        });
+    }
+
+    /// The kind was listed to its end, by a source that lists each kind by itself. Whether every item could be read.
+    pub fn listed(&mut self, kind: Kind) -> bool {
+        self.listed.insert(kind);
+        !self.partial.contains(&kind)
+    }
+
+    /// The kind could not be listed, or not to its end, and the source says so itself.
+    pub fn not_listed(&mut self, kind: Kind) {
+        self.partial.insert(kind);
+        self.gaps_are_told = true;
+    }
+
+    /// Not every Pod is read: those of one node, and those that have these addresses.
+    pub fn chose_pods(&mut self, asked: HashSet<IpAddr>) {
+        self.pods_asked = Some(asked);
+    }
+
+    /// Not every EndpointSlice is read: those of these Services, sorted. `None` when all are.
+    pub fn slices_of(&mut self, concerned: &Concerned) -> Option<Vec<Name>> {
+        let names = concerned.names(&self.services)?;
+        let mut sorted: Vec<Name> = names.iter().cloned().collect();
+        sorted.sort();
+        self.slices_asked = Some(names);
+        Some(sorted)
+    }
+
+    /// Every one of these addresses belongs to a Service that was read.
+    pub fn owns(&self, destinations: &Destinations) -> bool {
+        destinations.are_owned(&self.services)
+    }
+
+    /// Not every Service was read: those that have these addresses.
+    pub fn knows_services_of(&mut self, destinations: &Destinations) {
+        self.destinations_asked = Some(destinations.addresses.clone());
+    }
+
+    /// Takes out the addresses that a living Pod so far has to itself.
+    pub fn leave_unknown(&self, addresses: &mut HashSet<IpAddr>) {
+        let own = self
+            .pods
+            .iter()
+            .filter(|(pod, _)| pod.live && !pod.host_network);
+        for address in own.flat_map(|(_, addresses)| addresses.iter()) {
+            addresses.remove(&address);
+        }
+    }
+
+    /// Drops every item of a kind, before it is listed anew: of two states of a list only one may be believed.
+    pub fn forget(&mut self, kind: Kind) {
+        self.partial.remove(&kind);
+        self.listed.remove(&kind);
+        let counts = &mut self.counts;
+        match kind {
+            Kind::Service => {
+                self.services.clear();
+                self.uid = None;
+                counts.services = 0;
+            }
+            Kind::EndpointSlice => {
+                self.slices.clear();
+                self.api_slice = false;
+                counts.endpoint_slices = 0;
+            }
+            Kind::Pod => {
+                self.pods.clear();
+                self.host_ports.clear();
+                counts.pods = 0;
+            }
+            Kind::Node => {
+                self.nodes.clear();
+                counts.nodes = 0;
+            }
+            Kind::ServiceCidr => {
+                self.service_ranges.clear();
+                counts.service_cidrs = 0;
+            }
+        }
+    }
+
+    pub fn add(&mut self, kind: Kind, item: &Item) {
+        let none = Metadata::default();
+        let metadata = item.metadata.as_ref().unwrap_or(&none);
+        let name = match text(&metadata.name) {
+            Some(name) => self.name(name),
+            // Slices are known by their label; written by hand they may lack a name.
+            None if kind == Kind::EndpointSlice => return self.add_slice(metadata, None, item),
+            None => {
+                let namespace = text(&metadata.namespace);
+                return self.broken(Some(kind), namespace, None, "it has no name");
+            }
+        };
+        match kind {
+            Kind::Service => self.add_service(metadata, name, item),
+            Kind::EndpointSlice => self.add_slice(metadata, Some(name), item),
+            Kind::Pod => self.add_pod(metadata, name, item),
+            Kind::Node => self.add_node(metadata, name, item),
+            Kind::ServiceCidr => self.add_service_cidr(&name, item),
+        }
+    }
+
+    pub(super) fn name(&mut self, name: &str) -> Name {
+        if let Some(known) = self.names.get(name) {
+            return known.clone();
+        }
+        let new: Name = Arc::from(name);
+        self.names.insert(new.clone());
+        new
+    }
+
+    pub(super) fn optional(&mut self, name: &Option<Str>) -> Option<Name> {
+        text(name).map(|name| self.name(name))
+    }
+
+    /// Without one it is `default`, as for `kubectl apply`.
+    pub(super) fn namespace(&mut self, metadata: &Metadata) -> Name {
+        let namespace = self.name(text(&metadata.namespace).unwrap_or("default"));
+        if !self.namespaces.contains(&namespace) {
+            self.namespaces.insert(namespace.clone());
+        }
+        namespace
+    }
+
+    pub(super) fn address(&mut self, text: &str, owner: impl Fn() -> String) -> Option<IpAddr> {
+        let parsed = object::address(text);
+        match parsed {
+            Some((_, true)) => {}
+            Some((address, false)) => self
+                .warnings
+                .note("addresses with leading zeros, read as decimal", || {
+                    format!("{text} of {} as {address}", owner())
+                }),
+            None => self.warnings.note("addresses that cannot be read", || {
+                format!("{text:?} of {}", owner())
+            }),
+        }
+        parsed.map(|(address, _)| address)
+    }
+
+    pub(super) fn range(&mut self, text: &str, owner: impl Fn() -> String) -> Option<IpNet> {
+        let parsed = object::range(text);
+        if parsed.is_none() {
+            let detail = || format!("{text:?} of {}", owner());
+            self.warnings.note("ranges that cannot be read", detail);
+        }
+        parsed.map(|(range, _)| range)
+    }
+
+    pub(super) fn protocol(
+        &mut self,
+        word: &Option<Str>,
+        owner: impl Fn() -> String,
+    ) -> Option<u8> {
+        let protocol = object::protocol(text(word));
+        if protocol.is_none() {
+            let detail = || format!("{:?} of {}", text(word).unwrap_or(""), owner());
+            self.warnings
+                .note("ports left out for their protocol", detail);
+        }
+        protocol
+    }
+
+    /// Holds a given Service range against an address that a Node or Pod really has.
+    pub(super) fn refute(&mut self, address: IpAddr, owner: impl FnOnce() -> String) {
+        if self.conflict.is_none()
+            && let Some(range) = self.given_ranges.iter().find(|r| r.contains(&address))
+        {
+            self.conflict = Some(NotAServiceRange {
+                range: *range,
+                address,
+                owner: owner(),
+            });
+        }
+    }
+}

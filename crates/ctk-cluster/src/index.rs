@@ -1,0 +1,441 @@
+//! Look-ups by address: (address, protocol, port) -> Service port; address -> pod, node, owner.
+//!
+//! [`super::build::Builder`] makes an [`Index`]; afterwards it never changes.
+//!
+//! Memory, at the peak of reading (the index and what building it needs for a while): 1,070 bytes for a Service with two ports
+//! and a slice, 280 for a pod, 490 for a pod that is also an endpoint of two ports. A process with 1,000 Services and 50,000
+//! such pods peaks at 27 MiB, at 53 MiB where only the end of a list says of which kind its items are. Measured as the growth
+//! of VmHWM between two sizes of cluster, IPv4, release build on x86-64 with glibc:
+//! `cargo test --release --test cluster_memory -- --ignored --nocapture`.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::net::IpAddr;
+use std::ops::Range;
+use std::sync::Arc;
+
+use ipnet::IpNet;
+
+/// A name. Shared, because the same namespaces, nodes and pods are named by many objects.
+pub type Name = Arc<str>;
+
+/// Position of a [`Service`] in the index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ServiceId(pub u32);
+
+/// Position of a [`ServicePort`] in the index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PortId(pub u32);
+
+/// How an address belongs to a Service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum AddressKind {
+    ClusterIp,
+    ExternalIp,
+    /// `status.loadBalancer.ingress[].ip`, ipMode absent or `VIP`.
+    Ingress,
+    /// The same with ipMode `Proxy`: the load balancer's own address, packets to it are not translated here.
+    ProxyIngress,
+}
+
+/// Whether a client address stays on one endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Affinity {
+    None,
+    /// For this many seconds since its last new flow, where the source tells.
+    ClientIp(Option<u32>),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Service {
+    pub namespace: Name,
+    pub name: Name,
+    /// False for Services that kube-proxy leaves alone: headless, ExternalName, or labelled
+    /// `service.kubernetes.io/service-proxy-name` or `service.kubernetes.io/headless`, or all of whose slices are so labelled.
+    pub kube_proxy: bool,
+    /// `internalTrafficPolicy: Local`.
+    pub internal_local: bool,
+    /// `externalTrafficPolicy: Local`.
+    pub external_local: bool,
+    /// `None` where the source does not say.
+    pub affinity: Option<Affinity>,
+    /// Every address with how it belongs to the Service; each address once, with the first kind that holds in the order of
+    /// [`AddressKind`] (kube-proxy translates an externalIP even where the ingress of the same address is `Proxy`).
+    /// Headless has none of kind clusterIP.
+    pub addresses: Box<[(IpAddr, AddressKind)]>,
+    pub ports: Range<u32>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServicePort {
+    pub service: ServiceId,
+    /// `None` for an unnamed port.
+    pub name: Option<Name>,
+    /// IANA protocol number.
+    pub protocol: u8,
+    pub port: u16,
+    pub node_port: Option<u16>,
+    /// From every slice of the Service, families mixed (compare addresses). One address and port stands once: listed in
+    /// two slices it keeps the more serving conditions.
+    pub endpoints: Vec<Endpoint>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Endpoint {
+    /// `addresses[0]`, the only one that kube-proxy uses.
+    pub address: IpAddr,
+    pub port: u16,
+    pub ready: bool,
+    /// The `serving` condition; see [`Endpoint::serves`].
+    pub serving: bool,
+    pub terminating: bool,
+    /// It is meant for certain zones or nodes: kube-proxy leaves it out on others.
+    pub hinted: bool,
+    pub node: Option<Name>,
+    /// Namespace and name of the pod in `targetRef`.
+    pub pod: Option<(Name, Name)>,
+    /// `addresses[1..]`.
+    pub secondary: Box<[IpAddr]>,
+}
+
+impl Endpoint {
+    /// kube-proxy may send new packets there: `ready` or `serving`.
+    pub fn serves(&self) -> bool {
+        self.ready || self.serving
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pod {
+    pub namespace: Name,
+    pub name: Name,
+    pub node: Option<Name>,
+    /// It lives in the node's network namespace and has no address of its own.
+    pub host_network: bool,
+    /// Phase is neither `Succeeded` nor `Failed`. A finished pod keeps its name only: its address is free for others.
+    pub live: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    pub name: Name,
+    /// InternalIP addresses.
+    pub internal: Box<[IpAddr]>,
+    /// ExternalIP addresses, and InternalIPs again are not among them.
+    pub external: Box<[IpAddr]>,
+    /// `metadata.labels["kubernetes.io/hostname"]` or the Hostname address, where given.
+    pub hostname: Option<Name>,
+    /// `v1.31.2`: what kubelet says of kube-proxy, else its own version, which the Node's kube-proxy shares nearly always.
+    pub version: Option<Name>,
+}
+
+/// A matched frontend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Frontend {
+    pub port: PortId,
+    pub kind: AddressKind,
+}
+
+/// Which kinds were read whole.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Completeness {
+    pub services: bool,
+    pub slices: bool,
+    pub pods: bool,
+    pub nodes: bool,
+    /// ServiceCIDR objects, or a range by flag.
+    pub service_cidrs: bool,
+}
+
+/// A pod that a `--pod` selector may mean.
+#[derive(Clone, Debug)]
+pub struct PodCandidate<'c> {
+    pub pod: &'c Pod,
+    /// Its own addresses; those of its node for a host-network pod; none once it has finished.
+    pub addresses: Vec<IpAddr>,
+    /// What a host-network pod declares, as (protocol, port): on the node's address nothing else tells it from others.
+    /// Empty for every other pod.
+    pub ports: Vec<(u8, u16)>,
+}
+
+/// A port declared by a live host-network pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct HostPort {
+    pub address: IpAddr,
+    pub protocol: u8,
+    pub port: u16,
+    pub pod: u32,
+}
+
+/// The cluster as far as a source told it.
+///
+/// Ids come from this index and are valid for it alone.
+#[derive(Debug, Default)]
+pub struct Index {
+    pub(super) completeness: Completeness,
+    pub(super) uid: Option<Name>,
+    /// Sorted by namespace and name.
+    pub(super) services: Vec<Service>,
+    pub(super) ports: Vec<ServicePort>,
+    pub(super) frontends: HashMap<(IpAddr, u8, u16), Vec<Frontend>>,
+    pub(super) node_ports: HashMap<(u8, u16), Vec<PortId>>,
+    pub(super) owners: HashMap<IpAddr, Vec<(ServiceId, AddressKind)>>,
+    /// Sorted by namespace and name.
+    pub(super) pods: Vec<Pod>,
+    /// Live pods by their own addresses, sorted. A sorted list takes half the room of a map.
+    pub(super) pod_addresses: Vec<(IpAddr, u32)>,
+    /// Live host-network pods by their node's addresses, sorted by pod.
+    pub(super) host_addresses: Vec<(u32, IpAddr)>,
+    /// Sorted.
+    pub(super) host_ports: Vec<HostPort>,
+    /// Sorted by name.
+    pub(super) nodes: Vec<Node>,
+    pub(super) node_addresses: HashMap<IpAddr, u32>,
+    pub(super) service_ranges: Vec<IpNet>,
+    pub(super) pod_ranges: Vec<IpNet>,
+    pub(super) namespaces: BTreeSet<Name>,
+    /// Where not every Pod was read: the addresses of which it was asked who has them.
+    pub(super) pods_asked: Option<HashSet<IpAddr>>,
+    /// Where not every EndpointSlice was read: the names of the Services whose slices were asked for, in all namespaces.
+    pub(super) slices_asked: Option<HashSet<Name>>,
+    /// Where not every Service was read: the addresses whose owners are known.
+    pub(super) destinations_asked: Option<HashSet<IpAddr>>,
+}
+
+impl Index {
+    pub fn completeness(&self) -> &Completeness {
+        &self.completeness
+    }
+
+    /// The uid of the Service `default/kubernetes`, where the source tells it: no two clusters share it.
+    pub fn uid(&self) -> Option<&str> {
+        self.uid.as_deref()
+    }
+
+    /// What this index says is not true any more, but nothing better is known: names stay, and nothing is judged by it.
+    pub fn doubt(&mut self) {
+        self.completeness = Completeness::default();
+    }
+
+    pub fn service(&self, id: ServiceId) -> &Service {
+        &self.services[id.0 as usize]
+    }
+
+    pub fn port(&self, id: PortId) -> &ServicePort {
+        &self.ports[id.0 as usize]
+    }
+
+    /// Sorted by namespace and name.
+    pub fn services(&self) -> impl Iterator<Item = (ServiceId, &Service)> {
+        (0..).map(ServiceId).zip(&self.services)
+    }
+
+    /// In the order of the Service's spec.
+    pub fn ports_of(&self, id: ServiceId) -> impl Iterator<Item = (PortId, &ServicePort)> {
+        let range = self.service(id).ports.clone();
+        range.map(|port| (PortId(port), self.port(PortId(port))))
+    }
+
+    pub fn service_named(&self, namespace: &str, name: &str) -> Option<ServiceId> {
+        let key = (namespace, name);
+        let found = self
+            .services
+            .binary_search_by(|s| (&*s.namespace, &*s.name).cmp(&key));
+        found.ok().map(|at| ServiceId(at as u32))
+    }
+
+    /// All Services with this name, whatever their namespace.
+    pub fn services_named(&self, name: &str) -> impl Iterator<Item = ServiceId> {
+        let all = self.services().filter(move |(_, s)| &*s.name == name);
+        all.map(|(id, _)| id)
+    }
+
+    /// Service ports that packets to this address, protocol and port belong to, node ports aside. Several where Services
+    /// share an external address. Services that are not kube-proxy's and ingress addresses of mode `Proxy` match, too.
+    pub fn frontends(&self, address: IpAddr, protocol: u8, port: u16) -> &[Frontend] {
+        let found = self.frontends.get(&(address, protocol, port));
+        found.map_or(&[], Vec::as_slice)
+    }
+
+    /// Service ports with this node port, those of Services that are not kube-proxy's among them.
+    pub fn node_ports(&self, protocol: u8, port: u16) -> &[PortId] {
+        let found = self.node_ports.get(&(protocol, port));
+        found.map_or(&[], Vec::as_slice)
+    }
+
+    /// Every Service of any kind that has this address.
+    pub fn owners(&self, address: IpAddr) -> &[(ServiceId, AddressKind)] {
+        self.owners.get(&address).map_or(&[], Vec::as_slice)
+    }
+
+    /// Live pods that have this address to themselves. Two for a moment, when an address is used again.
+    pub fn pods_at(&self, address: IpAddr) -> impl Iterator<Item = &Pod> {
+        let first = self.pod_addresses.partition_point(|(a, _)| *a < address);
+        let from = self.pod_addresses.get(first..).unwrap_or_default();
+        let here = from.iter().take_while(move |(a, _)| *a == address);
+        here.filter_map(|(_, pod)| self.pods.get(*pod as usize))
+    }
+
+    /// The addresses that living pods have to themselves, sorted.
+    pub fn pod_addresses(&self) -> impl Iterator<Item = IpAddr> {
+        self.pod_addresses.iter().map(|(address, _)| *address)
+    }
+
+    /// The live host-network pod at this node address that declares the port, if exactly one does: they all share the
+    /// address, and naming any other would be a guess.
+    pub fn host_network_pod(&self, node_address: IpAddr, protocol: u8, port: u16) -> Option<&Pod> {
+        let key = (node_address, protocol, port);
+        let first = self
+            .host_ports
+            .partition_point(|p| (p.address, p.protocol, p.port) < key);
+        let mut here = self.host_ports.get(first..)?.iter();
+        let declares = |p: &&HostPort| (p.address, p.protocol, p.port) == key;
+        let only = here.next().filter(declares)?;
+        match here.next().filter(declares) {
+            None => self.pods.get(only.pod as usize),
+            Some(_) => None,
+        }
+    }
+
+    /// Only the Pods of one node were read, and those that have certain addresses.
+    pub fn pods_are_chosen(&self) -> bool {
+        self.pods_asked.is_some()
+    }
+
+    /// Whether [`Index::pods_at`] tells the truth of this address.
+    pub fn pods_known_at(&self, address: IpAddr) -> bool {
+        let asked = self.pods_asked.as_ref();
+        let known = asked.is_none_or(|asked| asked.contains(&address));
+        self.completeness.pods && (known || self.pods_at(address).next().is_some())
+    }
+
+    /// Whether the endpoints of this Service were read.
+    pub fn endpoints_known(&self, id: ServiceId) -> bool {
+        let asked = self.slices_asked.as_ref();
+        asked.is_none_or(|asked| asked.contains(&self.service(id).name))
+    }
+
+    /// A narrow reading left EndpointSlices out.
+    pub fn slices_are_chosen(&self) -> bool {
+        self.slices_asked.is_some()
+    }
+
+    /// A narrow reading left Services out.
+    pub fn services_are_chosen(&self) -> bool {
+        self.destinations_asked.is_some()
+    }
+
+    /// Whether [`Index::owners`] tells the truth of this address.
+    pub fn owners_known(&self, address: IpAddr) -> bool {
+        let asked = self.destinations_asked.as_ref();
+        asked.is_none_or(|asked| asked.contains(&address))
+    }
+
+    /// Nodes, Pods and ranges of an earlier reading, in place of those here.
+    pub(super) fn keep(&mut self, first: Index) {
+        self.pods = first.pods;
+        self.pod_addresses = first.pod_addresses;
+        self.host_addresses = first.host_addresses;
+        self.host_ports = first.host_ports;
+        self.pods_asked = first.pods_asked;
+        self.nodes = first.nodes;
+        self.node_addresses = first.node_addresses;
+        self.service_ranges = first.service_ranges;
+        self.pod_ranges = first.pod_ranges;
+        self.namespaces.extend(first.namespaces);
+        self.completeness.pods = first.completeness.pods;
+        self.completeness.nodes = first.completeness.nodes;
+        self.completeness.service_cidrs = first.completeness.service_cidrs;
+    }
+
+    pub fn pod_named(&self, namespace: &str, name: &str) -> Option<&Pod> {
+        self.pods.get(self.pod_position(namespace, name)?)
+    }
+
+    fn pod_position(&self, namespace: &str, name: &str) -> Option<usize> {
+        let key = (namespace, name);
+        self.pods
+            .binary_search_by(|p| (&*p.namespace, &*p.name).cmp(&key))
+            .ok()
+    }
+
+    /// Every pod that `--pod [NS/]NAME` may mean, finished ones too, sorted by namespace. Looks through the whole list: for
+    /// a selector, not for every entry.
+    pub fn pod_candidates(&self, namespace: Option<&str>, name: &str) -> Vec<PodCandidate<'_>> {
+        let positions: Vec<usize> = match namespace {
+            Some(namespace) => self.pod_position(namespace, name).into_iter().collect(),
+            None => (0..self.pods.len())
+                .filter(|at| self.pods.get(*at).is_some_and(|p| &*p.name == name))
+                .collect(),
+        };
+        let candidate = |at| self.candidate(at);
+        positions.into_iter().filter_map(candidate).collect()
+    }
+
+    fn candidate(&self, at: usize) -> Option<PodCandidate<'_>> {
+        let id = at as u32;
+        let own = self.pod_addresses.iter().filter(|(_, pod)| *pod == id);
+        let host = self.host_addresses.iter().filter(|(pod, _)| *pod == id);
+        let mut ports: Vec<(u8, u16)> = self
+            .host_ports
+            .iter()
+            .filter(|p| p.pod == id)
+            .map(|p| (p.protocol, p.port))
+            .collect();
+        ports.sort_unstable();
+        ports.dedup();
+        Some(PodCandidate {
+            pod: self.pods.get(at)?,
+            addresses: own.map(|(a, _)| *a).chain(host.map(|(_, a)| *a)).collect(),
+            ports,
+        })
+    }
+
+    /// Finished ones too, sorted by namespace and name.
+    pub fn pods(&self) -> impl Iterator<Item = &Pod> {
+        self.pods.iter()
+    }
+
+    /// The Node with this internal or external address. One that two Nodes claim is the first one's by name, an internal
+    /// address before an external one.
+    pub fn node_at(&self, address: IpAddr) -> Option<&Node> {
+        self.nodes.get(*self.node_addresses.get(&address)? as usize)
+    }
+
+    pub fn node_named(&self, name: &str) -> Option<&Node> {
+        let found = self.nodes.binary_search_by(|n| (*n.name).cmp(name)).ok()?;
+        self.nodes.get(found)
+    }
+
+    /// Sorted by name.
+    pub fn nodes(&self) -> impl Iterator<Item = &Node> {
+        self.nodes.iter()
+    }
+
+    /// Whether the address lies in the cluster's Service range; `None` when no range of its family is known.
+    pub fn in_service_range(&self, address: IpAddr) -> Option<bool> {
+        in_ranges(&self.service_ranges, address)
+    }
+
+    /// Whether the address lies in a range that pods get addresses from (`Node.spec.podCIDRs`); `None` when no Node tells
+    /// one of its family. Many network plug-ins do not use these ranges: "no" proves nothing.
+    pub fn in_pod_range(&self, address: IpAddr) -> Option<bool> {
+        in_ranges(&self.pod_ranges, address)
+    }
+
+    /// Ranges that Nodes give pods addresses from.
+    pub fn pod_ranges(&self) -> impl Iterator<Item = IpNet> + '_ {
+        self.pod_ranges.iter().copied()
+    }
+
+    /// Namespaces of anything that was read, sorted.
+    pub fn namespaces(&self) -> impl Iterator<Item = &str> {
+        self.namespaces.iter().map(|name| &**name)
+    }
+}
+
+fn in_ranges(ranges: &[IpNet], address: IpAddr) -> Option<bool> {
+    let same_family = |range: &&IpNet| range.addr().is_ipv4() == address.is_ipv4();
+    let mut known = ranges.iter().filter(same_family).peekable();
+    known.peek()?;
+    Some(known.any(|range| range.contains(&address)))
+}

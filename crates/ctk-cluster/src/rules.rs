@@ -1,0 +1,352 @@
+//! What a walk of this node's own rules found. Plain data; the readers of iptables, nftables and IPVS fill it.
+//!
+//! [`present`] asks whether there can be any, and whether they changed. [`read`] runs the tools, [`text`] takes a saved rule set; both lead to the pure readers [`iptables`], [`nft`] and [`ipvs`].
+//! All of them walk from the entry chains: chains that nothing leads to any more linger on a node.
+
+pub mod changes;
+pub mod deal;
+mod guards;
+pub mod iptables;
+pub mod ipvs;
+mod matches;
+mod nf_tables;
+pub mod nft;
+pub mod present;
+mod reach;
+pub mod read;
+pub mod text;
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
+
+use ipnet::IpNet;
+
+use super::index::Name;
+
+/// The node's rules as far as they translate destinations.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeRules {
+    /// kube-proxy's, by destination address, protocol and port.
+    pub frontends: BTreeMap<(IpAddr, u8, u16), RuleFrontend>,
+    /// kube-proxy's, by family (true: IPv6), protocol and node port. See [`NodeRules::node_port`].
+    pub node_ports: BTreeMap<(bool, u8, u16), RuleFrontend>,
+    /// Where node ports answer. None of a family: on every address of the node.
+    pub node_port_scopes: Vec<NodePortScope>,
+    /// DNAT rules of anybody else: published container ports, hostPorts of a network plug-in.
+    pub forwards: Vec<Forward>,
+    /// Destinations whose packets are not tracked (`NOTRACK` in the raw table): these have no entries by design.
+    pub untracked: Vec<Untracked>,
+    /// What kube-proxy was seen to use.
+    pub proxies: BTreeSet<Proxy>,
+    /// Rules of kube-proxy whose shape is not understood at all, so that not even their frontend is known.
+    pub unknown_shapes: usize,
+    /// Some rules could not be read, or there were more than can be walked: what is missing here may exist.
+    pub cut: bool,
+}
+
+/// In which of its modes kube-proxy translates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Proxy {
+    Iptables,
+    Nftables,
+    /// Virtual servers; kube-proxy writes some iptables rules beside them.
+    Ipvs,
+}
+
+impl Proxy {
+    pub const fn name(self) -> &'static str {
+        match self {
+            Proxy::Iptables => "iptables",
+            Proxy::Nftables => "nftables",
+            Proxy::Ipvs => "ipvs",
+        }
+    }
+}
+
+/// A jump to the node ports (`--nodeport-addresses` of kube-proxy).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodePortScope {
+    pub ipv6: bool,
+    /// `None`: every address of the node.
+    pub destination: Option<IpNet>,
+    /// Addresses left out, as kube-proxy leaves out loopback.
+    pub except: Option<IpNet>,
+}
+
+/// Packets to these are not tracked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Untracked {
+    pub destination: IpNet,
+    /// `None`: every protocol.
+    pub protocol: Option<u8>,
+    pub ports: RangeInclusive<u16>,
+}
+
+/// How a frontend belongs to its Service, where the rules tell.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RuleKind {
+    ClusterIp,
+    ExternalIp,
+    LoadBalancerIp,
+    NodePort,
+    #[default]
+    Unknown,
+}
+
+/// What kube-proxy's rules do with packets to one frontend.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RuleFrontend {
+    pub kind: RuleKind,
+    /// Where the rules name it (comments, chain names).
+    pub service: Option<RuleService>,
+    /// Every endpoint that the frontend's chains can lead to, each once.
+    pub targets: Vec<SocketAddr>,
+    /// IPVS servers of weight 0: they keep their flows and get no new ones.
+    pub draining: Vec<SocketAddr>,
+    /// Packets are rejected or dropped for want of endpoints; with traffic policy Local those of the node itself and of its
+    /// pods may still be translated to `targets`.
+    pub refused: bool,
+    /// False where a rule on the way has a shape that the reader does not know: `targets` may lack some then.
+    pub understood: bool,
+}
+
+impl NodeRules {
+    /// kube-proxy's rules are among them.
+    pub fn has_kube_proxy(&self) -> bool {
+        self.proxies.contains(&Proxy::Iptables) || self.proxies.contains(&Proxy::Nftables)
+    }
+
+    /// Every rule was read, and the frontend of each is known: a destination that is no frontend here has none.
+    pub fn is_whole(&self) -> bool {
+        !self.cut && self.unknown_shapes == 0
+    }
+
+    /// Nothing here translates anything.
+    pub fn is_empty(&self) -> bool {
+        self.proxies.is_empty() && self.forwards.is_empty()
+    }
+
+    /// The frontend for packets to `address`; `local` tells whether it is one of this node's.
+    pub fn frontend(
+        &self,
+        address: IpAddr,
+        protocol: u8,
+        port: u16,
+        local: bool,
+    ) -> Option<&RuleFrontend> {
+        let direct = self.frontends.get(&(address, protocol, port));
+        direct.or_else(|| self.node_port(address, protocol, port, local))
+    }
+
+    /// Some frontend has this address, with whatever protocol and port.
+    pub fn has_address(&self, address: IpAddr) -> bool {
+        let all = (address, 0, 0)..=(address, u8::MAX, u16::MAX);
+        self.frontends.range(all).next().is_some()
+    }
+
+    /// The node port that answers on `address`; `local` tells whether that is one of this node's.
+    pub fn node_port(
+        &self,
+        address: IpAddr,
+        protocol: u8,
+        port: u16,
+        local: bool,
+    ) -> Option<&RuleFrontend> {
+        let ipv6 = address.is_ipv6();
+        let found = self.node_ports.get(&(ipv6, protocol, port))?;
+        let mut scopes = self
+            .node_port_scopes
+            .iter()
+            .filter(|scope| scope.ipv6 == ipv6)
+            .peekable();
+        let answers = match scopes.peek() {
+            None => local,
+            Some(_) => scopes.any(|scope| {
+                let inside = match scope.destination {
+                    // kube-proxy named it: it is an address of this node.
+                    Some(net) => net.contains(&address),
+                    None => local,
+                };
+                inside && scope.except.is_none_or(|net| !net.contains(&address))
+            }),
+        };
+        answers.then_some(found)
+    }
+
+    /// Frontends with a shape that is not understood, and rules of which not even that is known.
+    pub fn not_understood(&self) -> usize {
+        let all = self.frontends.values().chain(self.node_ports.values());
+        self.unknown_shapes + all.filter(|frontend| !frontend.understood).count()
+    }
+
+    /// Every Service that the rules name, with the protocol and port of the frontend.
+    pub fn services(&self) -> impl Iterator<Item = (&RuleService, u16)> {
+        let frontends = self.frontends.iter().map(|((_, _, port), f)| (f, *port));
+        let node_ports = self.node_ports.iter().map(|((_, _, port), f)| (f, *port));
+        frontends
+            .chain(node_ports)
+            .filter_map(|(frontend, port)| Some((frontend.service.as_ref()?, port)))
+    }
+
+    /// Adds what another reader found in the same namespace.
+    pub fn merge(&mut self, other: NodeRules) {
+        for (key, frontend) in other.frontends {
+            self.add_frontend(key, frontend);
+        }
+        for (key, frontend) in other.node_ports {
+            self.add_node_port(key, frontend);
+        }
+        for scope in other.node_port_scopes {
+            if !self.node_port_scopes.contains(&scope) {
+                self.node_port_scopes.push(scope);
+            }
+        }
+        self.forwards.extend(other.forwards);
+        self.untracked.extend(other.untracked);
+        self.proxies.extend(other.proxies);
+        self.unknown_shapes += other.unknown_shapes;
+        self.cut |= other.cut;
+    }
+
+    fn add_frontend(&mut self, key: (IpAddr, u8, u16), frontend: RuleFrontend) {
+        add(self.frontends.entry(key), frontend);
+    }
+
+    fn add_node_port(&mut self, key: (bool, u8, u16), frontend: RuleFrontend) {
+        add(self.node_ports.entry(key), frontend);
+    }
+}
+
+fn add<K: Ord>(entry: Entry<'_, K, RuleFrontend>, frontend: RuleFrontend) {
+    match entry {
+        Entry::Vacant(vacant) => {
+            vacant.insert(frontend);
+        }
+        Entry::Occupied(mut occupied) => occupied.get_mut().merge(frontend),
+    }
+}
+
+impl RuleFrontend {
+    /// Two rules for one frontend: what either can lead to.
+    fn merge(&mut self, other: RuleFrontend) {
+        if self.kind == RuleKind::Unknown {
+            self.kind = other.kind;
+        }
+        self.service = self.service.take().or(other.service);
+        union(&mut self.targets, other.targets);
+        union(&mut self.draining, other.draining);
+        self.refused |= other.refused;
+        self.understood &= other.understood;
+    }
+}
+
+fn union(all: &mut Vec<SocketAddr>, more: Vec<SocketAddr>) {
+    if all.is_empty() {
+        *all = more;
+        return;
+    }
+    let known: HashSet<SocketAddr> = all.iter().copied().collect();
+    all.extend(more.into_iter().filter(|target| !known.contains(target)));
+}
+
+/// `namespace/name:port`, or `namespace/name` for an unnamed port, as kube-proxy writes it (`ServicePortName.String` in
+/// `pkg/proxy/types.go`).
+fn service_name(text: &str) -> Option<RuleService> {
+    let (namespace, rest) = text.split_once('/')?;
+    let (name, port) = match rest.split_once(':') {
+        Some((name, port)) => (name, Some(port)),
+        None => (rest, None),
+    };
+    let plain = |part: &str| {
+        let mut bytes = part.bytes();
+        !part.is_empty() && bytes.all(|b| b.is_ascii_alphanumeric() || b == b'-' || b == b'.')
+    };
+    let all_plain = plain(namespace) && plain(name) && port.is_none_or(plain);
+    all_plain.then(|| RuleService {
+        namespace: namespace.into(),
+        name: name.into(),
+        port: port.map(Name::from),
+    })
+}
+
+/// Numbers of the protocols that have ports.
+const TCP: u8 = 6;
+const UDP: u8 = 17;
+const SCTP: u8 = 132;
+
+/// A protocol as rules name it: IANA number, or `None` for a word that is not known.
+fn protocol(word: &str) -> Option<u8> {
+    Some(match word {
+        "tcp" => TCP,
+        "udp" => UDP,
+        "sctp" => SCTP,
+        "icmp" => 1,
+        "dccp" => 33,
+        "gre" => 47,
+        "esp" => 50,
+        "ah" => 51,
+        "icmpv6" | "ipv6-icmp" => 58,
+        "udplite" => 136,
+        _ => word.parse().ok()?,
+    })
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuleService {
+    pub namespace: Name,
+    pub name: Name,
+    /// `None` for an unnamed port.
+    pub port: Option<Name>,
+}
+
+/// One DNAT rule that is not kube-proxy's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Forward {
+    /// IANA number.
+    pub protocol: u8,
+    /// `None`: any destination (often with `local_only`).
+    pub destination: Option<IpNet>,
+    /// `addrtype LOCAL`: the destination is an address of this node.
+    pub local_only: bool,
+    pub ports: RangeInclusive<u16>,
+    pub targets: Vec<ForwardTarget>,
+    /// Everything else that the rule asks for.
+    pub conditions: Vec<Condition>,
+    /// The rule as it was read, to be shown as evidence.
+    pub rule: String,
+}
+
+/// Where a rule sends packets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ForwardTarget {
+    /// First to last, both included; one address is a range of one.
+    pub addresses: RangeInclusive<IpAddr>,
+    pub ports: TargetPorts,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TargetPorts {
+    /// The rule leaves the port as it is, or says nothing of it.
+    Unchanged,
+    /// Any of these.
+    Range(RangeInclusive<u16>),
+    /// The first port of the rule's range becomes this one, the next one the next (`--dport 8000:8010 ... --to-destination A:9000-9010/8000`).
+    Shift(u16),
+}
+
+/// A match besides protocol, destination and port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Condition {
+    /// `-i NAME`, or `! -i NAME` when not `equal`.
+    Interface { name: String, equal: bool },
+    /// `-s NET`, or `! -s NET` when not `equal`.
+    Source { net: IpNet, equal: bool },
+    /// `! -d NET`.
+    NotDestination(IpNet),
+    /// Where the rule's chain is entered: packets that this node sends itself (`OUTPUT`), or those that come in (`PREROUTING`).
+    Origin { local: bool },
+    /// One that the reader does not know; its text.
+    Other(String),
+}

@@ -1,0 +1,282 @@
+//! nftables rules as `nft -j list ruleset` or `nft -j list table FAMILY NAME` prints them (libnftables-json(5)).
+//!
+//! Expressions stay text until the walk comes to them. Tables that `iptables-nft` wrote hide their targets from nft behind
+//! `xt` expressions: these are read by [`super::iptables`], and are marked here only where nobody else read them.
+
+mod deal;
+mod draw;
+mod entrance;
+mod forward;
+mod kube;
+mod show;
+
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+use serde::Deserialize;
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use super::NodeRules;
+use super::deal::{Deal, Wanted};
+
+#[derive(Deserialize)]
+struct Document<'t> {
+    #[serde(borrow)]
+    nftables: Vec<Item<'t>>,
+}
+
+/// One object of the list; exactly one member is there, others are of no use here.
+#[derive(Deserialize)]
+struct Item<'t> {
+    #[serde(borrow, default)]
+    chain: Option<Chain<'t>>,
+    #[serde(borrow, default)]
+    rule: Option<RuleItem<'t>>,
+    #[serde(borrow, default)]
+    map: Option<Elements<'t>>,
+    #[serde(borrow, default)]
+    set: Option<Elements<'t>>,
+}
+
+#[derive(Deserialize)]
+struct Chain<'t> {
+    #[serde(borrow)]
+    family: Cow<'t, str>,
+    #[serde(borrow)]
+    table: Cow<'t, str>,
+    #[serde(borrow)]
+    name: Cow<'t, str>,
+    #[serde(borrow, default, rename = "type")]
+    kind: Option<Cow<'t, str>>,
+    #[serde(borrow, default)]
+    hook: Option<Cow<'t, str>>,
+}
+
+#[derive(Deserialize)]
+struct RuleItem<'t> {
+    #[serde(borrow)]
+    family: Cow<'t, str>,
+    #[serde(borrow)]
+    table: Cow<'t, str>,
+    #[serde(borrow)]
+    chain: Cow<'t, str>,
+    #[serde(borrow, default)]
+    expr: Option<&'t RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Elements<'t> {
+    #[serde(borrow)]
+    family: Cow<'t, str>,
+    #[serde(borrow)]
+    table: Cow<'t, str>,
+    #[serde(borrow)]
+    name: Cow<'t, str>,
+    #[serde(borrow, default)]
+    elem: Option<&'t RawValue>,
+}
+
+/// One table.
+#[derive(Default)]
+struct Table<'t> {
+    family: String,
+    name: String,
+    /// Rules of each chain, in order.
+    chains: HashMap<Cow<'t, str>, Vec<&'t RawValue>>,
+    /// Chains of type nat: whether they hook locally generated packets, and their names.
+    hooks: Vec<(bool, Cow<'t, str>)>,
+    /// Maps and sets.
+    elements: HashMap<Cow<'t, str>, Option<&'t RawValue>>,
+}
+
+impl<'t> Table<'t> {
+    /// Expressions of a chain's rules.
+    fn rules(&self, chain: &str) -> impl Iterator<Item = Vec<Value>> + use<'_, 't> {
+        let rules = self.chains.get(chain).into_iter().flatten();
+        rules.map(|raw| serde_json::from_str(raw.get()).unwrap_or_default())
+    }
+
+    fn has(&self, chain: &str) -> bool {
+        self.chains.contains_key(chain)
+    }
+
+    /// Elements of a named set or map; `None` where there is none of that name.
+    fn named(&self, name: &str) -> Option<Vec<Value>> {
+        let raw = self.elements.get(name)?;
+        Some(raw.map_or_else(Vec::new, |raw| {
+            serde_json::from_str(raw.get()).unwrap_or_default()
+        }))
+    }
+
+    /// Written by `iptables-nft`.
+    fn is_xtables(&self) -> bool {
+        let mut rules = self.chains.values().flatten();
+        rules.any(|raw| raw.get().contains("\"xt\""))
+    }
+}
+
+/// Reads one document. `others_read`: families of which the rules of iptables were read by its own tool.
+///
+/// # Errors
+/// What is no such document.
+pub fn read(json: &str, others_read: &[&str]) -> Result<NodeRules, serde_json::Error> {
+    Ok(walk(serde_json::from_str(json)?, others_read))
+}
+
+/// Reads the document that `json` begins with; also how many bytes that was.
+///
+/// # Errors
+/// As [`read`].
+pub fn read_first(
+    json: &str,
+    others_read: &[&str],
+) -> Result<(NodeRules, usize), serde_json::Error> {
+    let mut documents = serde_json::Deserializer::from_str(json).into_iter::<Document<'_>>();
+    let Some(first) = documents.next() else {
+        return Ok((NodeRules::default(), json.len()));
+    };
+    let rules = walk(first?, others_read);
+    Ok((rules, documents.byte_offset()))
+}
+
+/// How kube-proxy's rules of one Service deal new flows out, by the document that `json` begins with.
+///
+/// # Errors
+/// As [`read`].
+pub fn deals(json: &str, wanted: &Wanted) -> Result<Vec<Deal>, serde_json::Error> {
+    let mut documents = serde_json::Deserializer::from_str(json).into_iter::<Document<'_>>();
+    let Some(first) = documents.next() else {
+        return Ok(Vec::new());
+    };
+    let tables = gather(first?);
+    let own = tables.values().filter(|table| table.name == kube::TABLE);
+    Ok(own.flat_map(|table| deal::deals(table, wanted)).collect())
+}
+
+/// kube-proxy calls its table so, in each family.
+pub fn is_kube_proxy(table: &str) -> bool {
+    table == kube::TABLE
+}
+
+fn walk(document: Document<'_>, others_read: &[&str]) -> NodeRules {
+    let mut rules = NodeRules::default();
+    for table in gather(document).values() {
+        if !matches!(table.family.as_str(), "ip" | "ip6" | "inet") {
+            continue;
+        }
+        if table.is_xtables() {
+            // Its own tool shows the chains that iptables knows; nft may have hooked others into the same table.
+            let read = others_read.contains(&table.family.as_str());
+            let foreign = |chain: &str| !matches!(chain, "PREROUTING" | "OUTPUT");
+            rules.cut |= !read && !table.hooks.is_empty();
+            forward::table(table, &mut rules, foreign);
+        } else if table.name == kube::TABLE {
+            kube::table(table, &mut rules);
+        } else {
+            forward::table(table, &mut rules, |_| true);
+        }
+    }
+    rules
+}
+
+fn gather(document: Document<'_>) -> BTreeMap<(String, String), Table<'_>> {
+    let mut all: BTreeMap<(String, String), Table<'_>> = BTreeMap::new();
+    for item in document.nftables {
+        let (family, name) = match (
+            &item.chain,
+            &item.rule,
+            item.map.as_ref().or(item.set.as_ref()),
+        ) {
+            (Some(chain), ..) => (&chain.family, &chain.table),
+            (_, Some(rule), _) => (&rule.family, &rule.table),
+            (.., Some(elements)) => (&elements.family, &elements.table),
+            _ => continue,
+        };
+        let table = all
+            .entry((family.to_string(), name.to_string()))
+            .or_insert_with(|| Table {
+                family: family.to_string(),
+                name: name.to_string(),
+                ..Table::default()
+            });
+        if let Some(chain) = item.chain {
+            let output = match chain.hook.as_deref() {
+                Some("prerouting") => Some(false),
+                Some("output") => Some(true),
+                _ => None,
+            };
+            if let (Some("nat"), Some(output)) = (chain.kind.as_deref(), output) {
+                table.hooks.push((output, chain.name.clone()));
+            }
+            table.chains.entry(chain.name).or_default();
+        } else if let Some(rule) = item.rule {
+            table
+                .chains
+                .entry(rule.chain)
+                .or_default()
+                .extend(rule.expr);
+        } else if let Some(elements) = item.map.or(item.set) {
+            table.elements.insert(elements.name, elements.elem);
+        }
+    }
+    all
+}
+
+/// The target of `{"jump": {"target": ...}}` or `goto`, and which of the two.
+fn jump(expression: &Value) -> Option<(&str, bool)> {
+    let goto = expression.get("goto");
+    let target = goto.or_else(|| expression.get("jump"))?.get("target")?;
+    Some((target.as_str()?, goto.is_some()))
+}
+
+/// An element without its comment, timeout and counters, and the comment.
+fn element(value: &Value) -> (&Value, Option<&str>) {
+    match value.get("elem") {
+        Some(inner) => (
+            inner.get("val").unwrap_or(value),
+            inner.get("comment").and_then(Value::as_str),
+        ),
+        None => (value, None),
+    }
+}
+
+/// Pairs of a map, anonymous (`{"set": [[key, value], ...]}`) or named (`"@name"`).
+fn pairs(table: &Table<'_>, data: &Value) -> Option<Vec<(Value, Value)>> {
+    let list = match data {
+        Value::String(name) => table.named(name.strip_prefix('@')?)?,
+        _ => data.get("set")?.as_array()?.clone(),
+    };
+    let pair = |item: Value| match item {
+        Value::Array(mut two) if two.len() == 2 => Some((two.remove(0), two.pop()?)),
+        _ => None,
+    };
+    list.into_iter().map(pair).collect()
+}
+
+/// An address, or a prefix of them.
+fn net(value: &Value) -> Option<IpNet> {
+    if let Some(text) = value.as_str() {
+        return Some(text.parse::<IpAddr>().ok()?.into());
+    }
+    let prefix = value.get("prefix")?;
+    let address: IpAddr = prefix.get("addr")?.as_str()?.parse().ok()?;
+    let length = u8::try_from(prefix.get("len")?.as_u64()?).ok()?;
+    Some(IpNet::new(address, length).ok()?.trunc())
+}
+
+fn port(value: &Value) -> Option<u16> {
+    u16::try_from(value.as_u64()?).ok()
+}
+
+fn protocol(value: &Value) -> Option<u8> {
+    match value {
+        Value::String(word) => super::protocol(word),
+        _ => u8::try_from(value.as_u64()?).ok(),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,369 @@
+//! The chains of kube-proxy's table in which the endpoint of a new flow is chosen: `service-*`, `local-*`, and `external-*`
+//! with policy Local. A random number chooses the endpoint, or its chain, by an anonymous map; rules before that send
+//! clients of an affinity set where they were sent before.
+
+use std::net::SocketAddr;
+
+use serde_json::Value;
+
+use super::super::deal::{Deal, Dealing, Wanted, Way};
+use super::super::{RuleKind, service_name};
+use super::draw::{Translation, draw, place};
+use super::entrance::{NODE_PORTS, SERVICE_IPS};
+use super::kube::{Kinds, address_key, named_by_chain, port_key, split};
+use super::{Table, jump};
+
+pub(super) fn deals(table: &Table<'_>, wanted: &Wanted) -> Vec<Deal> {
+    let kinds = Kinds::of_table(table);
+    let mut deals = Vec::new();
+    for map in [SERVICE_IPS, NODE_PORTS] {
+        for pair in table.named(map).unwrap_or_default() {
+            let found = split(&pair).and_then(|(key, verdict, comment)| {
+                let (chain, _) = jump(verdict)?;
+                let service = comment.and_then(service_name);
+                let service = service.or_else(|| named_by_chain(chain))?;
+                let (protocol, kind) = match map {
+                    SERVICE_IPS => {
+                        let (address, protocol, _) = address_key(key)?;
+                        (protocol, kinds.of(key, address, verdict))
+                    }
+                    _ => (port_key(key)?.0, RuleKind::NodePort),
+                };
+                wanted.is(&service).then(|| {
+                    let way = Way {
+                        service,
+                        protocol,
+                        kind,
+                        ipv6: table.family == "ip6",
+                    };
+                    way.walk(chain, |chain, dealing| {
+                        let rules = table.rules(chain);
+                        let onward = rules.filter_map(|rule| take(table, &rule, dealing));
+                        onward.collect()
+                    })
+                })
+            });
+            deals.extend(found.into_iter().flatten());
+        }
+    }
+    deals
+}
+
+/// How names of endpoints' chains begin (`servicePortEndpointChainNamePrefix`).
+const ENDPOINT: &str = "endpoint-";
+
+/// A rule in parts.
+#[derive(Default)]
+struct Parts<'r> {
+    /// Whether only some packets are meant, and whether by an affinity set.
+    some: bool,
+    affinity: bool,
+    packets: Option<u64>,
+    /// The expression that decides where the packet goes; the last one of the rule.
+    verdict: Option<(&'r str, &'r Value)>,
+    odd: bool,
+}
+
+impl<'r> Parts<'r> {
+    fn of(rule: &'r [Value]) -> Self {
+        let mut parts = Parts {
+            odd: rule.is_empty(),
+            ..Parts::default()
+        };
+        for expression in rule {
+            let Some((word, body)) = expression.as_object().and_then(|o| o.iter().next()) else {
+                parts.odd = true;
+                continue;
+            };
+            match word.as_str() {
+                "match" if is_protocol(body) => {}
+                "match" => {
+                    // Two conditions are no affinity.
+                    parts.affinity = !parts.some && is_affinity(body);
+                    parts.some = true;
+                }
+                // Of a named counter only the name is here.
+                "counter" => parts.packets = body.get("packets").and_then(Value::as_u64),
+                "mangle" | "set" | "log" => {}
+                word @ ("jump" | "goto" | "vmap" | "dnat") if parts.verdict.is_none() => {
+                    let whole = if word == "jump" || word == "goto" {
+                        expression
+                    } else {
+                        body
+                    };
+                    parts.verdict = Some((word, whole));
+                }
+                _ => parts.odd = true,
+            }
+        }
+        parts
+    }
+}
+
+/// Takes in one rule of a chain; the chain that it leads to, when that is no endpoint's.
+fn take(table: &Table<'_>, rule: &[Value], dealing: &mut Dealing) -> Option<String> {
+    let parts = Parts::of(rule);
+    if parts.odd {
+        dealing.not_understood();
+        return None;
+    }
+    let (word, verdict) = parts.verdict?;
+    match word {
+        "vmap" => {
+            let to = |verdict: &Value| endpoint_of(table, jump(verdict)?.0);
+            if parts.some || by_number(table, verdict, dealing, to).is_none() {
+                dealing.not_understood();
+            }
+            None
+        }
+        "dnat" => {
+            let understood = match Translation::of(verdict).filter(|_| !parts.some) {
+                Some(Translation::One(endpoint)) => {
+                    dealing.deal(endpoint, 1.0, parts.packets);
+                    true
+                }
+                Some(Translation::Drawn(map)) => {
+                    // Nothing counts the packets of one element.
+                    by_number(table, map, dealing, |to| Some((place(to)?, None))).is_some()
+                }
+                None => false,
+            };
+            if !understood {
+                dealing.not_understood();
+            }
+            None
+        }
+        _ => {
+            let (chain, goto) = jump(verdict)?;
+            match endpoint_of(table, chain) {
+                Some((endpoint, _)) if parts.affinity => dealing.pin(endpoint, parts.packets),
+                Some((endpoint, counted)) if !parts.some => {
+                    dealing.deal(endpoint, 1.0, counted.or(parts.packets));
+                }
+                Some(_) => dealing.not_understood(),
+                None => {
+                    // Packets of some sources may go another way. A jump comes back.
+                    if goto && !parts.some {
+                        dealing.pass_on();
+                    }
+                    return Some(chain.to_owned());
+                }
+            }
+            None
+        }
+    }
+}
+
+/// A random number chooses among endpoints; `to` reads the endpoint of an element, and how many packets were counted for it.
+fn by_number(
+    table: &Table<'_>,
+    map: &Value,
+    dealing: &mut Dealing,
+    to: impl Fn(&Value) -> Option<(SocketAddr, Option<u64>)>,
+) -> Option<()> {
+    let draw = draw(table, map)?;
+    for (chance, element) in draw.chances() {
+        let (endpoint, packets) = to(element)?;
+        dealing.deal_part(endpoint, chance, packets);
+    }
+    dealing.dealt(draw.total());
+    Some(())
+}
+
+/// The endpoint of an endpoint's chain, and how many packets it translated where that is counted. A Service's chain that
+/// holds a `dnat` itself is none: the endpoint is chosen there.
+fn endpoint_of(table: &Table<'_>, chain: &str) -> Option<(SocketAddr, Option<u64>)> {
+    if !chain.starts_with(ENDPOINT) {
+        return None;
+    }
+    let mut found = None;
+    for rule in table.rules(chain) {
+        let parts = Parts::of(&rule);
+        match parts.verdict {
+            _ if parts.odd => return None,
+            None | Some(("jump", _)) => {}
+            Some(("dnat", body)) if found.is_none() && !parts.some => {
+                let Translation::One(endpoint) = Translation::of(body)? else {
+                    return None;
+                };
+                found = Some((endpoint, parts.packets));
+            }
+            Some(_) => return None,
+        }
+    }
+    found
+}
+
+/// `meta l4proto udp`: every packet of this frontend is.
+fn is_protocol(body: &Value) -> bool {
+    let key = body.get("left").and_then(|left| left.get("meta"));
+    key.and_then(|meta| meta.get("key")).and_then(Value::as_str) == Some("l4proto")
+}
+
+/// `ip saddr @affinity-...`.
+fn is_affinity(body: &Value) -> bool {
+    let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
+    let field = body.get("left").and_then(|left| left.get("payload"));
+    let field = field.and_then(|payload| payload.get("field"));
+    text(field) == "saddr"
+        && text(body.get("right")).starts_with('@')
+        && matches!(text(body.get("op")).as_str(), "==" | "in")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn goto(chain: &str) -> Value {
+        json!({"goto": {"target": chain}})
+    }
+
+    fn rule(chain: &str, expr: Value) -> Value {
+        json!({"rule": {"family": "ip", "table": "kube-proxy", "chain": chain, "handle": 2, "expr": expr}})
+    }
+
+    fn saddr(right: &str) -> Value {
+        json!({"match": {"op": "==", "left": {"payload": {"protocol": "ip", "field": "saddr"}}, "right": right}})
+    }
+
+    fn numgen(whole: u64, elements: Value) -> Value {
+        json!({"vmap": {"key": {"numgen": {"mode": "random", "mod": whole, "offset": 0}}, "data": {"set": elements}}})
+    }
+
+    /// a/s with two endpoints; `service` are the rules of its chain.
+    fn of(service: Vec<Value>) -> Vec<Deal> {
+        let endpoint = |n: u8, counter: Value| {
+            let chain = format!("endpoint-{n}");
+            let address = format!("10.244.1.{n}");
+            vec![
+                rule(
+                    &chain,
+                    json!([saddr(&address), {"jump": {"target": "mark"}}]),
+                ),
+                rule(
+                    &chain,
+                    json!([{"match": {"op": "==", "left": {"meta": {"key": "l4proto"}}, "right": "tcp"}}, counter, {"dnat": {"addr": address, "port": 8080}}]),
+                ),
+            ]
+        };
+        let mut all = vec![
+            json!({"set": {"family": "ip", "table": "kube-proxy", "name": "cluster-ips", "elem": ["10.96.0.5"]}}),
+            json!({"map": {"family": "ip", "table": "kube-proxy", "name": SERVICE_IPS, "elem": [
+                [{"elem": {"val": {"concat": ["10.96.0.5", "tcp", 80]}, "comment": "a/s:p"}}, goto("service")],
+                [{"elem": {"val": {"concat": ["10.96.0.6", "tcp", 80]}, "comment": "b/s:p"}}, goto("endpoint-1")],
+            ]}}),
+            json!({"map": {"family": "ip", "table": "kube-proxy", "name": NODE_PORTS, "elem": [
+                [{"elem": {"val": {"concat": ["tcp", 30080]}, "comment": "a/s:p"}}, goto("external")],
+            ]}}),
+            rule("external", json!([saddr("10.244.0.0"), goto("service")])),
+            rule(
+                "external",
+                json!([numgen(1, json!([[0, goto("endpoint-2")]]))]),
+            ),
+            rule("mark", json!([{"mangle": {"key": 1, "value": 2}}])),
+        ];
+        all.extend(endpoint(
+            1,
+            json!({"counter": {"packets": 4, "bytes": 240}}),
+        ));
+        all.extend(endpoint(2, json!({"counter": "named"})));
+        all.extend(service);
+        let text = json!({ "nftables": all }).to_string();
+        let wanted = Wanted {
+            namespace: None,
+            name: "s".into(),
+        };
+        let mut deals = super::super::deals(&text, &wanted).unwrap();
+        deals.retain(|deal| &*deal.service.namespace == "a");
+        deals
+    }
+
+    #[test]
+    fn numbers_deal_out_by_their_count_and_counters_are_those_of_the_endpoint() {
+        let deals = of(vec![
+            rule(
+                "service",
+                json!([saddr("@affinity-1"), {"counter": {"packets": 2, "bytes": 9}}, goto("endpoint-1")]),
+            ),
+            rule(
+                "service",
+                json!([numgen(
+                    4,
+                    json!([[{"range": [0, 2]}, goto("endpoint-1")], [3, goto("endpoint-2")]])
+                )]),
+            ),
+        ]);
+        let chains: Vec<_> = deals.iter().map(|d| (&*d.chain, d.frontends[0])).collect();
+        assert_eq!(
+            chains,
+            [
+                ("service", RuleKind::ClusterIp),
+                ("external", RuleKind::NodePort),
+                ("service", RuleKind::NodePort),
+            ]
+        );
+        let hands = deals[0].hands.as_ref().unwrap();
+        let shown: Vec<_> = hands
+            .iter()
+            .map(|hand| {
+                (
+                    hand.endpoint.to_string(),
+                    hand.share,
+                    hand.packets,
+                    hand.pinned,
+                )
+            })
+            .collect();
+        assert_eq!(
+            shown,
+            [
+                ("10.244.1.1:8080".into(), 0.75, Some(4), Some(2)),
+                ("10.244.1.2:8080".into(), 0.25, None, None),
+            ]
+        );
+        assert!(deals[0].affinity);
+        let local = deals[1].hands.as_ref().unwrap();
+        assert_eq!((local.len(), local[0].share), (1, 1.0));
+    }
+
+    #[test]
+    fn a_shape_that_is_not_understood_gives_no_shares() {
+        let whole = || numgen(2, json!([[0, goto("endpoint-1")], [1, goto("endpoint-2")]]));
+        let fine = of(vec![rule("service", json!([whole()]))]);
+        assert!(fine[0].hands.is_some());
+        for odd in [
+            json!([saddr("10.0.0.1"), whole()]),
+            json!([numgen(
+                2,
+                json!([[0, goto("endpoint-1")], [2, goto("endpoint-2")]])
+            )]),
+            json!([numgen(
+                2,
+                json!([[0, goto("endpoint-1")], [1, goto("mark")]])
+            )]),
+            json!([{"xt": null}, whole()]),
+            json!([numgen(
+                2,
+                json!([[0, goto("endpoint-1")], [{"range": [0, 1]}, goto("endpoint-2")]])
+            )]),
+            json!([numgen(
+                u64::MAX,
+                json!([[{"range": [0, u64::MAX - 1]}, goto("endpoint-1")], [1, goto("endpoint-2")]])
+            )]),
+            json!([{"vmap": {"key": {"meta": {"key": "mark"}}, "data": {"set": [[0, goto("endpoint-1")]]}}}]),
+        ] {
+            let deals = of(vec![
+                rule("service", odd.clone()),
+                rule("service", json!([goto("endpoint-1")])),
+            ]);
+            assert_eq!(deals[0].hands, None, "{odd}");
+        }
+        let dropped = of(vec![
+            rule("service", json!([saddr("10.0.0.1"), {"drop": null}])),
+            rule("service", json!([whole()])),
+        ]);
+        assert_eq!(dropped[0].hands, None);
+    }
+}
