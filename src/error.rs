@@ -81,16 +81,6 @@ impl CommandError {
     }
 }
 
-impl From<crate::cli::select::UsageError> for CommandError {
-    fn from(error: crate::cli::select::UsageError) -> Self {
-        let hints = error.hint.into_iter().collect();
-        CommandError {
-            hints,
-            ..CommandError::usage(error.message)
-        }
-    }
-}
-
 impl fmt::Display for CommandError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "ctk: error: {}", self.message)?;

@@ -7,14 +7,15 @@
 pub mod name;
 mod resolve;
 
+use crate::attribution::Matched;
+use crate::attribution::{Party, PartyKind};
 use crate::cluster::index::{Index, Name, PortId};
 use crate::cluster::rules::NodeRules;
-use crate::entry::{Entry, Party, PartyKind};
+use crate::entry::Entry;
 use crate::filter::Picks;
 use crate::filter::cidr::Cidr;
 use crate::filter::protocol::UDP;
 use crate::flow::AddressPort;
-use crate::label::Matched;
 use crate::verdict::{Reason, Refreshing, Verdict};
 
 use name::{Namespace, PartyName, PodName, PortRef, ReasonWord, ServiceRef, VerdictWord};

@@ -12,7 +12,7 @@ use crate::cluster::rules::read::{self, Read};
 use crate::cluster::source::Loaded;
 use crate::flow;
 use crate::netns::Netns;
-use crate::verdict::{Namespace, ThisNode};
+use crate::this_node::{NetnsOwner, ThisNode};
 
 /// Lines on stderr; all of it is in JSON.
 const MOST_LINES: usize = 5;
@@ -41,7 +41,7 @@ impl Beside {
             describe(&found, tell);
             found
         });
-        let here = node.namespace == Namespace::Node;
+        let here = node.namespace == NetnsOwner::Node;
         let translator = here.then(|| Translator::find(rules, netns)).flatten();
         translator.iter().for_each(|found| found.describe(tell));
         Beside {

@@ -15,16 +15,16 @@ use crate::error::{CommandError, Status};
 use crate::netns::Netns;
 use crate::output::ClusterSummary;
 use crate::select::Directory;
-use crate::verdict::ThisNode;
+use crate::this_node::ThisNode;
 
 use super::World;
-use super::args::SourceArgs;
 use super::beside::Beside;
 use super::context::note;
 use super::node_rules;
 use super::remote::{self, Purpose};
 use super::shell::names;
 use super::this_node::{find_node, prove_by_rules, this_node};
+use crate::args::SourceArgs;
 
 /// How a cluster file is made.
 pub const FETCH: &str = "fetch it with: kubectl get nodes,svc,endpointslices,pods,servicecidrs -A -o json > cluster.json \
@@ -61,7 +61,7 @@ impl Cluster {
                 None => names::Keep::Always,
                 Some(_) => names::Keep::IfFirst,
             };
-            names::keep(cluster, keep);
+            names::keep(cluster.directory(), keep);
         }
         Ok(read)
     }

@@ -6,7 +6,7 @@ use crate::plural::count;
 use super::cluster::Cluster;
 use super::context::note;
 use super::pick::Counts;
-use super::select::SelectArgs;
+use crate::args::select::SelectArgs;
 
 /// An entry is not the whole binding of a flow there.
 pub const IPVS: &str = "IPVS mode: the IPVS connection entry may re-create these; see net.ipv4.vs.expire_nodest_conn and ipvsadm -Lnc";

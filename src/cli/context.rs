@@ -9,8 +9,8 @@ use crate::netlink::{ErrorKind, NetlinkError};
 use crate::netns::Netns;
 use crate::output::{is_closed, safe_text};
 
-use super::args::SourceArgs;
 use super::screen;
+use crate::args::SourceArgs;
 
 /// What helps where CAP_NET_ADMIN is missing.
 pub const RUN_AS_ROOT: &str =

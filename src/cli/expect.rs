@@ -11,7 +11,8 @@ use crate::output::{ExpectationPrinter, Summary};
 
 use super::conclude;
 use super::context;
-use super::ls::{Ended, LsArgs, options};
+use super::printing::{Ended, options};
+use crate::args::ls::LsArgs;
 
 /// An expectation is no entry: of the selectors only the family can be asked for.
 fn family(args: &LsArgs) -> Result<Option<Family>, CommandError> {

@@ -1,70 +1,24 @@
 //! `ctk ls`: the table, once.
 
+use crate::args::ls::{LsArgs, TableChoice};
 use std::io::{self, IsTerminal};
 use std::ops::ControlFlow;
-use std::time::Duration;
-
-use clap::{Args, ValueEnum};
 
 use crate::error::{CommandError, Status};
 use crate::netlink::{Table, TableKind};
-use crate::output::{self, Format, Options, Palette, Printer, SortOrder, Sorter, Summary};
+use crate::output::{Format, Printer, SortOrder, Sorter, Summary};
 
 use super::World;
-use super::args::{self, OutputArgs, SourceArgs};
 use super::cluster::{self, Cluster};
 use super::conclude;
 use super::context::{self, note};
 use super::pick::Picker;
+use super::printing::{Ended, check_columns, printer};
 use super::remote::Purpose;
 use super::sample::{self, Sample};
 use super::scan::{self, Looks, Report};
-use super::select::SelectArgs;
 use super::wanted;
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum TableChoice {
-    #[default]
-    Conntrack,
-    /// Entries that were removed, but are still referenced
-    Dying,
-    /// Entries whose first packet has not left yet (kernels since 5.19 keep no such list)
-    Unconfirmed,
-    /// What helpers expect
-    Expect,
-}
-
-#[derive(Args)]
-#[command(after_help = "Examples:
-  ctk ls --svc kube-dns           who talks to which DNS pod
-  ctk ls --stale                  UDP flows sent to an endpoint that is gone; --refreshing for those kept alive
-  ctk ls --tcp --state established --sort -timeout --limit 20 -o wide")]
-pub struct LsArgs {
-    #[command(flatten)]
-    pub select: SelectArgs,
-    #[command(flatten)]
-    pub source: SourceArgs,
-    #[command(flatten)]
-    pub output: OutputArgs,
-    /// Which of the kernel's lists
-    #[arg(
-        long,
-        value_enum,
-        default_value_t,
-        value_name = "LIST",
-        help_heading = "Where things come from"
-    )]
-    pub table: TableChoice,
-    /// Look three times during this time (at least 6s), to tell which entries are being refreshed, and answered
-    #[arg(long, value_name = "DURATION", value_parser = args::sample)]
-    pub sample: Option<Duration>,
-    /// Say on stderr which selectors ran in the kernel and which here
-    #[arg(long)]
-    pub explain: bool,
-    /// Exit with status 5 when an entry matched
-    #[arg(long)]
-    pub exit_code: bool,
-}
+use crate::args::OutputArgs;
 
 pub fn run(world: World, args: &LsArgs) -> Result<Status, CommandError> {
     check(args)?;
@@ -130,34 +84,6 @@ fn check(args: &LsArgs) -> Result<(), CommandError> {
         .hint("drop one of the two"));
     }
     check_columns(&args.output)
-}
-
-/// Columns are chosen only where there are any.
-pub(super) fn check_columns(args: &OutputArgs) -> Result<(), CommandError> {
-    if args.columns.is_some() && !args.output.has_columns() {
-        return Err(
-            CommandError::usage("--columns goes with -o table, wide and csv")
-                .hint("json, jsonl and conntrack always print every field"),
-        );
-    }
-    Ok(())
-}
-
-/// Why a listing ended early.
-pub(super) enum Ended {
-    /// Nobody reads on.
-    Closed,
-    Failed(CommandError),
-}
-
-impl From<io::Error> for Ended {
-    fn from(error: io::Error) -> Self {
-        if output::is_closed(&error) {
-            Ended::Closed
-        } else {
-            Ended::Failed(context::writing(error))
-        }
-    }
 }
 
 fn list<'c>(
@@ -228,35 +154,6 @@ fn stream(
         report.add(&dump.map_err(|error| Ended::Failed(context::netlink_error(error)))?);
     }
     Ok(report)
-}
-
-/// Prints to stdout as the flags say; `results`: every entry comes with what became of it.
-pub(super) fn printer(args: &OutputArgs, results: bool) -> Printer<'static> {
-    let options = Options {
-        results,
-        ..options(args)
-    };
-    Printer::new(options, Box::new(io::stdout()))
-}
-
-/// How to print to stdout.
-pub(super) fn options(args: &OutputArgs) -> Options {
-    let stdout = io::stdout();
-    Options {
-        format: args.output,
-        columns: args.columns.clone(),
-        palette: Palette::of_environment(args.color, stdout.is_terminal()),
-        header: !args.no_header,
-        terminal: terminal_width(&stdout),
-        results: false,
-    }
-}
-
-/// Columns of the terminal that `out` is, if it is one.
-pub(super) fn terminal_width(out: &(impl IsTerminal + std::os::fd::AsFd)) -> Option<usize> {
-    let size = rustix::termios::tcgetwinsize(out).ok()?;
-    let width = usize::from(size.ws_col);
-    (out.is_terminal() && width > 0).then_some(width)
 }
 
 /// Says on stderr what the listing leaves open, and how it ended.

@@ -1,6 +1,5 @@
 //! The command line: what was typed, what is meant, one command a file.
 
-mod args;
 mod beside;
 mod cluster;
 mod conclude;
@@ -16,13 +15,13 @@ mod node_rules;
 mod patient;
 mod pick;
 mod pods;
+mod printing;
 mod purge;
 mod remote;
 mod restore;
 mod sample;
 mod scan;
 mod screen;
-pub mod select;
 mod shell;
 mod stat;
 mod stop;
@@ -38,6 +37,7 @@ use std::path::Path;
 
 use clap::{CommandFactory, FromArgMatches};
 
+use crate::args;
 use crate::error::{CommandError, Status};
 use crate::output::safe_text;
 

@@ -2,18 +2,19 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crate::attribution::Names;
+use crate::attribution::{self, Matched};
 use crate::cluster::index::Index;
-use crate::entry::{Entry, Names};
+use crate::entry::Entry;
 use crate::error::{CommandError, Status};
 use crate::filter::{Filter, Outcome};
 use crate::flow::Flow;
-use crate::label::{self, Matched};
 use crate::output;
 use crate::select::{Directory, SelectError, SelectErrorKind, Selection};
 use crate::verdict::{Judge, Judgement, Reason, Seen, Verdict};
 
 use super::cluster::Cluster;
-use super::select::SelectArgs;
+use crate::args::select::SelectArgs;
 
 /// Every selector of a command line, resolved, with the counts of what it met.
 pub struct Picker<'c> {
@@ -245,14 +246,14 @@ fn names<'c>(flow: &Flow, judge: &Judge<'c>) -> Names<'c> {
     match (judge.index, judge.rules) {
         (Some(index), rules) => {
             let matched = Matched::of(flow, index, judge.node);
-            let names = label::names(flow, matched, index);
+            let names = attribution::names(flow, matched, index);
             match rules.filter(|_| matched.is_nothing()) {
-                Some(rules) => label::with_forward(names, flow, rules, judge.node),
+                Some(rules) => attribution::with_forward(names, flow, rules, judge.node),
                 None => names,
             }
         }
         (None, Some(rules)) => {
-            label::names_by_rules(flow, Matched::by_rules(flow, rules, judge.node))
+            attribution::names_by_rules(flow, Matched::by_rules(flow, rules, judge.node))
         }
         (None, None) => Names::default(),
     }

@@ -8,21 +8,21 @@ use std::collections::HashSet;
 use std::net::IpAddr;
 use std::ops::ControlFlow;
 
+use crate::attribution::FrontendKind;
+use crate::attribution::{Matched, endpoint_at};
 use crate::cluster::index::Index;
 use crate::cluster::wanted::{ChoosePods, ChosenPods, MOST_ADDRESSES};
 use crate::doctor::groups::Groups;
-use crate::entry::FrontendKind;
 use crate::filter::{Filter, Outcome};
 use crate::flow::Flow;
-use crate::label::{Matched, endpoint_at};
 use crate::netlink::{Table, TableKind};
 use crate::netns::Netns;
 use crate::select::Selectors;
 use crate::select::name::PartyName;
-use crate::verdict::{Namespace, ThisNode};
+use crate::this_node::{NetnsOwner, ThisNode};
 
-use super::args::SourceArgs;
 use super::this_node;
+use crate::args::SourceArgs;
 
 /// Addresses that are kept. This node's own Pods are taken out of them later, which are fewer; with more than
 /// [`MOST_ADDRESSES`] left all Pods are read, and it does not matter whose these are.
@@ -77,7 +77,7 @@ fn choose(
     unanswered: Option<u64>,
 ) -> Option<ChosenPods> {
     let name = node.object(index)?.name.to_string();
-    if node.namespace != Namespace::Node {
+    if node.namespace != NetnsOwner::Node {
         return None;
     }
     let mut addresses = HashSet::new();

@@ -11,9 +11,9 @@ use crate::cluster::wanted::{ChoosePods, Wanted};
 use crate::error::{CommandError, Status};
 use crate::netns::Netns;
 
-use super::args::SourceArgs;
 use super::context::note;
 use super::node_rules;
+use crate::args::SourceArgs;
 
 /// For all that `--cluster api` reads.
 const API_LIMIT: Duration = Duration::from_secs(15);

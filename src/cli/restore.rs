@@ -2,11 +2,9 @@
 
 mod input;
 
+use crate::args::restore::RestoreArgs;
 use std::io;
 use std::ops::ControlFlow;
-use std::path::PathBuf;
-
-use clap::Args;
 
 use crate::entry::Entry;
 use crate::error::{CommandError, Status};
@@ -14,47 +12,10 @@ use crate::netlink::{BATCH, Table};
 use crate::output::{Format, ItemResult, Options, Palette, Printer, Summary, is_closed};
 use crate::purge::undo::{self, Outcome, Wanted};
 
-use super::args::OutputArgs;
 use super::confirm::{self, Leave};
 use super::context::{self, note};
-use super::ls;
+use super::printing;
 use input::{CHANGED, Input, Lines};
-
-#[derive(Args)]
-#[command(mut_arg("sort", |arg| arg.hide(true)), mut_arg("limit", |arg| arg.hide(true)))]
-#[command(after_help = "\
-Only lines with \"result\":\"deleted\" are put back; others are counted as skipped. A line without a result, or one that \
-cannot be read, refuses the whole input before anything is changed.
-
-Each line gets a result: restored; exists (one of its tuples is taken, by the entry itself or by a newer one, which is \
-left alone); failed, with the error.
-
-What comes back: both tuples with the translation in between, zone, ASSURED and SEEN_REPLY, TCP and SCTP state, the rest \
-of the timeout as it was saved, mark, labels (where a rule uses labels), helper (where it is loaded). What cannot come \
-back: counters, id, start time, TCP window scaling (such a connection is tracked liberally instead), sequence numbers \
-adjusted by a NAT helper, the tie to a helper's control connection. Offloaded entries have no timeout to give back, SCTP \
-needs its tags, and DCCP's state cannot be saved: these lines fail.
-
-Examples:
-  ctk purge --stale --yes -o jsonl > gone.jsonl
-  ctk restore --dry-run gone.jsonl
-  ctk restore gone.jsonl                   show the entries, ask, put them back")]
-pub struct RestoreArgs {
-    /// What `ctk purge -o jsonl` or `-o json` printed; - for standard input
-    #[arg(value_name = "FILE|-")]
-    file: PathBuf,
-    /// Do not ask; needed where standard input or standard error is no terminal, and with -
-    #[arg(long)]
-    yes: bool,
-    /// Only say what would be put back
-    #[arg(long)]
-    dry_run: bool,
-    /// Another network namespace: a NAME, a PATH or a PID (name:1234 for a name of digits)
-    #[arg(long, value_name = "NAME|PATH|PID")]
-    netns: Option<String>,
-    #[command(flatten)]
-    output: OutputArgs,
-}
 
 pub fn run(args: &RestoreArgs) -> Result<Status, CommandError> {
     check(args)?;
@@ -85,7 +46,7 @@ pub fn run(args: &RestoreArgs) -> Result<Status, CommandError> {
 
 /// Flags that make no sense here.
 fn check(args: &RestoreArgs) -> Result<(), CommandError> {
-    ls::check_columns(&args.output)?;
+    printing::check_columns(&args.output)?;
     for (flag, given) in [
         ("--sort", args.output.sort.is_some()),
         ("--limit", args.output.limit.is_some()),
@@ -106,7 +67,7 @@ fn show(args: &RestoreArgs, input: &mut Input) -> Result<(), CommandError> {
         format: Format::Table,
         palette: Palette::of_environment(args.output.color, true),
         header: true,
-        terminal: ls::terminal_width(&stderr),
+        terminal: printing::terminal_width(&stderr),
         ..Options::default()
     };
     let mut printer = Printer::new(options, Box::new(stderr));
@@ -225,7 +186,7 @@ fn put_back(
     mut table: Option<&mut Table>,
     counts: &mut Counts,
 ) -> Result<(), Ended> {
-    let mut printer = ls::printer(&args.output, true);
+    let mut printer = printing::printer(&args.output, true);
     let mut batch = Vec::with_capacity(BATCH);
     let mut written = Ok(());
     // What was appended to the file since it was checked is not read.

@@ -9,9 +9,9 @@ use crate::flow::Flow;
 use crate::netlink::{Table, TableKind};
 use crate::verdict::{Round, Sampler, Seen};
 
-use super::args::LEAST_SAMPLE;
 use super::context::{self, note};
 use super::pick::Picker;
+use crate::args::LEAST_SAMPLE;
 
 /// How often a look is repeated that the kernel spoiled.
 const ATTEMPTS: usize = 3;

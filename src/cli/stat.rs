@@ -1,79 +1,27 @@
 //! `ctk stat`: how full the table is, its limits and timeouts, and what the kernel counted.
 
+use crate::args::stat::{StatArgs, StatFormat};
 use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use clap::{Args, ValueEnum};
 use serde_json::Value;
 
 use crate::error::{CommandError, Status};
 use crate::netns::Netns;
 use crate::output::{
-    ColorChoice, Palette, StatOptions, delta_json, delta_line, safe_json, stat_json, stat_table,
+    Palette, StatOptions, delta_json, delta_line, safe_json, stat_json, stat_table,
 };
 use crate::stat::{Stat, read};
 
-use super::args::duration;
 use super::context::{self, note};
 use super::patient::{Patient, check_reader};
 use super::stop;
 
 /// Between two looks whether to go on.
 const TICK: Duration = Duration::from_millis(100);
-/// Each look runs ethtool.
-const LEAST: Duration = Duration::from_millis(200);
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum StatFormat {
-    /// For people
-    #[default]
-    Table,
-    /// One document
-    Json,
-    /// One record a look
-    Jsonl,
-}
-
-#[derive(Args)]
-#[command(after_help = "Examples:
-  ctk stat                how full, limits, settings, counters, timeouts
-  ctk stat --per-cpu      with the counters of each CPU
-  ctk stat -o json        for scripts
-
---interval 10s goes on, and prints every 10 s what was counted since.
-
-Counters are those of the network namespace, since it was made; absent ones are - (null).")]
-pub struct StatArgs {
-    /// After the whole, what was counted since, this often (at least 200ms); Ctrl-C ends it
-    #[arg(long, value_name = "DURATION", value_parser = interval)]
-    pub interval: Option<Duration>,
-    /// The counters of each CPU, too
-    #[arg(long)]
-    pub per_cpu: bool,
-    /// Another network namespace: a NAME, a PATH or a PID (name:1234 for a name of digits)
-    #[arg(long, value_name = "NAME|PATH|PID")]
-    pub netns: Option<String>,
-    /// Output format
-    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
-    pub output: StatFormat,
-    /// Leave the header lines out
-    #[arg(long)]
-    pub no_header: bool,
-    /// Colour
-    #[arg(long, value_enum, default_value_t = ColorChoice::Auto, value_name = "WHEN")]
-    pub color: ColorChoice,
-}
-
-fn interval(text: &str) -> Result<Duration, String> {
-    let interval = duration(text)?;
-    if interval < LEAST {
-        return Err("it takes at least 200ms".to_owned());
-    }
-    Ok(interval)
-}
 
 pub fn run(args: &StatArgs) -> Result<Status, CommandError> {
     if args.interval.is_some() && args.output == StatFormat::Json {

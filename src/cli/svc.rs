@@ -1,28 +1,25 @@
 //! `ctk svc`: one Service, its endpoints, the flows on each, and where new ones go.
 
+use crate::args::svc::{SvcArgs, SvcFormat};
 use std::io::{self, IsTerminal, Write};
 
-use clap::{Args, ValueEnum};
 use serde_json::{Map, Value, json};
 
 use crate::cluster::rules::Proxy;
 use crate::cluster::rules::deal::{Deal, Wanted};
 use crate::cluster::rules::read::Read;
 use crate::error::{CommandError, Status};
-use crate::filter::list::{BadValue, List};
+use crate::filter::list::List;
 use crate::netlink::{Table, TableKind};
 use crate::netns::Netns;
-use crate::output::{
-    ColorChoice, Glyphs, Palette, ServiceStyle, Summary, service_document, service_table,
-};
+use crate::output::{Glyphs, Palette, ServiceStyle, Summary, service_document, service_table};
 use crate::plural::count;
 use crate::select::ServicePick;
 use crate::select::name::ServiceRef;
 use crate::service::{self, Known, Load, Report, Tally};
-use crate::verdict::Namespace;
+use crate::this_node::NetnsOwner;
 
 use super::World;
-use super::args::SourceArgs;
 use super::cluster::{self, Cluster};
 use super::conclude;
 use super::context;
@@ -30,62 +27,8 @@ use super::node_rules;
 use super::pick::{self, Picker};
 use super::remote::Purpose;
 use super::scan::{self, Looks};
-use super::select::SelectArgs;
 use super::wanted;
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum SvcFormat {
-    /// Sections, with a bar for each share
-    #[default]
-    Table,
-    /// One document
-    Json,
-}
-
-#[derive(Args)]
-#[command(
-    override_usage = "ctk svc [NS/]NAME[:PORT] [OPTIONS]",
-    mut_arg("svc", |arg| arg.hide(true)),
-    mut_arg("refreshing", |arg| arg.hide(true)),
-    after_help = "An open flow can still carry traffic: UDP, and connections that are being made or established.
-Flows and skew are those of this node: other nodes have tables of their own.
-
-Examples:
-  ctk svc kube-dns                          endpoints, flows on each, stale ones, where new flows go
-  ctk svc shop/api:http --client web-1      one port of a Service in a namespace, flows of one client
-  ctk svc shop/api -o json                  why one pod is busy (.skew), for scripts"
-)]
-pub struct SvcArgs {
-    /// The Service; PORT by name or number
-    #[arg(value_name = "[NS/]NAME[:PORT]", value_parser = service)]
-    pub name: List<ServiceRef>,
-    #[command(flatten)]
-    pub select: SelectArgs,
-    #[command(flatten)]
-    pub source: SourceArgs,
-    /// Output format
-    #[arg(
-        short,
-        long,
-        value_enum,
-        default_value_t,
-        value_name = "FORMAT",
-        help_heading = "Output"
-    )]
-    pub output: SvcFormat,
-    /// Bars of # instead of block characters
-    #[arg(long, help_heading = "Output")]
-    pub ascii: bool,
-    /// Colour
-    #[arg(long, value_enum, default_value_t = ColorChoice::Auto, value_name = "WHEN", help_heading = "Output")]
-    pub color: ColorChoice,
-}
-
-/// One name, as a list of one: so it is selected by.
-fn service(text: &str) -> Result<List<ServiceRef>, BadValue> {
-    text.parse::<ServiceRef>()?;
-    text.parse()
-}
+use crate::args::select::SelectArgs;
 
 pub fn run(world: World, args: &SvcArgs) -> Result<Status, CommandError> {
     check(args)?;
@@ -223,7 +166,7 @@ fn rules(cluster: &Cluster, known: &Known, netns: &Netns) -> Result<Read, String
     };
     let path = match &cluster.rules {
         Some(read) => read.path.as_deref(),
-        None if cluster.node.namespace == Namespace::Foreign => {
+        None if cluster.node.namespace == NetnsOwner::Foreign => {
             return Err("this network namespace is not known to be the node's".to_owned());
         }
         None => None,

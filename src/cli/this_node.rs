@@ -6,10 +6,10 @@ use crate::cluster::source::Loaded;
 use crate::error::chain;
 use crate::netns::Netns;
 use crate::rtnetlink;
-use crate::verdict::{Namespace, ThisNode};
+use crate::this_node::{NetnsOwner, ThisNode};
 
-use super::args::SourceArgs;
 use super::node_rules;
+use crate::args::SourceArgs;
 
 /// The node that `netns` belongs to, with what is odd about it told; and whether kube-proxy's rules show that (`None`: nobody looked).
 pub fn this_node(
@@ -44,7 +44,7 @@ pub fn prove_by_rules(
     netns: &Netns,
 ) {
     let look = || node_rules::hold_kube_proxy(rules, netns);
-    if node.namespace == Namespace::Foreign && *seen.get_or_insert_with(look) {
+    if node.namespace == NetnsOwner::Foreign && *seen.get_or_insert_with(look) {
         node.sees_kube_proxy();
     }
 }

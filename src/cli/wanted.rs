@@ -10,8 +10,8 @@ use crate::netns::Netns;
 use crate::purge::plan::Plan;
 use crate::select::Selectors;
 
-use super::args::SourceArgs;
 use super::pods::{self, names_pods};
+use crate::args::SourceArgs;
 
 /// For a first look. Entries of a Service that is selected by name are judged by its endpoints, and by those of every Service
 /// that shares a frontend with it.

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::entry::{Entry, Party, ServiceName};
+use crate::attribution::{Party, ServiceName};
+
+use crate::entry::Entry;
 use crate::flow::{Tuple, protocol_name};
 use crate::verdict::Refreshing;
 

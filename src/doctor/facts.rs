@@ -13,7 +13,7 @@ use crate::cluster::rules::NodeRules;
 use crate::reverse_path::ReversePath;
 use crate::rtnetlink::BridgePort;
 use crate::stat::{CpuCounters, Delta, Stat};
-use crate::verdict::ThisNode;
+use crate::this_node::ThisNode;
 
 use super::metrics::KubeProxy;
 

@@ -3,7 +3,8 @@
 use std::net::SocketAddr;
 
 use super::{Facts, Moved};
-use crate::entry::{Entry, FrontendKind, ServiceName};
+use crate::attribution::{FrontendKind, ServiceName};
+use crate::entry::Entry;
 use crate::flow::{Flow, L4, Status, Tuple};
 use crate::stat::{CountersFrom, CpuCounters};
 use crate::verdict::{Evidence, Judgement, Reason};

@@ -2,7 +2,7 @@
 //!
 //! A cell that writes nothing is absent; whoever lays it out decides how that looks.
 
-use crate::entry::Party;
+use crate::attribution::Party;
 use crate::flow::{AddressPort, L4, ProtocolState, Status};
 use crate::verdict::{Reason, Refreshing, Verdict};
 

@@ -4,7 +4,7 @@
 
 use std::str::FromStr;
 
-use crate::entry::{EndpointName, Party, ServiceName};
+use crate::attribution::{EndpointName, Party, ServiceName};
 use crate::flow::{Counters, L4, ProtocolState, Tuple};
 
 use super::row::Row;

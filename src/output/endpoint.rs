@@ -104,7 +104,7 @@ pub(super) fn fields(change: &EndpointChange<'_>, out: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::entry::{EndpointName, Party, PartyKind};
+    use crate::attribution::{EndpointName, Party, PartyKind};
 
     fn change(change: Change, seen_by: SeenBy, has: Option<&str>) -> EndpointChange<'static> {
         let condition = |letter: char| has.map(|has| has.contains(letter));

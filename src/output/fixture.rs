@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use proptest::prelude::*;
 
-use crate::entry::{EndpointName, FrontendKind, Names, Party, PartyKind, ServiceName};
+use crate::attribution::{EndpointName, FrontendKind, Names, Party, PartyKind, ServiceName};
 use crate::flow::{
     Counters, Direction, Flow, L4, ProtocolState, Status, TcpDirection, Tuple, Zone,
 };

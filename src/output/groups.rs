@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::net::IpAddr;
 
-use crate::entry::Party;
+use crate::attribution::Party;
 use crate::flow::Status;
 use crate::top::{Group, Key, Name, Names, Part, Ranked};
 use crate::verdict::Verdict;

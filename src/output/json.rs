@@ -6,7 +6,7 @@
 use std::fmt::Write;
 use std::sync::OnceLock;
 
-use crate::entry::{EndpointName, Names, Party, ServiceName};
+use crate::attribution::{EndpointName, Names, Party, ServiceName};
 use crate::flow::{Counters, Direction, Family, Flow, L4, ProtocolState, Status, Tuple};
 
 use super::row::Row;

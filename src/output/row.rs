@@ -2,7 +2,9 @@
 
 use std::fmt::Display;
 
-use crate::entry::{Entry, Names};
+use crate::attribution::Names;
+
+use crate::entry::Entry;
 use crate::flow::Flow;
 use crate::verdict::{Reason, Refreshing, Replies, Verdict};
 

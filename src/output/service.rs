@@ -3,7 +3,7 @@
 mod document;
 mod skew;
 
-use crate::entry::FrontendKind;
+use crate::attribution::FrontendKind;
 use crate::service::{Affinity, Ahead, Frontend, Listed, Load, Report};
 
 use super::bar::{Glyphs, bar};

@@ -3,8 +3,8 @@
 use std::sync::LazyLock;
 
 use super::*;
+use crate::attribution::{EndpointName, FrontendKind, Names, ServiceName};
 use crate::cluster::testing::world;
-use crate::entry::{EndpointName, FrontendKind, Names, ServiceName};
 use crate::filter::BadValue;
 use crate::flow::{Flow, L4, Tuple};
 

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::{IpAddr, SocketAddr};
 
+use crate::attribution::FrontendKind;
 use crate::cluster::index::{AddressKind, Affinity, Endpoint, Index, Name, PortId};
 use crate::cluster::rules::{NodeRules, RuleFrontend, RuleKind, RuleService};
-use crate::entry::FrontendKind;
 
 use super::reach::Reach;
 

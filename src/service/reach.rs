@@ -5,9 +5,9 @@
 
 use std::net::IpAddr;
 
+use crate::attribution::FrontendKind;
 use crate::cluster::index::Index;
-use crate::entry::FrontendKind;
-use crate::verdict::ThisNode;
+use crate::this_node::ThisNode;
 
 use super::known::Policy;
 

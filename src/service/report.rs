@@ -2,9 +2,9 @@
 
 use std::net::SocketAddr;
 
+use crate::attribution::FrontendKind;
 use crate::cluster::index::Affinity;
 use crate::cluster::rules::deal::{Deal, one_of};
-use crate::entry::FrontendKind;
 use crate::spread::Spread;
 
 use super::known::{Known, kind_of_rule};

@@ -4,8 +4,9 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
 
+use crate::attribution::FrontendKind;
 use crate::cluster::index::Affinity;
-use crate::entry::{Entry, FrontendKind};
+use crate::entry::Entry;
 use crate::flow::{Flow, ProtocolState};
 use crate::spread::{Counted, Sources, Spread};
 use crate::verdict::{Reason, Verdict};

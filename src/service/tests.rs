@@ -1,13 +1,14 @@
 use std::net::SocketAddr;
 
 use super::*;
+use crate::attribution::FrontendKind;
 use crate::cluster::index::Index;
 use crate::cluster::rules::iptables;
 use crate::cluster::testing::world;
-use crate::entry::{Entry, FrontendKind};
+use crate::entry::Entry;
 use crate::flow::{Flow, L4, ProtocolState, TcpDirection, Tuple};
 use crate::spread::{Reason, Spread};
-use crate::verdict::{Namespace, ThisNode};
+use crate::this_node::{NetnsOwner, ThisNode};
 
 const GRPC: &str = "svc api/grpc 10.96.8.8 g:50051/TCP";
 const SLICE: &str = "slice api/grpc g:50051/TCP 10.244.1.1(ready)@n1->a 10.244.1.2(ready)@n2->b 10.244.1.3(ready)@n2->c";
@@ -356,7 +357,7 @@ fn a_source_is_outside_only_where_everything_says_so() {
     let node = ThisNode {
         name: Some("n1".into()),
         local: None,
-        namespace: Namespace::Node,
+        namespace: NetnsOwner::Node,
     };
     for (source, inside) in [
         ("10.244.9.5", Some(true)),

@@ -5,7 +5,9 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use crate::entry::{Entry, Party};
+use crate::attribution::Party;
+
+use crate::entry::Entry;
 use crate::flow::{AddressPort, Flow, Status};
 use crate::verdict::Verdict;
 
@@ -234,7 +236,7 @@ fn state(flow: &Flow) -> Part {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::entry::PartyKind;
+    use crate::attribution::PartyKind;
     use crate::flow::{L4, ProtocolState, TcpDirection, Tuple};
 
     fn flow() -> Flow {

@@ -2,13 +2,13 @@
 
 use std::net::IpAddr;
 
+use crate::attribution::FrontendKind;
+use crate::attribution::{Matched, endpoint_at};
 use crate::cluster::index::{
     AddressKind, Endpoint, Index, PortId, Service, ServiceId, ServicePort,
 };
 use crate::cluster::rules::NodeRules;
-use crate::entry::FrontendKind;
 use crate::flow::{Family, Flow};
-use crate::label::{Matched, endpoint_at};
 
 use super::evidence::Detail;
 use super::rule::{Finding, Judge};

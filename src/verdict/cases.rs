@@ -5,7 +5,7 @@ mod table;
 use crate::cluster::testing::world;
 
 use super::tests::{Setting, local};
-use super::{Namespace, ThisNode};
+use crate::this_node::{NetnsOwner, ThisNode};
 use table::CASES;
 
 #[test]
@@ -16,7 +16,7 @@ fn reported_incidents_get_the_right_verdict() {
             local("eth0", "192.0.2.11/24"),
             local("lo", "203.0.113.77/32"),
         ]),
-        namespace: Namespace::Node,
+        namespace: NetnsOwner::Node,
     };
     for case in CASES {
         let mut lines = vec![

@@ -8,7 +8,10 @@ use std::net::IpAddr;
 use crate::cluster::rules::{Condition, Forward, ForwardTarget, NodeRules, TargetPorts};
 use crate::flow::Flow;
 
-use super::{Reason, ThisNode};
+use crate::attribution::forwards_to as candidates;
+use crate::this_node::ThisNode;
+
+use super::Reason;
 
 /// What the rules for one destination say of an entry.
 pub(super) struct ForwardFinding<'c> {
@@ -62,15 +65,6 @@ pub(super) fn leads(rules: &NodeRules, node: &ThisNode, flow: &Flow) -> bool {
     candidates(rules, node, flow).any(|rule| leads_to(rule, flow))
 }
 
-/// The first rule that could match the entry's destination.
-pub fn first_forward<'c>(
-    rules: &'c NodeRules,
-    node: &ThisNode,
-    flow: &Flow,
-) -> Option<&'c Forward> {
-    candidates(rules, node, flow).next()
-}
-
 /// The rule that leads to this entry's source, where the source's own packets left with another port than that of the rule:
 /// the entry of a peer that sent before there was the rule holds the tuple that they would have had.
 pub(super) fn displaced_from<'c>(rules: &'c NodeRules, flow: &Flow) -> Option<&'c Forward> {
@@ -94,27 +88,6 @@ pub(super) fn displaced_from<'c>(rules: &'c NodeRules, flow: &Flow) -> Option<&'
                 .destination
                 .is_none_or(|net| net.contains(&seen.address))
             && rule.targets.iter().any(to_own_port)
-    })
-}
-
-/// Every rule that could match protocol, address and port; other matches are ignored.
-fn candidates<'c>(
-    rules: &'c NodeRules,
-    node: &ThisNode,
-    flow: &Flow,
-) -> impl Iterator<Item = &'c Forward> {
-    let (protocol, address) = (flow.protocol(), flow.original.dst);
-    let port = flow.original.dport();
-    let local = node.owns(None, address) != Some(false);
-    rules.forwards.iter().filter(move |rule| {
-        rule.protocol == protocol
-            && port.is_some_and(|port| rule.ports.contains(&port))
-            && rule.destination.is_none_or(|net| net.contains(&address))
-            && (local || !rule.local_only)
-            && !rule
-                .conditions
-                .iter()
-                .any(|c| matches!(c, Condition::NotDestination(net) if net.contains(&address)))
     })
 }
 

@@ -5,7 +5,6 @@ mod case;
 mod cases;
 mod evidence;
 mod forward;
-mod node;
 mod refresh;
 mod rule;
 mod sample;
@@ -13,8 +12,6 @@ mod sample;
 mod tests;
 
 pub use evidence::Evidence;
-pub use forward::first_forward;
-pub use node::{Namespace, ThisNode};
 pub use refresh::{APART, Look, Looks, Seen, compare, is_recreated};
 pub use rule::{Judge, Judgement};
 pub use sample::{Round, Sampler};

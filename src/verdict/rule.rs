@@ -6,15 +6,16 @@
 use std::net::SocketAddr;
 use std::time::SystemTime;
 
+use crate::attribution::Matched;
 use crate::cluster::datapath::Datapath;
 use crate::cluster::index::{Index, PortId, Service};
 use crate::cluster::rules::{NodeRules, RuleFrontend, RuleService};
 use crate::flow::{Flow, Status};
-use crate::label::Matched;
 
 use super::case::Case;
 use super::evidence::{Detail, Evidence};
-use super::{Namespace, Reason, Seen, ThisNode, Verdict, forward};
+use super::{Reason, Seen, Verdict, forward};
+use crate::this_node::{NetnsOwner, ThisNode};
 
 /// The answer for one entry.
 #[derive(Clone, Copy, Debug)]
@@ -187,7 +188,7 @@ impl<'c> Judge<'c> {
         {
             return finding;
         }
-        if self.node.namespace == Namespace::Foreign {
+        if self.node.namespace == NetnsOwner::Foreign {
             return Finding::new(Reason::ForeignNetns);
         }
         let case = Case {
@@ -231,7 +232,7 @@ impl<'c> Judge<'c> {
         }
         // A namespace that has DNAT rules of its own is a host's, if not a node's: what they do not name is nobody's frontend.
         let is_host = matched.is_nothing() && !rules.forwards.is_empty();
-        if self.node.namespace == Namespace::Foreign && !is_host {
+        if self.node.namespace == NetnsOwner::Foreign && !is_host {
             return Finding::new(Reason::ForeignNetns);
         }
         match matched {

@@ -4,18 +4,19 @@ use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
 use std::time::SystemTime;
 
+use crate::attribution::Matched;
 use crate::cluster::index::Index;
 use crate::cluster::rules::NodeRules;
 use crate::cluster::testing::world;
 use crate::flow::{Flow, L4, ProtocolState, Status, TcpDirection, Tuple};
-use crate::label::Matched;
 use crate::rtnetlink::LocalAddress;
 
 mod names;
 mod rules;
 mod source;
 
-use super::{Judge, Namespace, Reason, ThisNode};
+use super::{Judge, Reason};
+use crate::this_node::{NetnsOwner, ThisNode};
 
 /// `[udp|tcp|sctp|icmp] SRC DST REPLY_SRC [>REPLY_DST] [word...]`; words: `established`, `syn-sent`, `assured`,
 /// `unreplied`, `offload`, `zone=N`, `timeout=N`.
@@ -108,7 +109,7 @@ fn this_node() -> ThisNode {
             local("lo", "127.0.0.1/8"),
             local("eth0", "192.168.7.1/24"),
         ]),
-        namespace: Namespace::Node,
+        namespace: NetnsOwner::Node,
     }
 }
 
@@ -231,7 +232,7 @@ fn node_ports_answer_on_this_nodes_addresses_only() {
     let unknown = ThisNode {
         name: None,
         local: None,
-        namespace: Namespace::Node,
+        namespace: NetnsOwner::Node,
     };
     let entry = "198.51.100.9:1 192.168.7.1:32053 10.244.0.11:53";
     assert_eq!(

@@ -4,7 +4,9 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use crate::entry::{EndpointName, Entry};
+use crate::attribution::EndpointName;
+
+use crate::entry::Entry;
 use crate::verdict::Verdict;
 
 /// Namespace and name of a pod.

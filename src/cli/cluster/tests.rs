@@ -2,7 +2,7 @@ use clap::Parser;
 
 use super::*;
 use crate::cluster::testing::loaded;
-use crate::verdict::Namespace;
+use crate::this_node::NetnsOwner;
 
 #[derive(Parser)]
 struct Typed {
@@ -20,10 +20,10 @@ fn a_namespace_that_was_the_nodes_for_want_of_nodes_is_foreign_when_they_come() 
         namespace,
     };
     for (before, kube_proxy, after) in [
-        (Namespace::Node, Some(false), Namespace::Foreign),
-        (Namespace::Foreign, Some(false), Namespace::Foreign),
+        (NetnsOwner::Node, Some(false), NetnsOwner::Foreign),
+        (NetnsOwner::Foreign, Some(false), NetnsOwner::Foreign),
         // Rules that were seen stay seen.
-        (Namespace::Node, Some(true), Namespace::Node),
+        (NetnsOwner::Node, Some(true), NetnsOwner::Node),
     ] {
         let cluster = Cluster {
             loaded: Some(loaded(&[])),

@@ -2,10 +2,9 @@
 
 mod world;
 
+use crate::args::demo::DemoArgs;
 use std::ffi::OsString;
 use std::io::Write;
-
-use clap::Args;
 
 use crate::error::{CommandError, Status};
 
@@ -24,17 +23,6 @@ const TOUR: [(&str, &[&str]); 3] = [
         &["ls", "--stale", "-o", "json"],
     ),
 ];
-
-#[derive(Args)]
-#[command(after_help = "Examples:
-  ctk demo                       a short tour
-  ctk demo -- ls --stale         one command in the same world
-  ctk demo -- ls --explain --udp 53")]
-pub struct DemoArgs {
-    /// A ctk command to run in the demo's world instead of the tour
-    #[arg(last = true, value_name = "COMMAND")]
-    command: Vec<OsString>,
-}
 
 pub fn run(args: &DemoArgs) -> Result<Status, CommandError> {
     world::enter()?;

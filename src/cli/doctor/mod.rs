@@ -6,27 +6,26 @@
 mod facts;
 mod say;
 
+use crate::args::doctor::{DoctorArgs, DoctorFormat};
 use std::io::{self, IsTerminal};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use clap::{Args, ValueEnum};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::cluster::source::ClusterSource;
 use crate::cluster::wanted::Wanted;
-use crate::doctor::{Examination, Finding, Scan, Severity, Thresholds};
+use crate::doctor::{Examination, Finding, Scan, Severity};
 use crate::error::{CommandError, Status};
 use crate::filter::Filter;
 use crate::flow::Flow;
 use crate::netlink::{Table, TableKind};
 use crate::netns::Netns;
-use crate::output::{ColorChoice, Summary};
+use crate::output::Summary;
 use crate::verdict::Seen;
 
 use super::World;
-use super::args::{LEAST_SAMPLE, SourceArgs, duration};
 use super::cluster::{self, Cluster};
 use super::conclude::{self, Open};
 use super::context::{self, note};
@@ -36,63 +35,8 @@ use super::pods;
 use super::remote::Purpose;
 use super::sample::Sample;
 use super::scan::{self, Looks};
-use super::select::SelectArgs;
+use crate::args::select::SelectArgs;
 use say::Frame;
-
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum DoctorFormat {
-    /// Sentences for people
-    #[default]
-    Table,
-    /// One document with items and a summary
-    Json,
-    /// One finding a line
-    Jsonl,
-}
-
-#[derive(Args)]
-#[command(after_help = "Examples:
-  ctk doctor                               what is wrong on this node; takes 6 s
-  ctk doctor --sample 0 --half-closed 20   at once, with another threshold
-  ctk doctor --sample 0 -o jsonl           a finding a line, for scripts
-
---watch 30s looks again and again, until Ctrl-C.
-
-Exit status: 0 nothing above info, 5 a warning or worse, 3 something is missing from the answer (stderr says what)")]
-pub struct DoctorArgs {
-    #[command(flatten)]
-    pub source: SourceArgs,
-    /// Output format
-    #[arg(
-        short,
-        long,
-        value_enum,
-        default_value_t,
-        value_name = "FORMAT",
-        help_heading = "Output"
-    )]
-    pub output: DoctorFormat,
-    /// Colour
-    #[arg(long, value_enum, default_value_t = ColorChoice::Auto, value_name = "WHEN", help_heading = "Output")]
-    pub color: ColorChoice,
-    /// Look three times during this time (at least 6s), to tell which entries are kept alive; 0 = look once
-    #[arg(long, value_name = "DURATION", value_parser = sample, default_value = "6s")]
-    pub sample: Duration,
-    /// Repeat, with this time between the rounds [10s when none is given]
-    #[arg(long, value_name = "DURATION", value_parser = duration, num_args = 0..=1, default_missing_value = "10s")]
-    pub watch: Option<Duration>,
-    #[command(flatten)]
-    pub thresholds: Thresholds,
-}
-
-/// A duration in which three looks tell something, or none.
-fn sample(text: &str) -> Result<Duration, String> {
-    let sample = duration(text)?;
-    if !sample.is_zero() && sample < LEAST_SAMPLE {
-        return Err("it takes at least 6s: timers count whole seconds; 0 looks once".to_owned());
-    }
-    Ok(sample)
-}
 
 pub fn run(world: World, args: &DoctorArgs) -> Result<Status, CommandError> {
     if args.watch.is_some() && args.output == DoctorFormat::Json {

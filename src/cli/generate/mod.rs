@@ -4,34 +4,15 @@
 mod man;
 mod prose;
 
+use crate::args::generate::{GenerateArgs, What};
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use clap::{Args, ValueEnum};
 use clap_complete::env::{Bash, EnvCompleter, Fish, Zsh};
 
 use crate::error::{CommandError, Status};
 
 use super::shell;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum What {
-    /// A manual page for each command, in section 1
-    Man,
-    /// Completion scripts for bash, zsh and fish
-    Completions,
-}
-
-#[derive(Args)]
-#[command(after_help = "Examples:
-  ctk generate man man
-  ctk generate completions completions")]
-pub struct GenerateArgs {
-    what: What,
-    /// Folder that the files are written into; it is made where it is missing
-    #[arg(value_name = "DIR")]
-    folder: PathBuf,
-}
 
 pub fn run(args: &GenerateArgs) -> Result<Status, CommandError> {
     let written = match args.what {

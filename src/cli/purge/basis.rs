@@ -6,7 +6,7 @@ use std::time::SystemTime;
 use crate::cli::cluster::Cluster;
 use crate::cluster::rules::Proxy;
 use crate::cluster::source::SourceKind;
-use crate::verdict::Namespace;
+use crate::this_node::NetnsOwner;
 
 /// Taken of each reading; two of them are compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub struct Basis {
     /// Resources that the source lacks.
     missing: BTreeSet<&'static str>,
     node: Option<String>,
-    namespace: Namespace,
+    namespace: NetnsOwner,
     /// kube-proxy's modes, where rules were read.
     proxies: BTreeSet<Proxy>,
 }
@@ -62,7 +62,7 @@ impl Basis {
                 lacks.join(", ")
             ));
         }
-        if self.namespace == Namespace::Node && later.namespace != Namespace::Node {
+        if self.namespace == NetnsOwner::Node && later.namespace != NetnsOwner::Node {
             return Some("it does not show any more that this namespace is the node's".to_owned());
         }
         if self.node.is_some() && self.node != later.node {
@@ -96,7 +96,7 @@ mod tests {
             uid: Some("a".to_owned()),
             missing: BTreeSet::from(["pods"]),
             node: Some("node1".to_owned()),
-            namespace: Namespace::Node,
+            namespace: NetnsOwner::Node,
             proxies: BTreeSet::from([Proxy::Iptables]),
         }
     }
@@ -112,7 +112,7 @@ mod tests {
         let unknown = Basis {
             uid: None,
             node: None,
-            namespace: Namespace::Foreign,
+            namespace: NetnsOwner::Foreign,
             ..basis()
         };
         for (first, later) in [(basis(), basis()), (basis(), more), (unknown, basis())] {
@@ -133,7 +133,7 @@ mod tests {
                 |b| b.missing = BTreeSet::from(["pods", "servicecidrs"]),
                 "lacks servicecidrs,",
             ),
-            (|b| b.namespace = Namespace::Foreign, "is the node's"),
+            (|b| b.namespace = NetnsOwner::Foreign, "is the node's"),
             (|b| b.node = None, "this node"),
             (|b| b.proxies.clear(), "rules (iptables)"),
         ];

@@ -16,14 +16,14 @@ use crate::purge::verify::verify;
 use crate::purge::veto::Vetoes;
 use crate::verdict::Verdict;
 
-use super::super::args::OutputArgs;
 use super::super::cluster::Cluster;
 use super::super::conclude::{self, not_compared};
 use super::super::context::note;
-use super::super::ls::terminal_width;
 use super::super::pick::{Counts, Picker};
+use super::super::printing::terminal_width;
 use super::Scan;
 use super::suspects::Suspects;
+use crate::args::OutputArgs;
 
 /// Rows of the set that are shown before the question.
 const SHOWN: usize = 40;

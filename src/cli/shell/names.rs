@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 use crate::select::name::is_name;
 
-use super::super::cluster::Cluster;
+use crate::select::Directory;
 
 /// What a name is the name of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,11 +79,11 @@ pub enum Keep {
 }
 
 /// Keeps the names of a cluster that was just read.
-pub fn keep(cluster: &Cluster, keep: Keep) {
-    let Some(folder) = folder() else {
+pub fn keep(directory: Option<Directory<'_>>, keep: Keep) {
+    let (Some(directory), Some(folder)) = (directory, folder()) else {
         return;
     };
-    if let Err(error) = file::write(&folder, keep, &mut |to| each(cluster, to)) {
+    if let Err(error) = file::write(&folder, keep, &mut |to| each(directory, to)) {
         tracing::debug!(folder = %folder.display(), %error, "names for the shell are not kept");
     }
 }
@@ -106,45 +106,44 @@ fn folder() -> Option<PathBuf> {
 type Each<'a> = &'a mut dyn FnMut(Kind, &str) -> io::Result<()>;
 
 /// Every name once, the few and important ones first.
-fn each(cluster: &Cluster, to: Each<'_>) -> io::Result<()> {
+fn each(directory: Directory<'_>, to: Each<'_>) -> io::Result<()> {
     let mut line = String::new();
     let mut named = |kind, parts: &[&str]| {
         line.clear();
         line.extend(parts.iter().copied());
         to(kind, &line)
     };
-    if let Some(index) = cluster.index() {
-        for namespace in index.namespaces() {
-            named(Kind::Namespace, &[namespace])?;
-        }
-        for (_, service) in index.services() {
-            named(Kind::Service, &[&service.namespace, "/", &service.name])?;
-        }
-        for node in index.nodes() {
-            named(Kind::Node, &[&node.name])?;
-        }
-        for (id, service) in index.services() {
-            let ports = index
-                .ports_of(id)
-                .filter_map(|(_, port)| port.name.as_ref());
-            for port in ports {
-                named(
-                    Kind::Port,
-                    &[&service.namespace, "/", &service.name, ":", port],
-                )?;
+    match directory {
+        Directory::Index(index) => {
+            for namespace in index.namespaces() {
+                named(Kind::Namespace, &[namespace])?;
+            }
+            for (_, service) in index.services() {
+                named(Kind::Service, &[&service.namespace, "/", &service.name])?;
+            }
+            for node in index.nodes() {
+                named(Kind::Node, &[&node.name])?;
+            }
+            for (id, service) in index.services() {
+                let ports = index.ports_of(id);
+                for port in ports.filter_map(|(_, port)| port.name.as_ref()) {
+                    let parts = [&service.namespace, "/", &service.name, ":", port];
+                    named(Kind::Port, &parts)?;
+                }
+            }
+            for pod in index.pods().filter(|pod| pod.live) {
+                named(Kind::Pod, &[&pod.namespace, "/", &pod.name])?;
             }
         }
-        for pod in index.pods().filter(|pod| pod.live) {
-            named(Kind::Pod, &[&pod.namespace, "/", &pod.name])?;
-        }
-    } else if let Some(rules) = cluster.node_rules() {
-        let all = rules.frontends.values().chain(rules.node_ports.values());
-        let services: std::collections::BTreeSet<_> = all
-            .filter_map(|frontend| frontend.service.as_ref())
-            .map(|service| (&service.namespace, &service.name))
-            .collect();
-        for (namespace, name) in services {
-            named(Kind::Service, &[namespace, "/", name])?;
+        Directory::Rules(rules) => {
+            let all = rules.frontends.values().chain(rules.node_ports.values());
+            let services: std::collections::BTreeSet<_> = all
+                .filter_map(|frontend| frontend.service.as_ref())
+                .map(|service| (&service.namespace, &service.name))
+                .collect();
+            for (namespace, name) in services {
+                named(Kind::Service, &[namespace, "/", name])?;
+            }
         }
     }
     Ok(())

@@ -3,114 +3,30 @@
 mod repeat;
 mod say;
 
+use crate::args::top::{TopArgs, TopFormat};
 use std::io::{self, IsTerminal, Write};
-use std::time::Duration;
 
-use clap::{Args, ValueEnum};
-
+use crate::attribution;
 use crate::error::{CommandError, Status};
-use crate::label;
 use crate::netlink::{Table, TableKind};
 use crate::netns::Netns;
 use crate::output::{
-    ColorChoice, Glyphs, GroupStyle, Palette, group_csv, group_document, group_lines, group_table,
+    Glyphs, GroupStyle, Palette, group_csv, group_document, group_lines, group_table,
 };
 use crate::top::{Groups, Key, Order, Ranked, SortWord};
 
 use super::World;
-use super::args::{SourceArgs, duration};
 use super::cluster::{self, Cluster};
 use super::context;
-use super::ls::Ended;
 use super::pick::Picker;
+use super::printing::Ended;
 use super::remote::Purpose;
 use super::sample::{self, Sample};
 use super::scan::{self, Looks, Report};
-use super::select::SelectArgs;
 use super::wanted;
 
 /// Groups of a table on a terminal, where no limit is given.
 const SHOWN: usize = 20;
-
-/// What `-o` says.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum TopFormat {
-    /// A bar for each share
-    #[default]
-    Table,
-    /// One document with items and a summary
-    Json,
-    /// One item a line
-    Jsonl,
-    /// RFC 4180 with a header
-    Csv,
-}
-
-#[derive(Args)]
-#[command(after_help = "Examples:
-  ctk top                       who has most: pods where a cluster tells, else addresses
-  ctk top --by svc,verdict      which Services, and how many of their entries are stale
-  ctk top --by state --tcp      is it TIME_WAIT that fills the table?
-
---interval 2s repaints, like top(1).")]
-pub struct TopArgs {
-    /// What to group by, comma separated; several count each combination [default: client where a cluster names pods,
-    /// else src]
-    #[arg(
-        long,
-        value_enum,
-        value_name = "KEYS",
-        value_delimiter = ',',
-        help_heading = "Grouping"
-    )]
-    pub by: Vec<Key>,
-    /// count, packets or bytes, the largest first; or a key of --by, a leading - sorts it downwards [default: count]
-    #[arg(
-        long,
-        value_name = "KEY[,-KEY]",
-        value_delimiter = ',',
-        allow_hyphen_values = true,
-        help_heading = "Grouping"
-    )]
-    pub sort: Vec<SortWord>,
-    /// Show at most this many groups [default: 20 in a table on a terminal, else all]
-    #[arg(long, value_name = "N", help_heading = "Grouping")]
-    pub limit: Option<usize>,
-    /// Look again and again, at least 1s apart. A terminal is repainted (q ends it); else frames follow each other: tables
-    /// under a line with the time, jsonl and csv with the time in each line, json as a document each
-    #[arg(long, value_name = "DURATION", value_parser = interval, help_heading = "Grouping")]
-    pub interval: Option<Duration>,
-    #[command(flatten)]
-    pub select: SelectArgs,
-    #[command(flatten)]
-    pub source: SourceArgs,
-    /// Output format
-    #[arg(
-        short,
-        long,
-        value_enum,
-        default_value_t,
-        value_name = "FORMAT",
-        help_heading = "Output"
-    )]
-    pub output: TopFormat,
-    /// Leave the header line out
-    #[arg(long, help_heading = "Output")]
-    pub no_header: bool,
-    /// Bars of # instead of block characters
-    #[arg(long, help_heading = "Output")]
-    pub ascii: bool,
-    /// Colour
-    #[arg(long, value_enum, default_value_t = ColorChoice::Auto, value_name = "WHEN", help_heading = "Output")]
-    pub color: ColorChoice,
-}
-
-fn interval(text: &str) -> Result<Duration, String> {
-    match duration(text)? {
-        short if short < Duration::from_secs(1) => Err("it takes at least 1s".to_owned()),
-        interval => Ok(interval),
-    }
-}
 
 pub fn run(world: World, args: &TopArgs) -> Result<Status, CommandError> {
     check(args)?;
@@ -308,7 +224,7 @@ impl Top<'_> {
     ) -> io::Result<()> {
         let stdout = io::stdout();
         let index = cluster.and_then(Cluster::index);
-        let who = |address| index.and_then(|index| label::party(address, index));
+        let who = |address| index.and_then(|index| attribution::party(address, index));
         let style = GroupStyle {
             palette: Palette::of_environment(self.args.color, stdout.is_terminal()),
             header,

@@ -9,8 +9,8 @@ use crate::netlink::Table;
 use super::super::cluster::Cluster;
 use super::super::context::note;
 use super::super::frames::Frames;
-use super::super::ls::Ended;
 use super::super::pick::now;
+use super::super::printing::Ended;
 use super::{Frame, Top, TopFormat, say};
 
 /// Between two readings of the cluster: names change more slowly than entries, and reading them may cost the API server more.

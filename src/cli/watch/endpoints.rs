@@ -4,14 +4,14 @@ use std::net::SocketAddr;
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use crate::attribution;
+use crate::attribution::{EndpointName, Party, PartyKind};
 use crate::cli::node_rules;
 use crate::cluster::follow::{self, EndpointChange};
 use crate::cluster::index::Index;
 use crate::cluster::rules::NodeRules;
 use crate::cluster::rules::changes::{Target, Targets, changes, targets};
 use crate::cluster::rules::present::Revision;
-use crate::entry::{EndpointName, Party, PartyKind};
-use crate::label;
 use crate::netns::Netns;
 use crate::select::Selectors;
 use crate::watch::record::{self, Change, SeenBy};
@@ -65,7 +65,7 @@ impl Heard {
     /// As it is told; `index` knows who has an address.
     pub fn record<'t>(&'t self, index: Option<&'t Index>) -> record::EndpointChange<'t> {
         let party = |place: SocketAddr, protocol: u8| {
-            label::party_at(index?, place.ip(), Some((protocol, place.port())))
+            attribution::party_at(index?, place.ip(), Some((protocol, place.port())))
         };
         match &self.what {
             What::Api(change) => {
@@ -85,7 +85,7 @@ impl Heard {
                     port: change.port.as_deref(),
                     protocol: change.protocol,
                     address,
-                    endpoint: label::listed_endpoint(index, endpoint, party),
+                    endpoint: attribution::listed_endpoint(index, endpoint, party),
                     change: word(change.change),
                     seen_by: SeenBy::Api,
                 }

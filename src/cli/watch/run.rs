@@ -20,7 +20,6 @@ use super::super::cluster::{self, Cluster};
 use super::super::conclude::{foreign_netns, range_unknown, undecided};
 use super::super::context::note;
 use super::super::pick::{Counts, Picker};
-use super::super::select::SelectArgs;
 use super::super::stop;
 use super::ended::{Ended, Lacks};
 use super::sight::Sight;
@@ -28,6 +27,7 @@ use super::source::Source;
 use super::tell::Teller;
 use super::young::{Due, Young};
 use super::{Until, WatchArgs};
+use crate::args::select::SelectArgs;
 
 use look::asking;
 

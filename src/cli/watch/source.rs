@@ -5,15 +5,15 @@ use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant, SystemTime};
 
+use crate::args::SourceArgs;
+use crate::args::select::SelectArgs;
 use crate::cli::World;
-use crate::cli::args::SourceArgs;
 use crate::cli::cluster::{self, Cluster};
 use crate::cli::conclude;
 use crate::cli::context::note;
 use crate::cli::node_rules;
 use crate::cli::pods;
 use crate::cli::remote::{self, Purpose};
-use crate::cli::select::SelectArgs;
 use crate::cli::shell::names;
 use crate::cluster::follow::{Change, Follower};
 use crate::cluster::index::Index;
@@ -23,7 +23,7 @@ use crate::cluster::wanted::Wanted;
 use crate::error::CommandError;
 use crate::flow::Flow;
 use crate::netns::Netns;
-use crate::verdict::ThisNode;
+use crate::this_node::ThisNode;
 
 use super::endpoints::{Heard, Led, Poller};
 
@@ -122,7 +122,7 @@ impl<'a> Source<'a> {
         };
         self.follower = Some(follower);
         let cluster = Cluster::followed(self.args, netns, loaded);
-        names::keep(&cluster, names::Keep::Always);
+        names::keep(cluster.directory(), names::Keep::Always);
         Ok(Some(cluster))
     }
 

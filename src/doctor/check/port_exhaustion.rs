@@ -144,7 +144,7 @@ mod tests {
     use crate::doctor::testing::flow;
     use crate::flow::{ProtocolState, TcpDirection};
     use crate::rtnetlink::LocalAddress;
-    use crate::verdict::{Namespace, ThisNode};
+    use crate::this_node::{NetnsOwner, ThisNode};
 
     /// Masqueraded connections to 203.0.113.10:443, spread over these source addresses.
     fn seen(connections: u32, sources: &[&str], zones: u32) -> Vec<Finding> {
@@ -190,7 +190,7 @@ mod tests {
                 interface: "eth0".to_owned(),
                 network: "192.0.2.11/24".parse().unwrap(),
             }]),
-            namespace: Namespace::Node,
+            namespace: NetnsOwner::Node,
         };
         let facts = Facts {
             node: Some(&node),

@@ -314,10 +314,10 @@ fn distinct(count: usize) -> Distinct {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::attribution::{self, Matched};
     use crate::cluster::testing::world;
     use crate::doctor::testing::flow;
-    use crate::label::{self, Matched};
-    use crate::verdict::{Namespace, ThisNode};
+    use crate::this_node::{NetnsOwner, ThisNode};
 
     const SERVICE: &str =
         "svc shop/api 10.96.8.8 http:80/TCP ingress=203.0.113.9 externalTrafficPolicy=Local";
@@ -351,7 +351,7 @@ mod tests {
         let node = ThisNode {
             name: Some("n1".into()),
             local: None,
-            namespace: Namespace::Node,
+            namespace: NetnsOwner::Node,
         };
         let facts = Facts {
             index: Some(&index),
@@ -362,7 +362,7 @@ mod tests {
             let client = format!("{client}:{}", 40000 + port);
             let mut entry = Entry::bare(flow(6, &client, destination, "10.244.1.1:8080"));
             let matched = Matched::of(&entry.flow, &index, &node);
-            entry.names = label::names(&entry.flow, matched, &index);
+            entry.names = attribution::names(&entry.flow, matched, &index);
             skew.see(&entry, &facts);
         }
         skew.conclude(&facts, &Thresholds::default())

@@ -2,7 +2,8 @@
 
 use crate::doctor::{Check, Facts, Finding, Thresholds};
 use crate::entry::Entry;
-use crate::verdict::{Namespace, Reason};
+use crate::this_node::NetnsOwner;
+use crate::verdict::Reason;
 
 const NAME: &str = "wrong-namespace";
 
@@ -25,7 +26,7 @@ impl Check for WrongNamespace {
     fn conclude(&self, facts: &Facts<'_>, _: &Thresholds) -> Vec<Finding> {
         let foreign = facts
             .node
-            .is_some_and(|node| node.namespace == Namespace::Foreign);
+            .is_some_and(|node| node.namespace == NetnsOwner::Foreign);
         if !foreign && self.foreign == 0 {
             return self.not_initial(facts).into_iter().collect();
         }

@@ -3,7 +3,8 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::entry::{Entry, PartyKind, ServiceName};
+use crate::attribution::{PartyKind, ServiceName};
+use crate::entry::Entry;
 use crate::flow::{Counters, Flow, L4, Tuple};
 use crate::top::{Groups, Order};
 
@@ -38,7 +39,7 @@ fn ranked(by: &[Key]) -> Ranked<'static> {
             namespace: Some("web"),
             name: Some("a,\u{1b}[31m"),
             port: None,
-            frontend: crate::entry::FrontendKind::ClusterIp,
+            frontend: crate::attribution::FrontendKind::ClusterIp,
             port_number: 443,
         });
         groups.add(&entry);

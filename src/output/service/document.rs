@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use serde_json::{Map, Value, json};
 
-use crate::entry::FrontendKind;
+use crate::attribution::FrontendKind;
 use crate::service::{Affinity, Known, Listed, Load, Other, Reach, Report};
 use crate::spread::Spread;
 

@@ -4,7 +4,7 @@ use super::super::color::ColorChoice;
 use super::super::fixture::{self, Sample, ports};
 use super::super::layout::SAMPLE;
 use super::*;
-use crate::entry::{FrontendKind, Party, PartyKind};
+use crate::attribution::{FrontendKind, Party, PartyKind};
 use crate::flow::{Flow, Status, Zone};
 use crate::verdict::{Reason, Refreshing};
 

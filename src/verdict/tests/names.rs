@@ -1,12 +1,12 @@
 //! Who is named behind an entry.
 
 use super::*;
-use crate::entry::{Names, PartyKind};
-use crate::label;
+use crate::attribution;
+use crate::attribution::{Names, PartyKind};
 
 fn names<'c>(entry: &str, index: &'c Index) -> Names<'c> {
     let flow = flow(entry);
-    label::names(&flow, Matched::of(&flow, index, &this_node()), index)
+    attribution::names(&flow, Matched::of(&flow, index, &this_node()), index)
 }
 
 #[test]

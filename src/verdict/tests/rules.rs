@@ -221,7 +221,7 @@ fn published_container_ports_are_judged_by_every_rule_that_could_match() {
     ] {
         let rules = docker(conditions);
         // The rules were read in this namespace, whose it is does not matter.
-        for namespace in [Namespace::Node, Namespace::Foreign] {
+        for namespace in [NetnsOwner::Node, NetnsOwner::Foreign] {
             let node = ThisNode {
                 namespace,
                 ..node.clone()

@@ -138,7 +138,7 @@ fn an_entry_younger_than_the_source_is_not_stale_by_it() {
 fn a_namespace_that_is_not_the_nodes_gets_no_verdict_from_the_cluster() {
     let index = cluster(&[VIP, "slice a/dns dns:53/UDP 10.244.0.11"]);
     let node = ThisNode {
-        namespace: Namespace::Foreign,
+        namespace: NetnsOwner::Foreign,
         ..this_node()
     };
     let setting = Setting {

@@ -7,7 +7,8 @@ mod stage;
 use super::*;
 use crate::cluster::index::Index;
 use crate::flow::{Counters, L4, TcpDirection};
-use crate::verdict::{Namespace, Refreshing, Replies, ThisNode};
+use crate::this_node::{NetnsOwner, ThisNode};
+use crate::verdict::{Refreshing, Replies};
 use stage::*;
 
 #[test]
@@ -421,7 +422,7 @@ fn the_verdict_of_a_young_entry_goes_from_ok_to_stale_at_once_when_it_is_known()
 fn a_source_that_does_not_tell_enough_leaves_verdicts_open() {
     let index = kube_dns(&[8]);
     let elsewhere = ThisNode {
-        namespace: Namespace::Foreign,
+        namespace: NetnsOwner::Foreign,
         ..NODE.clone()
     };
     let mut stage = Stage::of(See {

@@ -1,11 +1,12 @@
 //! The youth of entries, by times that are told.
 
 use super::*;
+use crate::attribution::Matched;
 use crate::cluster::index::Index;
 use crate::cluster::testing::world;
 use crate::flow::{Flow, L4, Status, Tuple};
-use crate::label::Matched;
-use crate::verdict::{Judge, Namespace, Reason, ThisNode};
+use crate::this_node::{NetnsOwner, ThisNode};
+use crate::verdict::{Judge, Reason};
 
 const SECOND: u64 = 1_000_000_000;
 
@@ -75,7 +76,7 @@ impl Stage {
         let node = ThisNode {
             name: None,
             local: None,
-            namespace: Namespace::Node,
+            namespace: NetnsOwner::Node,
         };
         let mut entry = Entry::bare(flow(port));
         let matched = Matched::of(&entry.flow, &self.index, &node);

@@ -1,9 +1,9 @@
 //! What the tests of the view play with: one client's flow, clusters, and a view that tells in short.
 
 use super::*;
+use crate::attribution::{self, Matched};
 use crate::cluster::testing::world;
 use crate::flow::L4;
-use crate::label::{self, Matched};
 use crate::verdict::{Judge, Judgement};
 
 pub(super) const SEEN: Status = Status::CONFIRMED.with(Status::SEEN_REPLY);
@@ -83,7 +83,7 @@ pub(super) struct See<'c> {
 pub(super) static NODE: ThisNode = ThisNode {
     name: None,
     local: None,
-    namespace: Namespace::Node,
+    namespace: NetnsOwner::Node,
 };
 
 impl See<'_> {
@@ -106,7 +106,7 @@ impl<'c> Eyes<'c> for See<'c> {
         let mut entry = Entry::bare(flow);
         if let Some(index) = self.index {
             let matched = Matched::of(&entry.flow, index, self.node);
-            entry.names = label::names(&entry.flow, matched, index);
+            entry.names = attribution::names(&entry.flow, matched, index);
             let judge = Judge {
                 index: Some(index),
                 rules: None,

@@ -1,13 +1,18 @@
 //! The one place where flow and cluster meet: the frontend that an entry's destination is, and the names of client,
 //! Service and endpoint.
 
+mod forward;
+mod names;
+
 use std::net::IpAddr;
 
 use crate::cluster::index::{AddressKind, Endpoint, Frontend, Index, PortId, ServicePort};
 use crate::cluster::rules::{Forward, NodeRules, RuleFrontend, RuleKind};
-use crate::entry::{EndpointName, FrontendKind, Names, Party, PartyKind, ServiceName};
 use crate::flow::{Flow, Tuple};
-use crate::verdict::{ThisNode, first_forward};
+use crate::this_node::ThisNode;
+
+pub use forward::forwards_to;
+pub use names::{EndpointName, FrontendKind, Names, Party, PartyKind, ServiceName};
 
 /// What the original destination is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,7 +62,9 @@ impl<'c> Matched<'c> {
 
     /// A DNAT rule that is no Service's, or nothing.
     pub fn by_forwards(flow: &Flow, rules: &'c NodeRules, node: &ThisNode) -> Self {
-        first_forward(rules, node, flow).map_or(Matched::Nothing, Matched::Forward)
+        forwards_to(rules, node, flow)
+            .next()
+            .map_or(Matched::Nothing, Matched::Forward)
     }
 
     pub fn is_nothing(self) -> bool {

@@ -11,7 +11,7 @@ const IPVS_INTERFACE: &str = "kube-ipvs0";
 /// Whose table is judged. Translation happens in the node's network namespace; in a pod's own one every healthy flow to
 /// a clusterIP looks untranslated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Namespace {
+pub enum NetnsOwner {
     Node,
     /// Some other namespace, or one of which nothing shows that it is the node's.
     Foreign,
@@ -24,7 +24,7 @@ pub struct ThisNode {
     pub name: Option<String>,
     /// Everything configured in the namespace; `None` when that could not be read.
     pub local: Option<Vec<LocalAddress>>,
-    pub namespace: Namespace,
+    pub namespace: NetnsOwner,
 }
 
 impl ThisNode {
@@ -54,16 +54,16 @@ impl ThisNode {
             name: node.map(|node| node.name.to_string()),
             local,
             namespace: if namespace {
-                Namespace::Node
+                NetnsOwner::Node
             } else {
-                Namespace::Foreign
+                NetnsOwner::Foreign
             },
         }
     }
 
     /// kube-proxy's rules are in the namespace: it is the node's.
     pub fn sees_kube_proxy(&mut self) {
-        self.namespace = Namespace::Node;
+        self.namespace = NetnsOwner::Node;
     }
 
     /// kube-proxy's dummy interface is here, so that IPVS balances Services.
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn a_namespace_is_the_nodes_by_its_addresses_and_not_by_a_name() {
-        use Namespace::{Foreign, Node};
+        use NetnsOwner::{Foreign, Node};
         let nodes = world(&["node n1 192.168.7.1 hostname=host1", "node n2 192.168.7.2"]);
         let none = world(&[]);
         let mut some = world(&["node n1 192.168.7.1 hostname=host1"]);
@@ -247,7 +247,7 @@ mod tests {
                 network: address.parse().unwrap(),
             }];
             let found = ThisNode::find(Some(&nodes), Some("n1"), None, Some(local), Some(false));
-            assert_eq!(found.namespace, Namespace::Foreign, "{interface}");
+            assert_eq!(found.namespace, NetnsOwner::Foreign, "{interface}");
         }
     }
 }

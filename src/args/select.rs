@@ -6,6 +6,7 @@ mod kernel;
 
 use clap::Args;
 
+use crate::error::CommandError;
 use crate::filter::cidr::Cidr;
 use crate::filter::helper::HelperName;
 use crate::filter::id::EntryId;
@@ -303,6 +304,16 @@ impl SelectArgs {
     /// A selector needs cluster names or verdicts.
     pub fn wants_cluster(&self) -> bool {
         self.to_selectors().wants_cluster()
+    }
+}
+
+impl From<UsageError> for CommandError {
+    fn from(error: UsageError) -> Self {
+        let hints = error.hint.into_iter().collect();
+        CommandError {
+            hints,
+            ..CommandError::usage(error.message)
+        }
     }
 }
 

@@ -1,4 +1,16 @@
-//! What was typed: flags that several commands share. Those of one command stand in its own file.
+//! The command line as it is typed: one file a command, and the flags that several share.
+
+pub mod demo;
+pub mod doctor;
+pub mod generate;
+pub mod ls;
+pub mod purge;
+pub mod restore;
+pub mod select;
+pub mod stat;
+pub mod svc;
+pub mod top;
+pub mod watch;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -29,26 +41,26 @@ pub struct Cli {
 #[derive(Subcommand)]
 pub enum Command {
     /// List entries of the conntrack table, by name, with a verdict
-    Ls(Box<super::ls::LsArgs>),
+    Ls(Box<ls::LsArgs>),
     /// Follow entries: as they come, move, end, and are kept alive
-    Watch(Box<super::watch::WatchArgs>),
+    Watch(Box<watch::WatchArgs>),
     /// Count entries in groups: who fills the table
-    Top(Box<super::top::TopArgs>),
+    Top(Box<top::TopArgs>),
     /// Show one Service: its endpoints, the flows on each, why one is busy, and where new ones go
-    Svc(Box<super::svc::SvcArgs>),
+    Svc(Box<svc::SvcArgs>),
     /// Delete exactly the entries that match, and say what happened to each
-    Purge(Box<super::purge::PurgeArgs>),
+    Purge(Box<purge::PurgeArgs>),
     /// Put entries back that a purge deleted
-    Restore(Box<super::restore::RestoreArgs>),
+    Restore(Box<restore::RestoreArgs>),
     /// How full the table is, limits, settings, counters, timeouts
-    Stat(super::stat::StatArgs),
+    Stat(stat::StatArgs),
     /// Say what is wrong on this node, with evidence and what helps
-    Doctor(Box<super::doctor::DoctorArgs>),
+    Doctor(Box<doctor::DoctorArgs>),
     /// Try everything in a private namespace, without a cluster and without root
-    Demo(super::demo::DemoArgs),
+    Demo(demo::DemoArgs),
     /// Write the manuals or the completion scripts of this version into a folder
     #[command(hide = true)]
-    Generate(super::generate::GenerateArgs),
+    Generate(generate::GenerateArgs),
 }
 
 /// Where the table, the Services and the Pods come from.
