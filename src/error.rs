@@ -37,6 +37,18 @@ impl From<Status> for ExitCode {
     }
 }
 
+/// Text of an error and its sources, joined by colons: `reading the conntrack table failed: Invalid argument`.
+pub fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text.push_str(": ");
+        text.push_str(&cause.to_string());
+        source = cause.source();
+    }
+    text
+}
+
 /// An error that ends a command: what happened, what may help, and the exit status.
 #[derive(Debug)]
 pub struct CommandError {

@@ -10,7 +10,7 @@
 //! | question | room |
 //! |---|---|
 //! | What is an entry? | [`flow`] |
-//! | Where do kernel bytes become one, and the other way round? | [`netlink`] (`decode`, `encode`, `insert`) |
+//! | Where do kernel bytes become one, and the other way round? | [`netlink`] (`codec` in `crates/ctnetlink`) |
 //! | Whose table? | [`netns`], [`sysctl`] |
 //! | How full is it, and what did the kernel count? | [`stat`]; drivers: [`ethtool`] |
 //! | Which packets never make an entry? | [`reverse_path`] |
@@ -28,7 +28,7 @@
 //! | What is known of one Service, and what lies on its endpoints? | [`service`], `output/service.rs` |
 //! | How evenly do flows lie on endpoints, and why? | [`spread`] |
 //! | Who fills the table? | [`top`] (`heavy`: counting with a bound), `output/groups.rs` |
-//! | What changes while somebody looks? | [`watch`] (the view and its records), `netlink/{event,feed}.rs` |
+//! | What changes while somebody looks? | [`watch`] (the view and its records), `ctnetlink` ([`netlink::EventQueue`]) |
 //! | What is wrong here, with evidence? | [`doctor`] (`check`, one a file) |
 //! | How does the cluster stay current meanwhile? | `cluster/follow` (`feed`, `board`, `store`), `cli/watch/source.rs` |
 //! | What can destroy? | [`purge`], and [`netlink::Table`] below it |

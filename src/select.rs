@@ -15,7 +15,7 @@ use crate::entry::Entry;
 use crate::filter::Picks;
 use crate::filter::cidr::Cidr;
 use crate::filter::protocol::UDP;
-use crate::flow::Place;
+use crate::flow::AddressPort;
 use crate::verdict::{Reason, Refreshing, Verdict};
 
 use name::{Namespace, PartyName, PodName, PortRef, ReasonWord, ServiceRef, VerdictWord};
@@ -135,7 +135,7 @@ struct PodPick {
 enum PartyPick {
     Pod(PodPick),
     Net(Cidr),
-    Place(Place),
+    Place(AddressPort),
 }
 
 /// What `--stale` says of an entry.
@@ -391,7 +391,7 @@ impl PodPick {
 
 impl PartyPick {
     /// `place` is where the party stands in the tuple.
-    fn stands(&self, party: Option<&Party<'_>>, place: Place) -> Option<bool> {
+    fn stands(&self, party: Option<&Party<'_>>, place: AddressPort) -> Option<bool> {
         match self {
             PartyPick::Pod(pod) => pod.is(party),
             PartyPick::Net(net) => Some(net.contains(place.address)),

@@ -66,6 +66,20 @@ fn stat_json(args: &str) -> Value {
 }
 
 #[test]
+fn sysctls_are_those_of_the_named_namespace() {
+    private_netns(|| {
+        insert(&[udp("10.0.0.1", 1)]);
+        let there = Netns::current();
+        testkit::private_netns::enter_new_netns();
+        for (netns, count) in [(there, 1), (Netns::current(), 0)] {
+            let sysctls = ctk::sysctl::conntrack(&netns).unwrap();
+            assert_eq!(sysctls.count, Some(count));
+            assert!(sysctls.max.is_some() && sysctls.events.is_some());
+        }
+    });
+}
+
+#[test]
 fn counters_and_count_are_those_of_conntrack() {
     private_netns(|| {
         let mut connection = Connection::open();

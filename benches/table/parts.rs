@@ -3,12 +3,11 @@
 
 use std::hint::black_box;
 use std::io;
+use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use ctk::entry::Entry;
-use ctk::netlink::codec::{decode, encode};
-use ctk::netlink::socket::{Message, Socket};
-use ctk::netlink::{DumpFilter, TableKind};
+use ctk::netlink::{DumpFilter, Table, decode};
 use ctk::netns::Netns;
 use ctk::output::{Format, Options, Printer};
 
@@ -22,12 +21,12 @@ pub fn run() {
     let messages = capture();
     report("decode", messages.len(), || {
         for message in &messages {
-            let _ = black_box(decode::flow(black_box(message)));
+            let _ = black_box(decode(black_box(message)));
         }
     });
     let entries: Vec<Entry> = messages
         .iter()
-        .filter_map(|message| decode::flow(message).ok())
+        .filter_map(|message| decode(message).ok())
         .map(Entry::bare)
         .collect();
     for (name, format) in [
@@ -63,20 +62,15 @@ fn report(name: &str, entries: usize, mut pass: impl FnMut()) {
 
 /// The first messages of a dump, from behind their netlink headers.
 fn capture() -> Vec<Vec<u8>> {
-    let mut socket = Socket::open(&Netns::current()).expect("a socket");
-    let mut request = Vec::new();
-    let sequence = socket.next_sequence();
-    let everything = DumpFilter::default();
-    encode::dump(&mut request, sequence, TableKind::Conntrack, &everything);
-    socket.send("dump", &request).expect("sent");
+    let mut table = Table::open(&Netns::current()).expect("a socket");
     let mut messages = Vec::new();
-    while messages.len() < ENTRIES {
-        for message in socket.receive("dump").expect("a datagram") {
-            match message.expect("a message") {
-                Message::Data { payload, .. } => messages.push(payload.to_vec()),
-                _ => return messages,
-            }
+    let dump = table.dump_raw(&DumpFilter::default(), &mut |message| {
+        messages.push(message.to_vec());
+        match messages.len() < ENTRIES {
+            true => ControlFlow::Continue(()),
+            false => ControlFlow::Break(()),
         }
-    }
+    });
+    dump.expect("a dump");
     messages
 }

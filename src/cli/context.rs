@@ -4,7 +4,7 @@
 use std::fmt::Display;
 use std::io;
 
-use crate::error::{CommandError, Status};
+use crate::error::{CommandError, Status, chain};
 use crate::netlink::{ErrorKind, NetlinkError};
 use crate::netns::Netns;
 use crate::output::{is_closed, safe_text};
@@ -36,7 +36,7 @@ pub fn netns_named(name: Option<&str>) -> Result<Netns, CommandError> {
             } else {
                 Status::Failed
             };
-            CommandError::new(status, format!("--netns: {error}"))
+            CommandError::new(status, format!("--netns: {}", chain(&error)))
         }),
     }
 }
@@ -46,18 +46,19 @@ pub fn note_empty(netns: &Netns) {
     if netns.is_initial() == Some(false) {
         note(format!(
             "{} has no entries; the node's own are in the host network namespace (hostNetwork: true, or --netns 1)",
-            netns.label()
+            netns.name()
         ));
     }
 }
 
 /// An error of the kernel's table, with what helps.
 pub fn netlink_error(error: NetlinkError) -> CommandError {
+    let text = chain(&error);
     match error.kind() {
-        ErrorKind::NotPermitted => CommandError::new(Status::NotPermitted, error).hint(RUN_AS_ROOT),
-        ErrorKind::NotAvailable => CommandError::failed(error)
+        ErrorKind::NotPermitted => CommandError::new(Status::NotPermitted, text).hint(RUN_AS_ROOT),
+        ErrorKind::NotAvailable => CommandError::failed(text)
             .hint("load the modules: modprobe nf_conntrack nf_conntrack_netlink"),
-        ErrorKind::Other => CommandError::failed(error),
+        _ => CommandError::failed(text),
     }
 }
 

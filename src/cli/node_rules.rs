@@ -9,7 +9,7 @@ use crate::cluster::rules::deal::Wanted;
 use crate::cluster::rules::present::{self, Revision};
 use crate::cluster::rules::read::{self, Read, ReadError};
 use crate::cluster::rules::{NodeRules, Proxy};
-use crate::error::{CommandError, Status};
+use crate::error::{CommandError, Status, chain};
 use crate::netns::Netns;
 use crate::plural::count;
 
@@ -36,7 +36,7 @@ pub fn read_dealing(
         Some(path) => read::file(path, wanted),
         None => netns
             .run(|| read::here(wanted))
-            .map_err(|error| CommandError::failed(format!("--cluster rules: {error}")))?,
+            .map_err(|error| CommandError::failed(format!("--cluster rules: {}", chain(&error))))?,
     };
     read.map_err(|error| {
         let text = format!("--cluster rules: {error}");
@@ -67,7 +67,7 @@ pub fn automatic(netns: &Netns) -> Option<Read> {
             None
         }
         Err(error) => {
-            tracing::info!(%error, "rules");
+            tracing::info!(error = chain(&error), "rules");
             None
         }
     }

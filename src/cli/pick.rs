@@ -10,7 +10,7 @@ use crate::entry::Entry;
 use crate::error::{CommandError, Status};
 use crate::filter::protocol::TCP;
 use crate::filter::{Filter, Outcome};
-use crate::flow::{Flow, Place};
+use crate::flow::{AddressPort, Flow};
 use crate::output;
 use crate::select::{Directory, SelectError, SelectErrorKind, Selection};
 use crate::verdict::{Judge, Judgement, Reason, Seen, Verdict};
@@ -320,7 +320,7 @@ fn lacks_name(party: Option<&Party<'_>>) -> bool {
 
 /// This process made the connection, to read the cluster.
 fn is_own(flow: &Flow) -> bool {
-    let end = |place: Place| place.port.map(|port| SocketAddr::new(place.address, port));
+    let end = |place: AddressPort| place.port.map(|port| SocketAddr::new(place.address, port));
     let (from, to) = (flow.original.source(), flow.original.destination());
     flow.protocol() == TCP
         && end(from)

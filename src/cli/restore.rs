@@ -35,7 +35,7 @@ pub fn run(args: &RestoreArgs) -> Result<Status, CommandError> {
     if leave == Leave::ToAsk && lines.wanted > 0 {
         show(args, &mut input)?;
         let entries = entries(lines.wanted);
-        confirm::ask(&format!("Put {entries} back into {}?", netns.label()))?;
+        confirm::ask(&format!("Put {entries} back into {}?", netns.name()))?;
     }
     let mut counts = Counts::default();
     let ended = put_back(args, &mut input, &lines, table.as_mut(), &mut counts);

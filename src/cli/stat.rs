@@ -36,7 +36,7 @@ pub fn run(args: &StatArgs) -> Result<Status, CommandError> {
     if stat.initial_netns == Some(false) {
         note(format!(
             "count, counters and timeouts are those of {} alone, not the node's; max, buckets and expect_max are the machine's",
-            netns.label()
+            netns.name()
         ));
     }
     let stop = Arc::new(AtomicBool::new(false));

@@ -3,6 +3,7 @@
 use crate::cluster::index::Index;
 use crate::cluster::rules::read::Read;
 use crate::cluster::source::Loaded;
+use crate::error::chain;
 use crate::netns::Netns;
 use crate::rtnetlink;
 use crate::this_node::{NetnsOwner, ThisNode};
@@ -58,7 +59,7 @@ fn named_node(flag: Option<String>) -> Option<String> {
 pub fn find_node(flag: Option<String>, netns: &Netns, index: Option<&Index>) -> ThisNode {
     let local = rtnetlink::local_addresses(netns);
     if let Err(error) = &local {
-        tracing::info!(%error, "local addresses");
+        tracing::info!(error = chain(error), "local addresses");
     }
     let hostname = rustix::system::uname()
         .nodename()

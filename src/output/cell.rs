@@ -3,7 +3,7 @@
 //! A cell that writes nothing is absent; whoever lays it out decides how that looks.
 
 use crate::attribution::Party;
-use crate::flow::{L4, Place, ProtocolState, Status};
+use crate::flow::{AddressPort, L4, ProtocolState, Status};
 use crate::verdict::{Reason, Refreshing, Verdict};
 
 use super::color::Style;
@@ -115,7 +115,7 @@ fn is_untranslated(row: &Row<'_>, reason: Option<Reason>) -> bool {
     }
 }
 
-fn party(party: Option<&Party<'_>>, place: Place, out: &mut Vec<u8>) {
+fn party(party: Option<&Party<'_>>, place: AddressPort, out: &mut Vec<u8>) {
     match party {
         Some(party) if party.name.is_some() => {
             qualified(party.namespace, party.name, out);

@@ -192,7 +192,6 @@ fn foreign(out: &mut Vec<u8>, key: &[u8], value: Option<&str>) {
 mod tests {
     use super::super::fixture::{self, Sample, ports};
     use super::*;
-    use crate::flow::Rare;
 
     fn written(sample: &Sample) -> String {
         let mut out = Vec::new();
@@ -343,12 +342,10 @@ mod tests {
         sample.flow.zone.id = 9;
         sample.flow.start = Some(1_700_000_000_900_000_000);
         sample.now = 1_700_000_031_100_000_000;
-        *sample.flow.rare_mut() = Rare {
-            helper: Some("ftp".into()),
-            secctx: Some("system_u:object_r:unlabeled_t:s0\u{1b}[2J".into()),
-            labels: Some([1; 16]),
-            ..Rare::default()
-        };
+        let rare = sample.flow.rare_mut();
+        rare.helper = Some("ftp".into());
+        rare.secctx = Some("system_u:object_r:unlabeled_t:s0\u{1b}[2J".into());
+        rare.labels = Some([1; 16]);
         assert_eq!(
             written(&sample),
             "ipv4     2 udp      17 src=10.244.2.9 dst=10.96.0.10 sport=40123 dport=53 packets=15 bytes=900 \

@@ -251,18 +251,17 @@ mod tests {
     use super::*;
 
     fn ftp() -> Expectation {
-        Expectation {
-            tuple: ports(6, ("127.0.0.1", 0), ("127.0.0.1", 10241)),
-            mask: Some(ports(6, ("255.255.255.255", 0), ("255.255.255.255", 65535))),
-            master: ports(6, ("127.0.0.1", 53276), ("127.0.0.1", 2121)),
-            timeout: Some(299),
-            id: Some(7),
-            zone: None,
-            helper: Some("ftp".into()),
-            class: Some(0),
-            flags: Some(0),
-            function: None,
-        }
+        let mut expectation = Expectation::new(
+            ports(6, ("127.0.0.1", 0), ("127.0.0.1", 10241)),
+            ports(6, ("127.0.0.1", 53276), ("127.0.0.1", 2121)),
+        );
+        expectation.mask = Some(ports(6, ("255.255.255.255", 0), ("255.255.255.255", 65535)));
+        expectation.timeout = Some(299);
+        expectation.id = Some(7);
+        expectation.helper = Some("ftp".into());
+        expectation.class = Some(0);
+        expectation.flags = Some(0);
+        expectation
     }
 
     fn printed(format: Format, expectations: &[Expectation]) -> String {
@@ -289,10 +288,8 @@ mod tests {
              mask-dst=255.255.255.255 sport=0 dport=65535 master-src=127.0.0.1 master-dst=127.0.0.1 sport=53276 \
              dport=2121 class=0 helper=ftp\n"
         );
-        let flagged = Expectation {
-            flags: Some(5),
-            ..ftp()
-        };
+        let mut flagged = ftp();
+        flagged.flags = Some(5);
         let text = printed(Format::Conntrack, &[flagged]);
         assert!(text.contains(" PERMANENT,USERSPACE class=0 "), "{text}");
     }
@@ -313,10 +310,8 @@ mod tests {
 
     #[test]
     fn tables_and_csv_carry_no_control_characters() {
-        let hostile = Expectation {
-            helper: Some("\u{1b}[2J,\n".into()),
-            ..ftp()
-        };
+        let mut hostile = ftp();
+        hostile.helper = Some("\u{1b}[2J,\n".into());
         let table = printed(Format::Table, std::slice::from_ref(&hostile));
         assert!(table.ends_with("  4m59s  \\x1b[2J,\\x0a\n"), "{table}");
         let csv = printed(Format::Csv, &[hostile]);

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use crate::attribution::{EndpointName, FrontendKind, Names, Party, PartyKind, ServiceName};
 use crate::flow::{
-    Counters, Direction, Flow, L4, ProtocolState, Rare, Status, TcpDirection, Tuple, Zone,
+    Counters, Direction, Flow, L4, ProtocolState, Status, TcpDirection, Tuple, Zone,
 };
 use crate::verdict::{Reason, Refreshing, Replies};
 
@@ -289,12 +289,10 @@ fn flow() -> impl Strategy<Value = Flow> {
                 flow.counters_reply = counted(back);
                 let (labels, helper, secctx) = rare;
                 if labels.is_some() || helper.is_some() || secctx.is_some() {
-                    flow.rare = Some(Box::new(Rare {
-                        labels,
-                        helper: helper.map(Into::into),
-                        secctx: secctx.map(Into::into),
-                        ..Rare::default()
-                    }));
+                    let rare = flow.rare_mut();
+                    rare.labels = labels;
+                    rare.helper = helper.map(Into::into);
+                    rare.secctx = secctx.map(Into::into);
                 }
                 flow
             },

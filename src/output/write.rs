@@ -6,7 +6,7 @@
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::flow::{Place, ProtocolState};
+use crate::flow::{AddressPort, ProtocolState};
 
 use super::digits::{colon_and_port, eight_digits, nine_digits};
 pub use super::digits::{ipv4, number};
@@ -83,7 +83,7 @@ pub fn address_like_c(out: &mut Vec<u8>, address: IpAddr) {
 }
 
 /// `10.0.0.1:53`, `[fd00::1]:53`, or the bare address where there is no port.
-pub fn place(out: &mut Vec<u8>, place: Place) {
+pub fn place(out: &mut Vec<u8>, place: AddressPort) {
     match (place.address, place.port) {
         (ip, None) => address(out, ip),
         (IpAddr::V4(v4), Some(port)) => {

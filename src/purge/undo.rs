@@ -18,7 +18,7 @@
 use rustix::io::Errno;
 
 use crate::flow::{Flow, ProtocolState, TcpDirection};
-use crate::netlink::{Incomplete, InsertError, Table, check};
+use crate::netlink::{Incomplete, InsertError, Table, check_insertable};
 
 /// The result that a purge prints for an entry that it deleted; no other is put back.
 pub const DELETED: &str = "deleted";
@@ -62,7 +62,7 @@ fn obstacle(flow: &Flow) -> Option<Obstacle> {
     if flow.timeout.is_none() && flow.status.is_offloaded() {
         return Some(Obstacle::Offloaded);
     }
-    check(flow).err().map(Obstacle::Incomplete)
+    check_insertable(flow).err().map(Obstacle::Incomplete)
 }
 
 /// `IP_CT_TCP_FLAG_*` of `nf_conntrack_tcp.h`.
@@ -154,6 +154,7 @@ pub fn put_back(table: &mut Table, wanted: &[Wanted]) -> Vec<Outcome> {
                 Outcome::failed(explained(errno, &wanted.flow), Some(errno))
             }
             Err(InsertError::Incomplete(incomplete)) => Outcome::failed(incomplete, None),
+            Err(other) => Outcome::failed(other, None),
         },
     };
     wanted.iter().map(outcome).collect()

@@ -10,7 +10,7 @@ use crate::cluster::index::{Index, Name, PortId, ServiceId};
 use crate::cluster::rules::{NodeRules, RuleService};
 use crate::filter::Picks;
 use crate::filter::suggest::near;
-use crate::flow::Place;
+use crate::flow::AddressPort;
 
 /// Names offered in a hint.
 const OFFERED: usize = 5;
@@ -241,7 +241,7 @@ fn party(flag: &str, typed: &PartyName, index: &Index) -> Result<PartyPick, Sele
     Ok(match typed {
         PartyName::Pod(name) => PartyPick::Pod(pod(flag, name, index)?),
         PartyName::Net(net) => PartyPick::Net(*net),
-        PartyName::Socket(socket) => PartyPick::Place(Place {
+        PartyName::Socket(socket) => PartyPick::Place(AddressPort {
             address: socket.ip(),
             port: Some(socket.port()),
         }),

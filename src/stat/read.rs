@@ -5,6 +5,7 @@ use std::io;
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
+use crate::error::chain;
 use crate::ethtool::{self, EthtoolError};
 use crate::netlink::{NetlinkError, Table};
 use crate::netns::Netns;
@@ -40,8 +41,8 @@ pub fn stat(netns: &Netns) -> Result<(Stat, Vec<String>), NetlinkError> {
         }
         stat.counters = netns.run(read_proc)?;
         notes.push(match &stat.counters {
-            Some(_) => format!("counters are those of {PROC}: {error}"),
-            None => format!("counters are not available (no {PROC}): {error}"),
+            Some(_) => format!("counters are those of {PROC}: {}", chain(&error)),
+            None => format!("counters are not available (no {PROC}): {}", chain(&error)),
         });
     }
     stat.interfaces = read_interfaces(netns, &mut notes)?;
@@ -67,7 +68,7 @@ fn ask_netlink(netns: &Netns, stat: &mut Stat) -> Result<(), NetlinkError> {
     });
     match dump {
         Ok(report) => stat.expect_count = Some(expected + report.unreadable),
-        Err(error) => tracing::info!(%error, "expectations"),
+        Err(error) => tracing::info!(error = chain(&error), "expectations"),
     }
     Ok(())
 }
@@ -91,7 +92,7 @@ fn read_interfaces(
     let devices = match rtnetlink::devices(netns) {
         Ok(devices) => devices,
         Err(error) => {
-            notes.push(format!("interfaces are not known: {error}"));
+            notes.push(format!("interfaces are not known: {}", chain(&error)));
             return Ok(None);
         }
     };

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use crate::attribution::Party;
 
 use crate::entry::Entry;
-use crate::flow::{Flow, Place, Status};
+use crate::flow::{AddressPort, Flow, Status};
 use crate::verdict::Verdict;
 
 /// What to group by.
@@ -116,7 +116,7 @@ pub enum Part {
     Number(u32),
     Protocol(u8),
     Address(IpAddr),
-    Place(Place),
+    Place(AddressPort),
     /// A pod, node or Service; `port` is a number where it belongs to the key and has no name.
     Name {
         id: NameId,
@@ -132,7 +132,7 @@ pub enum Part {
     /// Translated source, and where the packets really go.
     Masquerade {
         source: IpAddr,
-        destination: Place,
+        destination: AddressPort,
         protocol: u8,
     },
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::cluster::index::{Index, Pod, PortId, Service};
 use crate::cluster::rules::RuleService;
-use crate::flow::{Family, Flow, Place};
+use crate::flow::{AddressPort, Family, Flow};
 
 use super::{Reason, Refreshing, Seen};
 
@@ -23,15 +23,15 @@ pub enum Detail<'c> {
     /// The node's own rule that decided, as text.
     Rule(&'c str),
     /// The source and what became of it on its way out, with the node's rule that leads to the source.
-    Displaced(Place, Place, &'c str),
+    Displaced(AddressPort, AddressPort, &'c str),
 }
 
 /// One sentence that an operator can act on, printed with `Display`.
 #[derive(Clone, Copy, Debug)]
 pub struct Evidence<'c> {
     pub(super) reason: Reason,
-    pub(super) destination: Place,
-    pub(super) reply_source: Place,
+    pub(super) destination: AddressPort,
+    pub(super) reply_source: AddressPort,
     pub(super) zone: u16,
     pub(super) service: Option<(&'c Index, PortId)>,
     /// A Service that owns the destination address without a matching port.
@@ -235,7 +235,12 @@ impl Evidence<'_> {
 }
 
 /// Judged by a rule that is no Service's.
-fn by_rule(f: &mut fmt::Formatter<'_>, reason: Reason, from: Place, rule: &str) -> fmt::Result {
+fn by_rule(
+    f: &mut fmt::Formatter<'_>,
+    reason: Reason,
+    from: AddressPort,
+    rule: &str,
+) -> fmt::Result {
     match reason {
         Reason::Endpoint => write!(f, "{from} is a target of this node's rule: {rule}"),
         Reason::EndpointGone => write!(f, "{from} is no target of this node's rule: {rule}"),
@@ -251,7 +256,7 @@ fn by_rule(f: &mut fmt::Formatter<'_>, reason: Reason, from: Place, rule: &str) 
 }
 
 /// Why the source has another port outside, where a rule of this node tells.
-struct Displaced<'c>(Place, Detail<'c>);
+struct Displaced<'c>(AddressPort, Detail<'c>);
 
 impl fmt::Display for Displaced<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -259,7 +264,7 @@ impl fmt::Display for Displaced<'_> {
             return Ok(());
         };
         let (before, after) = (own.port.unwrap_or_default(), seen.port.unwrap_or_default());
-        let taken = Place {
+        let taken = AddressPort {
             port: own.port,
             ..seen
         };

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::entry::Entry;
-use crate::flow::{Counters, Flow, Place, ProtocolState, Status, Tuple, Zone};
+use crate::flow::{AddressPort, Counters, Flow, ProtocolState, Status, Tuple, Zone};
 use crate::verdict::{Look, Looks, Reason, Seen, Verdict};
 
 use super::pods::Pods;
@@ -64,7 +64,7 @@ impl Tracked {
 pub struct View {
     tracked: HashMap<Key, Tracked>,
     /// Where flows went that ended.
-    ended: HashMap<Key, (Place, String)>,
+    ended: HashMap<Key, (AddressPort, String)>,
     /// Pods at reply sources, by their last names.
     pods: Pods,
     /// Looks at the table, each a dump or, when one was spoiled, several.

@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use ctk::flow::Flow;
+use ctk::flow::{Flow, Status};
 use ctk::netlink::DeleteTarget;
 use nix::sched::{CloneFlags, unshare};
 use serde_json::Value;
@@ -91,10 +91,8 @@ fn args<'a>(file: &'a ClusterFile, more: &'a str) -> Vec<&'a str> {
 /// What the status words may be is not compared: packets flow.
 fn entries() -> Vec<String> {
     let key = |flow: &Flow| {
-        let flow = Flow {
-            status: Default::default(),
-            ..flow.clone()
-        };
+        let mut flow = flow.clone();
+        flow.status = Status::default();
         identity(&flow)
     };
     let mut all: Vec<String> = dump().iter().map(key).collect();

@@ -1,18 +1,18 @@
-//! Many requests in one send.
+//! Several requests in one datagram.
 
 use netlink_packet_core::{NLM_F_ACK, NetlinkBuffer};
 use rustix::io::Errno;
 
-use crate::error::NetlinkError;
+use crate::error::{NetlinkError, Operation};
 use crate::socket::{Message, Socket};
 
-/// Requests that go out in one send. The kernel works through them in order before the send returns. It answers every
-/// failure, and success only where asked to: the last request asks.
+/// Requests of one datagram. The kernel handles them in order before `send` returns. It answers every failure, and success only
+/// where `NLM_F_ACK` is set: on the last request.
 #[derive(Default)]
 pub(crate) struct Batch {
     pub bytes: Vec<u8>,
     pub sequences: Vec<u32>,
-    /// Where the last request starts.
+    /// Offset of the last request.
     last: usize,
 }
 
@@ -22,7 +22,7 @@ impl Batch {
         self.sequences.clear();
     }
 
-    /// `write` must write nothing when it fails.
+    /// Adds a request. `write` must write nothing when it fails.
     pub fn add<E>(
         &mut self,
         sequence: u32,
@@ -42,22 +42,22 @@ impl Batch {
         }
     }
 
-    /// Receives the answers to a batch that was sent on `socket`, into one result for each request.
+    /// Receives the answers to a batch that was sent on `socket`, as one result for each request.
     pub fn answers(
         &self,
-        doing: &'static str,
+        operation: Operation,
         socket: &mut Socket,
         results: &mut [Result<(), Errno>],
     ) -> Result<(), NetlinkError> {
         let (first, last) = (self.sequences.first(), self.sequences.last());
         loop {
-            for message in socket.receive(doing)? {
+            for message in socket.receive(operation)? {
                 let Message::Answer { sequence, error } = message? else {
                     continue;
                 };
-                // Without CAP_NET_ADMIN nfnetlink answers the first request of a datagram and drops all the others.
+                // Without CAP_NET_ADMIN nfnetlink answers the first request of a datagram and drops the others.
                 if Some(&sequence) == first && error == Some(Errno::PERM) {
-                    return Err(NetlinkError::NotPermitted(doing));
+                    return Err(NetlinkError::NotPermitted(operation));
                 }
                 let Some(index) = self.sequences.iter().position(|s| *s == sequence) else {
                     continue;

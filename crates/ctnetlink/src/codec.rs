@@ -1,12 +1,15 @@
-//! Bytes of ctnetlink and entries: attributes, decoder and encoder. No I/O.
+//! Conversion between the bytes of ctnetlink messages and entries. No I/O.
 
 pub(crate) mod abi;
-pub mod attr;
-pub mod decode;
-pub mod encode;
-pub mod expect;
-pub mod insert;
-pub mod stats;
+pub(crate) mod attr;
+pub(crate) mod decode;
+pub(crate) mod encode;
+pub(crate) mod expect;
+pub(crate) mod insert;
+pub(crate) mod stats;
+mod tuple;
+
 #[cfg(test)]
 mod tests;
-pub mod tuple;
+
+pub use decode::{DecodeError, flow as decode};

@@ -1,25 +1,6 @@
-//! What changes in a table, as the kernel tells it.
-//!
-//! One socket in three multicast groups. The kernel sends one message for each entry that is made, changed or ended, and
-//! waits for nobody: when the receive buffer is full, messages are lost. It says so, and [`Received::Overrun`] passes that on.
-//!
-//! What the messages carry (`ctnetlink_conntrack_event`; looked at on Linux 6.18):
-//!
-//! | attribute | NEW, UPDATE | DESTROY |
-//! |---|---|---|
-//! | both tuples, zone, id, status | always | always, with DYING |
-//! | timeout | always, unless offloaded | what was left when deleted; none when it ran out |
-//! | mark | **when it is not 0**, or was just set; else it is 0 | when it is not 0; else it is 0 |
-//! | protocol state | when it changed, as it does in NEW | state alone, without flags and window scales |
-//! | counters | never | with `nf_conntrack_acct` |
-//! | start | never | with `nf_conntrack_timestamp`, and stop |
-//! | helper, secctx | when there is one | never |
-//! | labels, sequence adjustment | when they changed | never |
-//! | master | NEW of an expected entry | never |
-//! | use count | never | never |
-//!
-//! A packet that only refills the timer makes no event. Which entries make events at all is for
-//! `net.netfilter.nf_conntrack_events` to say: with 2, the default, those made while somebody listens.
+//! Subscription to the events of a table: one socket in three multicast groups.
+
+pub(crate) mod queue;
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -31,23 +12,34 @@ use crate::codec::abi::{cta, entry};
 use crate::codec::attr::Attributes;
 use crate::codec::decode;
 use crate::codec::encode::ENTRIES;
-use crate::error::NetlinkError;
+use crate::error::{NetlinkError, Operation};
 use crate::flow::Flow;
 use crate::netns::Netns;
 use crate::socket::{Message, Messages, Socket};
 
-const DOING: &str = "listening to conntrack events";
 /// `NFNLGRP_CONNTRACK_NEW`, `_UPDATE`, `_DESTROY`.
 const GROUPS: [u32; 3] = [1, 2, 3];
-/// Less than any message costs in the receive buffer (`sk_buff` and `skb_shared_info` alone are more).
-const LEAST_COST: usize = 512;
+/// Lower bound for the bytes that a message takes in the receive buffer: `sk_buff` and `skb_shared_info` take more.
+const MIN_MESSAGE_COST: usize = 512;
 
-/// How to listen.
+/// Options of a subscription.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct EventOptions {
-    /// Receive buffer to ask for. The kernel grants twice that, beyond `net.core.rmem_max` only with CAP_NET_ADMIN in the
-    /// initial user namespace, and counts 1280 bytes for an event: the default of 8 MiB holds 13,107.
+    /// Size of the receive buffer to request, in bytes. Default: 8 MiB.
+    ///
+    /// The kernel doubles the number and accounts 1280 bytes for an event, so that the default holds 13,107 events. Beyond
+    /// `net.core.rmem_max` it needs CAP_NET_ADMIN in the initial user namespace; without, the size is that of the sysctl.
     pub buffer_bytes: usize,
+}
+
+impl EventOptions {
+    /// Options with this size of the receive buffer, in bytes.
+    #[must_use]
+    pub fn with_buffer_bytes(mut self, bytes: usize) -> Self {
+        self.buffer_bytes = bytes;
+        self
+    }
 }
 
 impl Default for EventOptions {
@@ -58,57 +50,108 @@ impl Default for EventOptions {
     }
 }
 
+/// Kind of an event. The kernel has no others, so the enum is exhaustive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum EventKind {
+    /// An entry was created.
     New,
+    /// An entry changed.
     Update,
+    /// An entry was deleted or timed out.
     Destroy,
 }
 
-/// One change.
+/// One event.
+///
+/// Attributes of the entry that the message has (`ctnetlink_conntrack_event` in `net/netfilter/nf_conntrack_netlink.c`, as of
+/// Linux 6.18):
+///
+/// | attribute | NEW, UPDATE | DESTROY |
+/// |---|---|---|
+/// | both tuples, zone, id, status | always | always, with [`Status::DYING`](crate::flow::Status::DYING) |
+/// | timeout | always, unless offloaded | seconds left when deleted; absent after a timeout |
+/// | mark | **when it is not 0**, or was set to 0 | when it is not 0 |
+/// | protocol state | when it changed, and in NEW | state alone, without flags and window scales |
+/// | counters | never | with `nf_conntrack_acct` |
+/// | start | never | with `nf_conntrack_timestamp`, and stop |
+/// | helper, secctx | when present | never |
+/// | labels, sequence adjustment | when changed | never |
+/// | master | NEW of an expected entry | never |
+/// | use count | never | never |
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Event {
+    /// Kind of the event.
     pub kind: EventKind,
-    /// Nanoseconds since the Unix epoch. When it happened, as the kernel says it (`CTA_TIMESTAMP_EVENT`: Linux 6.14+ with
-    /// `nf_conntrack_timestamp` on), else when it was received.
+    /// Time of the event in nanoseconds since the Unix epoch, from the kernel (`CTA_TIMESTAMP_EVENT`: Linux 6.14 and later
+    /// with `net.netfilter.nf_conntrack_timestamp`), else the time of reception.
     pub time: u64,
-    /// The entry as far as the message tells, see the head of this file: what is `None` may be unchanged.
+    /// Entry, with the attributes of the message. One that is `None` may exist and be unchanged.
     pub flow: Flow,
 }
 
-/// What one [`Events::receive`] brought.
+/// Result of [`Events::receive`]. Exhaustive, because a consumer must handle each case.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
-    /// One datagram. `unreadable`: messages in it that are no event that can be understood; each is a lost event.
-    Events { events: u64, unreadable: u64 },
-    /// The receive buffer was full, and events that the kernel had after those received so far are lost. A few that came
-    /// right after the loss may have been given already, never the other way round: whatever is lost before this is told
-    /// by this, so a dump that starts now makes good for it.
+    /// One datagram was received.
+    Events {
+        /// Number of events passed to the callback.
+        events: u64,
+        /// Number of messages that could not be decoded. Each is a lost event.
+        unreadable: u64,
+    },
+    /// The receive buffer was full, and events are lost. All events from before the loss were passed to the callback; a few
+    /// from right after it may have been, too. A dump that starts now has the state after the loss.
     Overrun,
-    /// Nothing within the time given.
-    Silence,
+    /// Nothing was received within the timeout.
+    TimedOut,
 }
 
-/// A subscription to the events of one namespace.
+/// Subscription to the events of one network namespace.
+///
+/// The kernel sends one message for each entry that is created, changed or ended. It does not wait for the receiver: when the
+/// receive buffer is full, messages are lost, and [`Received::Overrun`] reports that. [`EventQueue`](crate::EventQueue) drains
+/// the socket on a thread of its own.
+///
+/// A packet that only refills the timer makes no event. `net.netfilter.nf_conntrack_events` decides which entries make events:
+/// with 2, the default since Linux 5.19, those created while a subscription exists.
+///
+/// ```no_run
+/// use std::time::Duration;
+///
+/// use ctnetlink::{EventOptions, Events, Netns, Received};
+///
+/// let mut events = Events::open(&Netns::current(), EventOptions::default())?;
+/// loop {
+///     let received = events.receive(Duration::from_secs(1), &mut |event| {
+///         println!("{:?} {:?}", event.kind, event.flow.original);
+///     })?;
+///     if received == Received::Overrun {
+///         println!("events are lost: dump the table");
+///     }
+/// }
+/// # #[allow(unreachable_code)]
+/// # Ok::<(), ctnetlink::NetlinkError>(())
+/// ```
 pub struct Events {
     socket: Socket,
     granted: usize,
-    /// An overrun that is not passed on yet, and how many messages may still come that the kernel had before it.
+    /// Overrun that is not reported yet: number of messages from before it that may still be received.
     overrun: Option<usize>,
 }
 
 impl Events {
-    /// Events are kept from here on, as far as the buffer holds them.
+    /// Subscribes. The socket keeps events from now on, as far as the buffer holds them.
     ///
     /// # Errors
-    /// [`NetlinkError::NotPermitted`] without CAP_NET_ADMIN, and what [`Socket::open`] has. A kernel without
-    /// nf_conntrack_netlink lets everybody subscribe and stays silent; that shows at the first dump.
+    /// [`NetlinkError::NotPermitted`] without CAP_NET_ADMIN, [`NetlinkError::NotAvailable`] without netfilter netlink,
+    /// [`NetlinkError::Namespace`] when `netns` cannot be entered. A kernel without nf_conntrack_netlink accepts the
+    /// subscription and sends nothing; a dump reports that.
     pub fn open(netns: &Netns, options: EventOptions) -> Result<Self, NetlinkError> {
         let socket = Socket::open(netns)?;
-        // Before the first event can come.
         socket.set_receive_buffer(options.buffer_bytes)?;
         for group in GROUPS {
-            socket.subscribe(DOING, group)?;
+            socket.subscribe(group)?;
         }
         Ok(Events {
             granted: socket.receive_buffer()?,
@@ -117,42 +160,41 @@ impl Events {
         })
     }
 
-    /// Bytes of receive buffer that the kernel gave, see [`Socket::receive_buffer`].
+    /// Size of the receive buffer in bytes, as the kernel accounts it: up to twice the requested size.
     pub fn granted_buffer(&self) -> usize {
         self.granted
     }
 
-    /// Waits up to `timeout` for the next datagram and gives its events to `on_event`. More may be waiting behind it. A
-    /// `timeout` of zero takes only what is here.
+    /// Waits up to `timeout` for the next datagram and passes its events to `on_event`. More datagrams may be waiting. With a
+    /// `timeout` of zero the call does not wait.
     ///
     /// # Errors
-    /// [`NetlinkError`], when the socket can no longer be read.
+    /// [`NetlinkError`], when the socket cannot be read any more.
     pub fn receive(
         &mut self,
         timeout: Duration,
         on_event: &mut dyn FnMut(Event),
     ) -> Result<Received, NetlinkError> {
-        // Too far away to be reached: for ever.
+        // `None`: beyond the range of the clock, so wait without a limit.
         let deadline = Instant::now().checked_add(timeout);
         loop {
             if self.overrun == Some(0) {
                 self.overrun = None;
                 return Ok(Received::Overrun);
             }
-            match self.socket.receive_now(DOING) {
+            match self.socket.receive_now(Operation::ListenToEvents) {
                 Ok(Some(messages)) => {
                     self.overrun = self.overrun.map(|left| left.saturating_sub(1));
                     return Ok(decode_all(messages, on_event));
                 }
-                // Nothing is here: below.
                 Ok(None) => {}
-                // The kernel tells this first and then gives out what it had before. From the overrun on it takes nothing
-                // until all of that is read (`netlink_rcv_wake`), so whoever dumped the table now would still lose what
-                // happens meanwhile. Hence it is held back until the buffer was empty, or must have been.
+                // The kernel reports the overrun before it delivers the messages from before it. It accepts new messages only
+                // when all of those are read (`netlink_rcv_wake` in `net/netlink/af_netlink.c`), so a dump made now would
+                // miss later changes. The report is held back until the buffer was empty, or must have been.
                 Err(NetlinkError::Overrun) => {
-                    let most = self.granted / LEAST_COST + 1;
-                    // A second overrun: the buffer was empty in between.
-                    if self.overrun.replace(most).is_some() {
+                    let max_messages = self.granted / MIN_MESSAGE_COST + 1;
+                    // A second overrun proves that the buffer was empty in between.
+                    if self.overrun.replace(max_messages).is_some() {
                         return Ok(Received::Overrun);
                     }
                     continue;
@@ -169,12 +211,12 @@ impl Events {
                 return Ok(Received::Overrun);
             }
             if timeout.is_zero() || !self.wait(deadline)? {
-                return Ok(Received::Silence);
+                return Ok(Received::TimedOut);
             }
         }
     }
 
-    /// Whether there was something to read, or an error to fetch, before `deadline`.
+    /// Waits until a datagram or an error can be received. False after `deadline`.
     fn wait(&self, deadline: Option<Instant>) -> Result<bool, NetlinkError> {
         loop {
             let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
@@ -183,7 +225,7 @@ impl Events {
             match poll(&mut waiting, left.as_ref()) {
                 Ok(ready) => return Ok(ready > 0),
                 Err(Errno::INTR) => {}
-                Err(e) => return Err(NetlinkError::answered(DOING, e)),
+                Err(e) => return Err(NetlinkError::answered(Operation::ListenToEvents, e)),
             }
         }
     }
@@ -205,10 +247,10 @@ fn decode_all(messages: Messages<'_>, on_event: &mut dyn FnMut(Event)) -> Receiv
                     events += 1;
                 }
                 (Some(_), Err(_)) => unreadable += 1,
-                // Not of these groups.
+                // Message of another type.
                 (None, _) => {}
             },
-            // Nobody was asked anything.
+            // No request was sent on this socket.
             Ok(Message::Done { .. } | Message::Answer { .. }) => {}
             Err(_) => unreadable += 1,
         }
@@ -216,7 +258,7 @@ fn decode_all(messages: Messages<'_>, on_event: &mut dyn FnMut(Event)) -> Receiv
     Received::Events { events, unreadable }
 }
 
-/// NEW and UPDATE are one message type and differ by flags.
+/// Kind of a message. NEW and UPDATE have the same type and differ in flags.
 fn event_kind(kind: u16, flags: u16) -> Option<EventKind> {
     let [subsystem, message] = kind.to_be_bytes();
     match message {

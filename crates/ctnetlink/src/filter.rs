@@ -1,63 +1,100 @@
-//! What a dump asks the kernel to leave out, and the part of it that kernels get right.
+//! Filters of a dump, and the part of them that kernels apply correctly.
 
 use std::net::IpAddr;
 
 use crate::flow::Family;
 
-/// A 32-bit value compared under a mask, as the kernel compares marks and status bits.
+/// Value that is compared under a mask: `have & mask == value`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Masked {
+    /// Expected value. Bits outside the mask make the filter match nothing.
     pub value: u32,
+    /// Bits that are compared.
     pub mask: u32,
 }
 
-/// Exact values that a tuple must have (`CTA_FILTER`, Linux 5.8+). Ports need `protocol`.
+/// Exact values of a tuple (`CTA_FILTER`, Linux 5.8 and later). Ports need `protocol`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TupleMatch {
+    /// Source address.
     pub src: Option<IpAddr>,
+    /// Destination address.
     pub dst: Option<IpAddr>,
+    /// IANA protocol number.
     pub protocol: Option<u8>,
+    /// Source port.
     pub sport: Option<u16>,
+    /// Destination port.
     pub dport: Option<u16>,
 }
 
-/// What the kernel is asked to leave out of a dump. Older kernels ignore parts of it silently, so whoever asks must test
-/// every entry again.
+/// Conditions that the kernel is asked to apply in a dump. `None` and [`TupleMatch::default`]: no condition.
+///
+/// Kernels ignore conditions that they do not know, and report that only by [`DumpReport::kernel_filtered`]
+/// (`NLM_F_DUMP_FILTERED`). So the caller must test every entry again: the filter saves time and is no guarantee. Kernels
+/// that know a condition:
+///
+/// | condition | since Linux |
+/// |---|---|
+/// | `family` | every version |
+/// | `mark` | 3.4 |
+/// | `original`, `reply` | 5.8 |
+/// | `status` | 5.15 |
+/// | `zone` | 6.8 |
+///
+/// ```
+/// use ctnetlink::flow::Family;
+/// use ctnetlink::{DumpFilter, TupleMatch};
+///
+/// let dns = TupleMatch { protocol: Some(17), dport: Some(53), ..TupleMatch::default() };
+/// let filter = DumpFilter { family: Some(Family::Ipv4), original: dns, ..DumpFilter::default() };
+/// assert_eq!(filter.kernel_part(), filter);
+/// // A tuple needs a family.
+/// let both = DumpFilter { family: None, ..filter };
+/// assert_eq!(both.kernel_part(), DumpFilter::default());
+/// ```
+///
+/// [`DumpReport::kernel_filtered`]: crate::DumpReport::kernel_filtered
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DumpFilter {
-    /// `None` = both families, in one dump; a tuple match needs one.
+    /// Address family. `None`: both, in one dump.
     pub family: Option<Family>,
+    /// Connection mark. An entry without a mark has the mark 0.
     pub mark: Option<Masked>,
+    /// Status bits, see [`Status`](crate::flow::Status).
     pub status: Option<Masked>,
-    /// Linux 6.8+.
+    /// Number of the zone.
     pub zone: Option<u16>,
+    /// Original tuple. Needs `family`.
     pub original: TupleMatch,
+    /// Reply tuple. Needs `family`.
     pub reply: TupleMatch,
 }
 
-/// Which list of entries.
+/// List of entries to dump.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TableKind {
+    /// Confirmed entries.
     #[default]
     Conntrack,
-    /// Deleted, and kept until listeners got the event of it.
+    /// Deleted entries whose DESTROY event is not delivered yet.
     Dying,
-    /// Empty since Linux 6.1.
+    /// Entries of packets that have not left the host. Empty since Linux 6.1.
     Unconfirmed,
 }
 
 impl DumpFilter {
-    /// The part of this that is worth asking the kernel for: what it would refuse or get wrong is left out. A dump asks for
-    /// no more than this, whatever it is given.
+    /// Part of the filter that is sent to the kernel: conditions that it would refuse or apply wrongly are removed. A dump
+    /// applies this itself.
     ///
-    /// * IPv6 addresses are never asked for: `ctnetlink_filter_match_tuple` compares them the wrong way round and leaves out
-    ///   exactly the entries that are wanted (Linux 5.8 to 6.18 at least).
-    /// * Tuples need a family (else EOPNOTSUPP), an address needs to be of that family, ports need a protocol (else EINVAL).
-    ///   Ports of protocols besides TCP and UDP are taken and not compared.
-    /// * A status mask of 0 gives EINVAL.
-    /// * A zone is compared with the entry's zone id whatever direction that holds for (`nf_ct_zone_equal_any`): zone 5 finds
-    ///   entries whose zone 5 holds for one direction only, and zone 0 does not find these. That is how [`crate::flow::Zone`]
-    ///   has it, so a zone may be asked for. Kernels before 6.8 ignore it.
+    /// * IPv6 addresses are removed: `ctnetlink_filter_match_tuple` (`nf_conntrack_netlink.c`) compares them inverted and
+    ///   leaves out exactly the matching entries (Linux 5.8 to 6.18 at least).
+    /// * A tuple without a family is removed (EOPNOTSUPP), so is an address of another family, and a port without a
+    ///   protocol (EINVAL). Ports of protocols other than TCP and UDP are accepted and not compared.
+    /// * A status mask of 0 is removed (EINVAL).
+    /// * A zone stays. The kernel compares it with the entry's zone number whatever direction that applies to
+    ///   (`nf_ct_zone_equal_any`): zone 5 matches entries whose zone 5 applies to one direction only, and zone 0 does not
+    ///   match these. [`Zone::id`](crate::flow::Zone::id) has the same meaning.
     #[must_use]
     pub fn kernel_part(&self) -> DumpFilter {
         DumpFilter {
@@ -70,7 +107,7 @@ impl DumpFilter {
         }
     }
 
-    /// This without everything but the family.
+    /// Filter with the family alone.
     #[must_use]
     pub fn family_only(&self) -> DumpFilter {
         DumpFilter {

@@ -1,7 +1,11 @@
-//! What a connection-tracking entry is. Knows nothing else of this crate.
+//! Model of a connection-tracking entry. Plain data, independent of the rest of the crate.
 //!
-//! A [`Flow`] is one entry of the kernel's table (`struct nf_conn`), or one event about it. What the kernel did not
-//! say is `None`: absent is never zero.
+//! A [`Flow`] is one entry of the kernel's table (`struct nf_conn`), or the part of it that an event carries. `None` means
+//! that the message has no such attribute; it never stands for zero.
+//!
+//! [`Flow`] and [`Rare`] may get fields with new attributes of the kernel. The parts of an entry ([`Tuple`], [`L4`], [`Zone`],
+//! [`Counters`], [`ProtocolState`], ...) are exhaustive: a program takes them apart by matching, and a new case must not be
+//! missed.
 
 mod nat;
 mod protocol;
@@ -12,27 +16,29 @@ mod tuple;
 pub use protocol::{name as protocol_name, number as protocol_number};
 pub use state::{ProtocolState, TcpDirection, dccp_state_name, sctp_state_name, tcp_state_name};
 pub use status::Status;
-pub use tuple::{Direction, Family, L4, Place, Tuple};
+pub use tuple::{AddressPort, Direction, Family, L4, Tuple};
 
-/// Packets and bytes of one direction (`CTA_COUNTERS_*`). Present only for entries created after
-/// `net.netfilter.nf_conntrack_acct` was switched on.
+/// Packets and bytes of one direction since the entry was created (`CTA_COUNTERS_*`). Present only for entries created while
+/// `net.netfilter.nf_conntrack_acct` is 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Counters {
+    /// Number of packets.
     pub packets: u64,
+    /// Number of bytes, IP headers included.
     pub bytes: u64,
 }
 
-/// A conntrack zone: entries with one tuple in different zones are different entries.
+/// Conntrack zone: equal tuples in different zones are different entries.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Zone {
-    /// 0 is the default zone.
+    /// Number of the zone. 0 is the default zone.
     pub id: u16,
-    /// The direction the zone holds for; `None` = both (`CTA_ZONE`), else `CTA_TUPLE_ZONE` of that tuple.
+    /// Direction that the zone applies to: `None` for both (`CTA_ZONE`), else that of the tuple with `CTA_TUPLE_ZONE`.
     pub direction: Option<Direction>,
 }
 
 impl Zone {
-    /// The zone that a tuple of `direction` lives in (`nf_ct_zone_id` in `nf_conntrack_zones.h`).
+    /// Number of the zone that tuples of `direction` are in (`nf_ct_zone_id` in `include/net/netfilter/nf_conntrack_zones.h`).
     pub fn of(self, direction: Direction) -> u16 {
         match self.direction {
             Some(only) if only != direction => 0,
@@ -41,60 +47,96 @@ impl Zone {
     }
 }
 
-/// Sequence number adjustment of one direction (`CTA_SEQ_ADJ_*`), as NAT helpers leave it. Kept so that an entry can be
-/// put back as it was; not shown.
+/// Sequence number adjustment of one direction (`CTA_SEQ_ADJ_*`, `struct nf_ct_seqadj`), made by helpers that change the
+/// length of a TCP payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SeqAdj {
+    /// Sequence number of the last change of a payload.
     pub correction_pos: u32,
+    /// Bytes added up to that position, as a 32-bit number in two's complement.
     pub offset_before: u32,
+    /// Bytes added from that position on, as a 32-bit number in two's complement.
     pub offset_after: u32,
 }
 
-/// What few entries carry. Boxed, so that the many that do not stay small.
+/// Attributes that few entries have. Boxed in [`Flow::rare`], so that the other entries stay small.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Rare {
-    /// Connection labels, 128 bits as the kernel sends them (`CTA_LABELS`); `None` when the entry has no label extension.
+    /// Connection labels (`CTA_LABELS`): 128 bits in the kernel's byte order. `None` when the entry has no label extension.
     pub labels: Option<[u8; 16]>,
-    /// Name of the helper that reads this flow: `ftp`, `sip`, ...
+    /// Name of the helper assigned to the flow (`CTA_HELP`): `ftp`, `sip`, ...
     pub helper: Option<Box<str>>,
-    /// SELinux or Smack context, text of the security module.
+    /// Security context (`CTA_SECCTX`) as text of the security module, SELinux or Smack.
     pub secctx: Option<Box<str>>,
     /// Original tuple of the entry that expected this one (`CTA_TUPLE_MASTER`).
     pub master: Option<Tuple>,
+    /// Adjustment of the original direction.
     pub seq_adj_original: Option<SeqAdj>,
+    /// Adjustment of the reply direction.
     pub seq_adj_reply: Option<SeqAdj>,
-    /// Nanoseconds since the Unix epoch at which the entry ended; only in DESTROY events.
+    /// End of the entry in nanoseconds since the Unix epoch. Only in DESTROY events, with
+    /// `net.netfilter.nf_conntrack_timestamp`.
     pub stop: Option<u64>,
 }
 
-/// One entry.
+/// One entry of the conntrack table.
+///
+/// ```
+/// use ctnetlink::flow::{Flow, L4, Tuple};
+///
+/// let tuple = |src: [u8; 4], sport, dst: [u8; 4], dport| Tuple {
+///     src: src.into(),
+///     dst: dst.into(),
+///     protocol: 17,
+///     l4: L4::Ports { src: sport, dst: dport },
+/// };
+/// // A client asks 198.51.100.10:53, and the packets go to 203.0.113.7:53.
+/// let flow = Flow::new(
+///     tuple([192, 0, 2, 5], 4000, [198, 51, 100, 10], 53),
+///     tuple([203, 0, 113, 7], 53, [192, 0, 2, 5], 4000),
+/// );
+/// assert!(flow.is_dnat() && !flow.is_snat());
+/// assert_eq!(flow.reply.source().to_string(), "203.0.113.7:53");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Flow {
-    /// What the initiator sent.
+    /// Tuple of the packets of the initiator, before any translation (`CTA_TUPLE_ORIG`).
     pub original: Tuple,
-    /// What an answer looks like; its source is where the packets really go.
+    /// Tuple of the answers, before any translation back (`CTA_TUPLE_REPLY`). Its source is the translated destination of
+    /// the original direction.
     pub reply: Tuple,
+    /// Status bits (`CTA_STATUS`).
     pub status: Status,
-    /// Seconds until the entry ends unless a packet refills the timer, rounded down by the kernel. `None` for offloaded
-    /// entries and DESTROY events of entries that ran out; one that was deleted may still say what was left.
+    /// Seconds until the entry ends unless a packet refills the timer, rounded down by the kernel (`CTA_TIMEOUT`). `None` for
+    /// offloaded entries and in DESTROY events of entries that timed out. The event of a deleted entry may have the seconds
+    /// that were left.
     pub timeout: Option<u32>,
+    /// Connection mark (`CTA_MARK`).
     pub mark: Option<u32>,
+    /// Zone.
     pub zone: Zone,
-    /// `CTA_ID`: a hash of address, namespace and original tuple, **not** a generation number.
+    /// Identifier (`CTA_ID`): a keyed hash of kernel address, namespace and original tuple (`nf_ct_get_id`). It is **not** a
+    /// generation number: a re-created entry may get the same one.
     pub id: Option<u32>,
     /// Reference count (`CTA_USE`).
     pub use_count: Option<u32>,
+    /// State of the protocol tracker (`CTA_PROTOINFO`), for TCP, SCTP and DCCP.
     pub state: Option<ProtocolState>,
+    /// Counters of the original direction.
     pub counters_original: Option<Counters>,
+    /// Counters of the reply direction.
     pub counters_reply: Option<Counters>,
-    /// Nanoseconds since the Unix epoch; present only for entries created after `net.netfilter.nf_conntrack_timestamp`
-    /// was switched on.
+    /// Creation of the entry in nanoseconds since the Unix epoch (`CTA_TIMESTAMP_START`). Present only for entries created
+    /// while `net.netfilter.nf_conntrack_timestamp` is 1.
     pub start: Option<u64>,
+    /// Attributes that few entries have.
     pub rare: Option<Box<Rare>>,
 }
 
 impl Flow {
-    /// An entry with these tuples, confirmed, and nothing else known.
+    /// Confirmed entry with these tuples, and nothing else known.
     pub fn new(original: Tuple, reply: Tuple) -> Self {
         Flow {
             original,
@@ -113,15 +155,18 @@ impl Flow {
         }
     }
 
+    /// Address family of the original tuple.
     pub fn family(&self) -> Family {
         self.original.family()
     }
 
-    /// IANA protocol number.
+    /// IANA protocol number of the original tuple.
     pub fn protocol(&self) -> u8 {
         self.original.protocol
     }
 
+    /// Tuple of one direction.
+    #[inline]
     pub fn tuple(&self, direction: Direction) -> &Tuple {
         match direction {
             Direction::Original => &self.original,
@@ -129,6 +174,7 @@ impl Flow {
         }
     }
 
+    /// Counters of one direction.
     pub fn counters(&self, direction: Direction) -> Option<Counters> {
         match direction {
             Direction::Original => self.counters_original,
@@ -136,7 +182,7 @@ impl Flow {
         }
     }
 
-    /// Packets of both directions; `None` when neither is counted.
+    /// Packets of both directions together. `None` when neither is counted.
     pub fn packets(&self) -> Option<u64> {
         sum(
             self.counters_original.map(|c| c.packets),
@@ -144,7 +190,7 @@ impl Flow {
         )
     }
 
-    /// Bytes of both directions; `None` when neither is counted.
+    /// Bytes of both directions together. `None` when neither is counted.
     pub fn bytes(&self) -> Option<u64> {
         sum(
             self.counters_original.map(|c| c.bytes),
@@ -152,19 +198,22 @@ impl Flow {
         )
     }
 
+    /// Connection labels, see [`Rare::labels`].
     pub fn labels(&self) -> Option<&[u8; 16]> {
         self.rare.as_ref()?.labels.as_ref()
     }
 
+    /// Name of the helper, see [`Rare::helper`].
     pub fn helper(&self) -> Option<&str> {
         self.rare.as_ref()?.helper.as_deref()
     }
 
+    /// Security context, see [`Rare::secctx`].
     pub fn secctx(&self) -> Option<&str> {
         self.rare.as_ref()?.secctx.as_deref()
     }
 
-    /// The extension box, made when missing.
+    /// Attributes that few entries have, created when missing.
     pub fn rare_mut(&mut self) -> &mut Rare {
         self.rare.get_or_insert_default()
     }
@@ -182,12 +231,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_flow_stays_small_enough_for_a_purge_plan() {
+    fn flow_takes_at_most_232_bytes() {
         assert!(size_of::<Flow>() <= 232, "{}", size_of::<Flow>());
     }
 
     #[test]
-    fn a_directional_zone_holds_only_in_its_direction() {
+    fn directional_zone_applies_to_its_direction_only() {
         let both = Zone {
             id: 5,
             direction: None,

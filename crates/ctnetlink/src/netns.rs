@@ -1,54 +1,76 @@
-//! Network namespaces: finding one, and doing something inside it.
+//! Network namespaces: opening one, and running code inside it.
 //!
-//! The thread of the caller never moves. What must happen inside another namespace runs on a thread of its own that ends
-//! right after; a socket opened there stays in that namespace.
+//! The thread of the caller never changes its namespace. Code for another namespace runs on a short-lived thread; a socket
+//! opened there stays in that namespace.
 
+use std::fmt;
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 
 use rustix::io::Errno;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// Where `ip netns add` leaves its names.
-const NAMED: [&str; 2] = ["/run/netns", "/var/run/netns"];
-const OWN: &str = "/proc/thread-self/ns/net";
+/// Folders of the names that `ip netns add` gives.
+const NAME_FOLDERS: [&str; 2] = ["/run/netns", "/var/run/netns"];
+const THREAD_NETNS: &str = "/proc/thread-self/ns/net";
 
+/// Error of a network namespace. The text does not repeat [`source`](std::error::Error::source).
 #[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
 pub enum NetnsError {
-    #[error("no network namespace is named {name:?}; {}", known_names(.known))]
-    NotFound { name: String, known: Vec<String> },
+    /// `ip netns` has no such name.
+    #[error("no network namespace is named {name:?}; {}", list_of(.known))]
+    NotFound {
+        /// Name that was looked up.
+        name: String,
+        /// Names that exist, sorted.
+        known: Vec<String>,
+    },
+    /// No process has this PID. The field is the text given, all digits.
     #[error("no process {0}")]
     NoProcess(String),
+    /// The path is not a network namespace.
     #[error("{0} is not a network namespace")]
-    NotANamespace(String),
+    NotANamespace(NetnsName),
+    /// Entering the namespace needs CAP_SYS_ADMIN, in the caller's user namespace and in the one that owns it (`setns(2)`).
     #[error("entering {0} is not permitted: it needs CAP_SYS_ADMIN")]
-    NotPermitted(String),
-    #[error("{what}: {error}")]
-    Failed { what: String, error: io::Error },
+    NotPermitted(NetnsName),
+    /// Every other error of opening or entering the namespace.
+    #[error("{netns}")]
+    Failed {
+        /// Namespace that was opened or entered.
+        netns: NetnsName,
+        /// Error of the system.
+        source: io::Error,
+    },
 }
 
 impl NetnsError {
+    /// Reports whether a capability is missing.
     pub fn is_permission(&self) -> bool {
         matches!(self, NetnsError::NotPermitted(_))
     }
 
-    fn of(what: &str, error: io::Error) -> Self {
-        let what = what.to_owned();
+    fn of(netns: &NetnsName, error: io::Error) -> Self {
+        let netns = netns.clone();
         match error.kind() {
-            io::ErrorKind::PermissionDenied => NetnsError::NotPermitted(what),
-            // setns gives EINVAL for a file that is no namespace of the kind asked for.
-            io::ErrorKind::InvalidInput => NetnsError::NotANamespace(what),
-            _ => NetnsError::Failed { what, error },
+            io::ErrorKind::PermissionDenied => NetnsError::NotPermitted(netns),
+            // setns answers EINVAL for a file that is no namespace of the requested type.
+            io::ErrorKind::InvalidInput => NetnsError::NotANamespace(netns),
+            _ => NetnsError::Failed {
+                netns,
+                source: error,
+            },
         }
     }
 }
 
-fn known_names(known: &[String]) -> String {
+fn list_of(known: &[String]) -> String {
     if known.is_empty() {
         "none has a name (ip netns list)".to_owned()
     } else {
@@ -56,64 +78,116 @@ fn known_names(known: &[String]) -> String {
     }
 }
 
-/// A network namespace. Holds it open, so that it cannot be replaced by another of the same name or PID.
+/// Name of a network namespace, as it was opened. Displayed as a phrase: "network namespace blue".
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum NetnsName {
+    /// Namespace of the calling thread.
+    Current,
+    /// Name of `ip netns`.
+    Named(String),
+    /// Namespace of a process, by its PID.
+    Process(String),
+    /// Path of a namespace file.
+    Path(PathBuf),
+}
+
+impl fmt::Display for NetnsName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NetnsName::Current => f.write_str("this network namespace"),
+            NetnsName::Named(name) => write!(f, "network namespace {name}"),
+            NetnsName::Process(pid) => write!(f, "the network namespace of process {pid}"),
+            NetnsName::Path(path) => path.display().fmt(f),
+        }
+    }
+}
+
+impl NetnsName {
+    /// File of the namespace.
+    fn path(&self) -> Result<PathBuf, NetnsError> {
+        match self {
+            NetnsName::Current => Ok(THREAD_NETNS.into()),
+            NetnsName::Named(name) => named_path(name),
+            NetnsName::Process(pid) => {
+                let process = Path::new("/proc").join(pid);
+                match process.exists() {
+                    true => Ok(process.join("ns/net")),
+                    false => Err(NetnsError::NoProcess(pid.clone())),
+                }
+            }
+            NetnsName::Path(path) => Ok(path.clone()),
+        }
+    }
+}
+
+/// Network namespace. Holds the namespace open, so that no other can take its name or PID.
 #[derive(Clone, Debug)]
 pub struct Netns {
-    /// `None` without /proc: then wherever the calling thread is.
+    /// `None` without /proc: the namespace of the calling thread.
     file: Option<Arc<File>>,
-    label: String,
+    name: NetnsName,
 }
 
 impl Netns {
-    /// The namespace that the calling thread is in now.
+    /// Namespace of the calling thread.
     pub fn current() -> Self {
         Netns {
-            file: File::open(OWN).ok().map(Arc::new),
-            label: "this network namespace".to_owned(),
+            file: File::open(THREAD_NETNS).ok().map(Arc::new),
+            name: NetnsName::Current,
         }
     }
 
-    /// `NAME` (of `ip netns`), a path (anything with a `/`), or a PID (all digits). `name:1234` is the name `1234`.
+    /// Opens a namespace by a text: the name of `ip netns`, a path (text with a `/`), or a PID (all digits). The prefix `name:`
+    /// makes a name of any text: `name:1234`.
     ///
     /// # Errors
-    /// [`NetnsError`], after having entered the namespace once on a thread of its own.
+    /// [`NetnsError`] when the namespace does not exist or cannot be entered. It is entered once, on a thread of its own.
+    ///
+    /// ```
+    /// use ctnetlink::Netns;
+    ///
+    /// let own = Netns::named(&std::process::id().to_string())?;
+    /// assert_eq!(own.run(|| 1 + 1)?, 2);
+    /// let error = Netns::named("/etc/hostname").unwrap_err();
+    /// assert!(error.to_string().contains("/etc/hostname"));
+    /// # Ok::<(), ctnetlink::NetnsError>(())
+    /// ```
     pub fn named(text: &str) -> Result<Self, NetnsError> {
-        let (path, what) = if let Some(name) = text.strip_prefix("name:") {
-            (named_path(name)?, format!("network namespace {name}"))
+        let name = if let Some(name) = text.strip_prefix("name:") {
+            NetnsName::Named(name.to_owned())
         } else if text.contains('/') {
-            (text.to_owned(), text.to_owned())
+            NetnsName::Path(text.into())
         } else if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
-            let what = format!("the network namespace of process {text}");
-            if !Path::new("/proc").join(text).exists() {
-                return Err(NetnsError::NoProcess(text.to_owned()));
-            }
-            (format!("/proc/{text}/ns/net"), what)
+            NetnsName::Process(text.to_owned())
         } else {
-            (named_path(text)?, format!("network namespace {text}"))
+            NetnsName::Named(text.to_owned())
         };
-        let file = File::open(path).map_err(|e| NetnsError::of(&what, e))?;
+        let file = File::open(name.path()?).map_err(|e| NetnsError::of(&name, e))?;
         let netns = Netns {
             file: Some(Arc::new(file)),
-            label: what,
+            name,
         };
         netns.run(|| ())?;
         Ok(netns)
     }
 
-    /// For messages: `network namespace blue`.
-    pub fn label(&self) -> &str {
-        &self.label
+    /// Name of the namespace, for messages.
+    pub fn name(&self) -> &NetnsName {
+        &self.name
     }
 
-    /// Runs `body` inside: on the calling thread where that is in this namespace already, else on a thread of its own.
+    /// Runs `body` in the namespace: on the calling thread if that is in the namespace, else on a thread of its own.
+    ///
+    /// A panic of `body` is passed on.
     ///
     /// # Errors
-    /// [`NetnsError`] when it cannot be entered; `body` has not run then.
+    /// [`NetnsError`] when the namespace cannot be entered. `body` has not run then.
     pub fn run<T: Send>(&self, body: impl FnOnce() -> T + Send) -> Result<T, NetnsError> {
         let Some(file) = self.file.as_deref().filter(|file| !is_current(file)) else {
             return Ok(body());
         };
-        let failed = |e: io::Error| NetnsError::of(&self.label, e);
+        let failed = |e: io::Error| NetnsError::of(&self.name, e);
         thread::scope(|scope| {
             let inside = thread::Builder::new()
                 .name("netns".to_owned())
@@ -129,8 +203,9 @@ impl Netns {
         })
     }
 
-    /// Whether this is the namespace that the machine started with: only there may conntrack's global limits be written
-    /// (`nf_conntrack_standalone_init_sysctl`). `None` when the kernel shows no such limit.
+    /// Reports whether this is the initial network namespace of the machine. Only there the global limits of connection
+    /// tracking are writable (`nf_conntrack_standalone_init_sysctl` in `nf_conntrack_standalone.c`), and that is tested. `None`
+    /// when the kernel shows no such limit or the namespace cannot be entered.
     pub fn is_initial(&self) -> Option<bool> {
         self.run(|| {
             let limit = fs::metadata("/proc/sys/net/netfilter/nf_conntrack_max").ok()?;
@@ -142,17 +217,17 @@ impl Netns {
 }
 
 fn is_current(file: &File) -> bool {
-    match (file.metadata(), fs::metadata(OWN)) {
+    match (file.metadata(), fs::metadata(THREAD_NETNS)) {
         (Ok(a), Ok(b)) => (a.dev(), a.ino()) == (b.dev(), b.ino()),
         _ => false,
     }
 }
 
-fn named_path(name: &str) -> Result<String, NetnsError> {
+fn named_path(name: &str) -> Result<PathBuf, NetnsError> {
     if !name.is_empty() && !name.contains('/') {
-        for folder in NAMED {
-            let path = format!("{folder}/{name}");
-            if Path::new(&path).is_file() {
+        for folder in NAME_FOLDERS {
+            let path = Path::new(folder).join(name);
+            if path.is_file() {
                 return Ok(path);
             }
         }
@@ -163,9 +238,9 @@ fn named_path(name: &str) -> Result<String, NetnsError> {
     })
 }
 
-/// The names that `ip netns add` gave, sorted.
+/// Names that `ip netns add` gave, sorted. Empty when there are none or the folder cannot be read.
 pub fn names() -> Vec<String> {
-    let mut known: Vec<String> = NAMED
+    let mut known: Vec<String> = NAME_FOLDERS
         .iter()
         .filter_map(|folder| fs::read_dir(folder).ok())
         .flatten()
@@ -181,7 +256,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_no_namespace_is_named_in_the_error() {
+    fn error_names_the_text_that_is_no_namespace() {
         for (text, wanted) in [
             (
                 "no-such-name",
@@ -192,7 +267,7 @@ mod tests {
             ("", "no network namespace is named \"\""),
             ("4294967295", "no process 4294967295"),
             ("/etc/hostname", "/etc/hostname is not"),
-            ("/no/such/file", "/no/such/file: "),
+            ("/no/such/file", "/no/such/file"),
             ("/proc/self/ns/uts", "/proc/self/ns/uts is not"),
         ] {
             let error = Netns::named(text).expect_err(text).to_string();
@@ -203,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn the_own_namespace_needs_no_privilege_and_no_thread() {
+    fn own_namespace_needs_no_privilege_and_no_thread() {
         let here = thread::current().id();
         for netns in [
             Netns::current(),

@@ -1,4 +1,4 @@
-//! One netlink socket: sequence numbers, port id, one reused receive buffer, errors with names.
+//! Netlink socket: sequence numbers, port id, one reused receive buffer, typed errors.
 
 use std::os::fd::AsFd;
 use std::time::Duration;
@@ -12,40 +12,40 @@ use rustix::net::RecvFlags;
 use rustix::net::sockopt::{self, Timeout};
 
 use crate::codec::attr::aligned;
-use crate::error::NetlinkError;
+use crate::error::{NetlinkError, Operation};
 use crate::netns::Netns;
 
-/// The kernel never fills more of one datagram in a dump (`netlink_recvmsg` caps its buffers there).
+/// Largest datagram of a dump in bytes (`netlink_recvmsg` in `net/netlink/af_netlink.c`).
 const RECEIVE_BUFFER: usize = 32 * 1024;
 const HEADER: usize = 16;
-/// The kernel answers before `send` returns. This only keeps a lost answer from hanging the program.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Time to wait for an answer. The kernel answers before `send` returns, so only a lost answer takes so long.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A socket to ctnetlink in one namespace.
-pub struct Socket {
+/// Socket of the netfilter family in one namespace.
+pub(crate) struct Socket {
     inner: RawSocket,
     buffer: Vec<u8>,
     port: u32,
     sequence: u32,
 }
 
-/// One message of the kernel.
+/// Message of the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Message<'a> {
-    /// End of a dump, with the error that ended it.
+pub(crate) enum Message<'a> {
+    /// End of a dump, and the error that ended it.
     Done {
         sequence: u32,
         /// `NLM_F_*`.
         flags: u16,
         error: Option<Errno>,
     },
-    /// Answer to a request: refused, or (no error) acknowledged.
+    /// Answer to a request: an error, or (`None`) an acknowledgement.
     Answer { sequence: u32, error: Option<Errno> },
     Data {
         sequence: u32,
         /// `NLM_F_*`.
         flags: u16,
-        /// Subsystem in the high byte, message in the low one.
+        /// Subsystem in the high byte, message type in the low one.
         kind: u16,
         payload: &'a [u8],
     },
@@ -62,26 +62,25 @@ impl Message<'_> {
 }
 
 impl Socket {
-    /// A socket in `netns`. Without CAP_NET_ADMIN this still succeeds; the first answer is the refusal.
+    /// Opens a socket in `netns`. Succeeds without CAP_NET_ADMIN; the answer to the first request is the refusal.
     ///
     /// # Errors
     /// [`NetlinkError::NotAvailable`] when the kernel has no nfnetlink, [`NetlinkError::Namespace`] when `netns` cannot be
     /// entered.
     pub fn open(netns: &Netns) -> Result<Self, NetlinkError> {
-        const DOING: &str = "opening a netfilter socket";
         let open = || -> std::io::Result<(RawSocket, u32)> {
             let mut inner = RawSocket::new(NETLINK_NETFILTER)?;
             let address = inner.bind_auto()?;
-            // From here on the kernel drops what other processes send to this socket.
+            // Now the kernel drops messages of other processes to this socket.
             inner.connect(&SocketAddr::new(0, 0))?;
-            // Answers come without a copy of the request (Linux 4.3+), so that many fit into the receive buffer.
+            // Answers have no copy of the request (Linux 4.3 and later), so that more fit into the receive buffer.
             let _ = inner.set_cap_ack(true);
-            sockopt::set_socket_timeout(&inner, Timeout::Recv, Some(PATIENCE))?;
+            sockopt::set_socket_timeout(&inner, Timeout::Recv, Some(ANSWER_TIMEOUT))?;
             Ok((inner, address.port_number()))
         };
         let (inner, port) = netns
             .run(open)?
-            .map_err(|e| NetlinkError::answered(DOING, errno(&e)))?;
+            .map_err(|e| NetlinkError::answered(Operation::OpenSocket, errno(&e)))?;
         Ok(Socket {
             inner,
             buffer: Vec::with_capacity(RECEIVE_BUFFER),
@@ -90,94 +89,94 @@ impl Socket {
         })
     }
 
-    /// Asks for a receive buffer of `bytes`: beyond `net.core.rmem_max` where permitted (CAP_NET_ADMIN in the initial user
-    /// namespace), else as much as that allows. For events, of which the default buffer holds 166.
+    /// Requests a receive buffer of `bytes`: beyond `net.core.rmem_max` where permitted (CAP_NET_ADMIN in the initial user
+    /// namespace), else up to that. The default buffer holds 166 events.
     pub fn set_receive_buffer(&self, bytes: usize) -> Result<(), NetlinkError> {
         sockopt::set_socket_recv_buffer_size_force(&self.inner, bytes)
             .or_else(|_| sockopt::set_socket_recv_buffer_size(&self.inner, bytes))
-            .map_err(|e| NetlinkError::answered("setting the receive buffer", e))
+            .map_err(|e| NetlinkError::answered(Operation::SetReceiveBuffer, e))
     }
 
-    /// Bytes of receive buffer that this socket really has, in the kernel's account: twice what was asked for at most, and
-    /// each message costs its packet buffer (1280 bytes for an event), not its length.
+    /// Size of the receive buffer in bytes, as the kernel accounts it: up to twice the requested size. Each message takes its
+    /// packet buffer (1280 bytes for an event), not its length.
     pub fn receive_buffer(&self) -> Result<usize, NetlinkError> {
         sockopt::socket_recv_buffer_size(&self.inner)
-            .map_err(|e| NetlinkError::answered("reading the receive buffer", e))
+            .map_err(|e| NetlinkError::answered(Operation::ReadReceiveBuffer, e))
     }
 
     /// Joins a multicast group (`NFNLGRP_*`).
     ///
     /// # Errors
     /// [`NetlinkError::NotPermitted`] without CAP_NET_ADMIN.
-    pub fn subscribe(&self, doing: &'static str, group: u32) -> Result<(), NetlinkError> {
+    pub fn subscribe(&self, group: u32) -> Result<(), NetlinkError> {
         self.inner
             .add_membership(group)
-            .map_err(|e| NetlinkError::answered(doing, errno(&e)))
+            .map_err(|e| NetlinkError::answered(Operation::ListenToEvents, errno(&e)))
     }
 
-    /// A number that no request of this socket has yet.
+    /// Unused sequence number.
     pub fn next_sequence(&mut self) -> u32 {
-        // 0 is what event messages carry.
+        // Event messages have the number 0.
         self.sequence = self.sequence.checked_add(1).unwrap_or(1);
         self.sequence
     }
 
-    /// Sends one or more whole requests. The kernel has worked through them when this returns.
-    pub fn send(&self, doing: &'static str, bytes: &[u8]) -> Result<(), NetlinkError> {
+    /// Sends one or more whole requests. The kernel has handled them when this returns.
+    pub fn send(&self, operation: Operation, bytes: &[u8]) -> Result<(), NetlinkError> {
         loop {
             match self.inner.send(bytes, 0).map_err(|e| errno(&e)) {
                 Ok(_) => return Ok(()),
                 Err(Errno::INTR) => {}
-                Err(e) => return Err(NetlinkError::answered(doing, e)),
+                Err(e) => return Err(NetlinkError::answered(operation, e)),
             }
         }
     }
 
-    /// The next datagram's messages.
+    /// Waits for the next datagram and returns its messages.
     ///
     /// # Errors
-    /// [`NetlinkError::Overrun`] when messages were lost, [`NetlinkError::NoAnswer`] after 10 s of silence.
-    pub fn receive(&mut self, doing: &'static str) -> Result<Messages<'_>, NetlinkError> {
-        self.read(doing, RecvFlags::empty())?
-            .ok_or(NetlinkError::NoAnswer(doing))
+    /// [`NetlinkError::Overrun`] when messages were lost, [`NetlinkError::NoAnswer`] after 10 s.
+    pub fn receive(&mut self, operation: Operation) -> Result<Messages<'_>, NetlinkError> {
+        self.read(operation, RecvFlags::empty())?
+            .ok_or(NetlinkError::NoAnswer(operation))
     }
 
-    /// The messages of the datagram that is here already, if one is. Never waits.
+    /// Messages of a datagram that has arrived already. Never waits.
     ///
     /// # Errors
-    /// [`NetlinkError::Overrun`] when messages were lost: the kernel tells that before it gives out what it still has from
-    /// before the loss.
+    /// [`NetlinkError::Overrun`] when messages were lost. The kernel reports that before it delivers the messages from before
+    /// the loss.
     pub fn receive_now(
         &mut self,
-        doing: &'static str,
+        operation: Operation,
     ) -> Result<Option<Messages<'_>>, NetlinkError> {
-        self.read(doing, RecvFlags::DONTWAIT)
+        self.read(operation, RecvFlags::DONTWAIT)
     }
 
-    /// `None`: nothing came for as long as the socket waits.
+    /// `None`: nothing arrived within the time that the socket waits.
     fn read(
         &mut self,
-        doing: &'static str,
+        operation: Operation,
         flags: RecvFlags,
     ) -> Result<Option<Messages<'_>>, NetlinkError> {
-        let came = fill(&self.inner, doing, &mut self.buffer, flags)?;
-        Ok(came.then(|| self.messages(&self.buffer)))
+        let arrived = fill(&self.inner, operation, &mut self.buffer, flags)?;
+        Ok(arrived.then(|| self.messages(&self.buffer)))
     }
 
-    /// [`Socket::receive`] into a buffer of the caller's.
+    /// Waits for the next datagram and stores it in `buffer`.
     pub(crate) fn receive_into(
         &self,
-        doing: &'static str,
+        operation: Operation,
         buffer: &mut Vec<u8>,
     ) -> Result<(), NetlinkError> {
         buffer.reserve_exact(RECEIVE_BUFFER.saturating_sub(buffer.len()));
-        match fill(&self.inner, doing, buffer, RecvFlags::empty())? {
+        match fill(&self.inner, operation, buffer, RecvFlags::empty())? {
             true => Ok(()),
-            false => Err(NetlinkError::NoAnswer(doing)),
+            false => Err(NetlinkError::NoAnswer(operation)),
         }
     }
 
-    /// The messages of a datagram that this socket received.
+    /// Messages of a datagram that this socket received.
     pub(crate) fn messages<'a>(&self, datagram: &'a [u8]) -> Messages<'a> {
         Messages {
             rest: datagram,
@@ -186,14 +185,14 @@ impl Socket {
     }
 }
 
-/// Receives one datagram; false when nothing came for as long as the socket waits.
+/// Receives one datagram. False when nothing arrived within the time that the socket waits.
 fn fill(
     socket: &RawSocket,
-    doing: &'static str,
+    operation: Operation,
     buffer: &mut Vec<u8>,
     flags: RecvFlags,
 ) -> Result<bool, NetlinkError> {
-    // With TRUNC the kernel tells the length of a message that does not fit.
+    // With TRUNC the kernel reports the length of a datagram that does not fit.
     let flags = flags.union(RecvFlags::TRUNC).bits().cast_signed();
     // Cleared, not zeroed: the kernel writes into the spare capacity.
     buffer.clear();
@@ -202,7 +201,7 @@ fn fill(
             Ok(length) => break length,
             Err(Errno::INTR) => {}
             Err(Errno::AGAIN) => return Ok(false),
-            Err(e) => return Err(NetlinkError::answered(doing, e)),
+            Err(e) => return Err(NetlinkError::answered(operation, e)),
         }
     };
     if length > buffer.len() {
@@ -217,9 +216,9 @@ impl AsFd for Socket {
     }
 }
 
-/// The messages of one datagram that are meant for this socket.
+/// Messages of one datagram that are addressed to this socket.
 #[derive(Clone, Debug)]
-pub struct Messages<'a> {
+pub(crate) struct Messages<'a> {
     rest: &'a [u8],
     port: u32,
 }
@@ -230,15 +229,6 @@ impl<'a> Messages<'a> {
         Messages { rest, port: 0 }
     }
 
-    /// Bytes not walked yet.
-    pub fn len(&self) -> usize {
-        self.rest.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.rest.is_empty()
-    }
-
     fn message(&mut self) -> Result<Option<Message<'a>>, NetlinkError> {
         let rest = std::mem::take(&mut self.rest);
         let header = NetlinkBuffer::new_checked(rest).map_err(|_| NetlinkError::Malformed)?;
@@ -246,7 +236,7 @@ impl<'a> Messages<'a> {
         let payload = rest.get(HEADER..length).unwrap_or_default();
         self.rest = rest.get(aligned(length)..).unwrap_or_default();
         let (sequence, port) = (header.sequence_number(), header.port_number());
-        // Multicast messages carry the port of whoever caused them, and sequence number 0.
+        // Multicast messages have the port of the originator, and sequence number 0.
         if port != self.port && sequence != 0 {
             return Ok(None);
         }
@@ -256,7 +246,7 @@ impl<'a> Messages<'a> {
             NLMSG_DONE => Message::Done {
                 sequence,
                 flags: header.flags(),
-                // Kernels that have no error to tell may send no code.
+                // Without an error, kernels may send no code.
                 error: DoneBuffer::new_checked(payload)
                     .ok()
                     .and_then(|done| raw(done.code())),
@@ -291,7 +281,7 @@ impl<'a> Iterator for Messages<'a> {
     }
 }
 
-/// Netlink carries errors as negative numbers.
+/// Netlink sends errors as negative numbers.
 fn raw(code: i32) -> Option<Errno> {
     (code != 0).then(|| Errno::from_raw_os_error(code.saturating_abs()))
 }

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use nix::sched::CloneFlags;
 use rustix::process::{getegid, geteuid};
 
-use crate::error::CommandError;
+use crate::error::{CommandError, chain};
 use crate::flow::{Flow, L4, ProtocolState, Status, TcpDirection, Tuple};
 use crate::netlink::Table;
 use crate::netns::Netns;
@@ -25,7 +25,8 @@ pub fn enter() -> Result<(), CommandError> {
     if nix::sched::unshare(CloneFlags::CLONE_NEWNET).is_err() {
         enter_user_namespace()?;
     }
-    let failed = |error: &dyn std::fmt::Display| {
+    let failed = |error: &dyn std::error::Error| {
+        let error = chain(error);
         CommandError::failed(format!("the demo's namespace could not be set up: {error}"))
     };
     let netns = Netns::current();

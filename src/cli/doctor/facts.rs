@@ -6,6 +6,7 @@ use std::time::Instant;
 use crate::cluster::compare::compare;
 use crate::doctor::metrics::{self, KubeProxy};
 use crate::doctor::{Facts, Moved, pod_network};
+use crate::error::chain;
 use crate::netns::Netns;
 use crate::reverse_path;
 use crate::rtnetlink;
@@ -24,7 +25,7 @@ pub fn gather<'c>(netns: &Netns, cluster: Option<&'c Cluster>) -> Facts<'c> {
         rules: cluster.and_then(Cluster::node_rules),
         node: cluster.map(|cluster| &cluster.node),
         instead: cluster.and_then(Cluster::instead),
-        netns: netns.label().to_owned(),
+        netns: netns.name().to_string(),
         initial: netns.is_initial(),
         stat: stat(netns),
         reverse_path: read("reverse-path filter", reverse_path::read(netns)).unwrap_or_default(),
@@ -83,9 +84,9 @@ fn kube_proxy(netns: &Netns) -> Option<KubeProxy> {
     read("kube-proxy's metrics", read("network namespace", answer)?)
 }
 
-fn read<T, E: std::fmt::Display>(what: &str, result: Result<T, E>) -> Option<T> {
+fn read<T, E: std::error::Error>(what: &str, result: Result<T, E>) -> Option<T> {
     result
-        .inspect_err(|error| tracing::info!(%error, what, "not known"))
+        .inspect_err(|error| tracing::info!(error = chain(error), what, "not known"))
         .ok()
 }
 

@@ -17,7 +17,7 @@ use crate::args::watch::{Until, WatchArgs};
 use std::time::Duration;
 
 use crate::error::{CommandError, Status};
-use crate::netlink::{EventOptions, Events, Feed, Table};
+use crate::netlink::{EventOptions, EventQueue, Events, Table};
 use crate::netns::Netns;
 use crate::output::Format;
 use crate::sysctl;
@@ -34,19 +34,17 @@ pub fn run(world: World, args: &WatchArgs) -> Result<Status, CommandError> {
     // An impossible selector is said before anything is opened.
     args.select.to_filter()?;
     let netns = context::netns(&args.source)?;
-    let options = EventOptions {
-        buffer_bytes: args.buffer_size,
-    };
+    let options = EventOptions::default().with_buffer_bytes(args.buffer_size);
     let events = Events::open(&netns, options).map_err(context::netlink_error)?;
     tracing::info!(
         asked = args.buffer_size,
         granted = events.granted_buffer(),
         "receive buffer"
     );
-    let feed = Feed::start(events, QUEUE).map_err(context::netlink_error)?;
+    let queue = EventQueue::start(events, QUEUE).map_err(context::netlink_error)?;
     let table = Table::open(&netns).map_err(context::netlink_error)?;
     note_silence(&netns, args.interval);
-    run::Watch::new(world, args, netns, table, feed)?.run()
+    run::Watch::new(world, args, netns, table, queue)?.run()
 }
 
 fn check(args: &WatchArgs) -> Result<(), CommandError> {

@@ -10,7 +10,7 @@ use std::time::{Instant, SystemTime};
 use crate::cluster::follow::SETTLE;
 use crate::cluster::source::Loaded;
 use crate::error::{CommandError, Status};
-use crate::netlink::{Batch, Feed, Table};
+use crate::netlink::{EventBatch, EventQueue, Table};
 use crate::netns::Netns;
 use crate::verdict::{APART, Verdict};
 use crate::watch::view::View;
@@ -36,11 +36,11 @@ pub(super) struct Watch<'a> {
     source: Source<'a>,
     netns: Netns,
     table: Table,
-    feed: Feed,
+    queue: EventQueue,
     view: View,
     young: Young,
     /// Events that were received and not applied yet.
-    queued: Option<Batch>,
+    queued: Option<EventBatch>,
     teller: Teller,
     /// `--refreshing` chooses what is told, not what is followed: it takes two looks to know.
     select: SelectArgs,
@@ -73,7 +73,7 @@ impl<'a> Watch<'a> {
         args: &'a WatchArgs,
         netns: Netns,
         table: Table,
-        feed: Feed,
+        queue: EventQueue,
     ) -> Result<Self, CommandError> {
         let mut select = args.select.clone();
         select.refreshing = false;
@@ -84,7 +84,7 @@ impl<'a> Watch<'a> {
             source: Source::new(world, &args.source),
             netns,
             table,
-            feed,
+            queue,
             view: View::default(),
             young: Young::default(),
             queued: None,

@@ -244,10 +244,8 @@ fn a_plan_counts_what_it_leaves_and_takes_nothing_twice() {
     }
     builder.add(planned(flow(TCP)), Fate::Held(Held::Protocol));
     builder.add(planned(flow(UDP)), Fate::Left);
-    let nameless = Flow {
-        id: None,
-        ..flow(UDP)
-    };
+    let mut nameless = flow(UDP);
+    nameless.id = None;
     builder.add(planned(nameless), Fate::Planned);
     let plan = builder.finish(true);
     assert_eq!((plan.len(), plan.nameless()), (2, 1));

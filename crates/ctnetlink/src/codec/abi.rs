@@ -1,5 +1,5 @@
-//! Numbers of the ctnetlink protocol that the netlink crates keep to themselves
-//! (`include/uapi/linux/netfilter/nfnetlink_conntrack.h`).
+//! Constants of the ctnetlink protocol (`include/uapi/linux/netfilter/nfnetlink_conntrack.h`). The netlink crates do not
+//! export them.
 
 /// Message types of subsystem 1 (entries).
 pub(crate) mod entry {
@@ -141,8 +141,7 @@ pub(crate) const NAME: u16 = 1;
 /// `CTA_STATS_GLOBAL_ENTRIES`.
 pub(crate) const STATS_GLOBAL_ENTRIES: u16 = 1;
 
-/// Counters of one CPU (`enum ctattr_stats_cpu`), by the kernel's names. Those that current kernels do not send stay known:
-/// old ones do.
+/// Counters of one CPU (`enum ctattr_stats_cpu`) with the kernel's names. Includes those that only older kernels send.
 pub(crate) const STATS_CPU: [(u16, &str); 15] = [
     (1, "searched"),
     (2, "found"),

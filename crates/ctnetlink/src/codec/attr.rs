@@ -1,18 +1,18 @@
-//! Netlink attributes: a walk that borrows, and a writer.
+//! Netlink attributes: a borrowing iterator, and a writer.
 //!
-//! Every entry of a table is some 25 attributes, so the walk is the hottest code of a dump. It copies nothing and cannot
-//! panic on any input; a bad length ends it, and [`Attributes::finish`] tells.
+//! An entry has about 25 attributes, so the iteration is the hottest code of a dump. It copies nothing and cannot panic on
+//! any input. A wrong length ends it, and [`Attributes::finish`] reports that.
 
 use netlink_packet_core::{NLA_ALIGNTO, NLA_F_NESTED, NLA_HEADER_SIZE, NLA_TYPE_MASK};
 
-/// An attribute's length is below 4 or reaches beyond the bytes around it.
+/// Error: the length of an attribute is below 4 or reaches beyond the enclosing bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Broken;
 
-/// One attribute. The accessors give `None` when the value is shorter than what is asked for.
+/// One attribute. The accessors return `None` when the value is too short.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Attribute<'a> {
-    /// Without the `NLA_F_NESTED` and `NLA_F_NET_BYTEORDER` bits: kernels differ in whether they set them.
+    /// Type without the bits `NLA_F_NESTED` and `NLA_F_NET_BYTEORDER`: not every kernel sets them.
     pub kind: u16,
     pub value: &'a [u8],
 }
@@ -38,7 +38,7 @@ impl<'a> Attribute<'a> {
         self.value.first_chunk().copied().map(u64::from_be_bytes)
     }
 
-    /// Text up to the first NUL; bytes that are no UTF-8 become U+FFFD.
+    /// Text up to the first NUL. Bytes that are not UTF-8 become U+FFFD.
     pub fn text(&self) -> Box<str> {
         let end = self.value.iter().position(|b| *b == 0);
         let bytes = self.value.get(..end.unwrap_or(self.value.len()));
@@ -51,10 +51,10 @@ impl<'a> Attribute<'a> {
     }
 }
 
-/// A walk over the attributes in some bytes. Iterate over `&mut` of it, then ask [`Attributes::finish`].
+/// Iterator over attributes. Iterate over `&mut` of it, then call [`Attributes::finish`].
 #[derive(Clone, Debug)]
 pub struct Attributes<'a> {
-    /// What is left at the end cannot be an attribute.
+    /// Bytes not read yet. Bytes left at the end are no attribute.
     rest: &'a [u8],
 }
 
@@ -64,7 +64,7 @@ impl<'a> Attributes<'a> {
         Attributes { rest: bytes }
     }
 
-    /// Whether the walk came to the end of its bytes.
+    /// Checks that all bytes were read.
     #[inline]
     pub fn finish(self) -> Result<(), Broken> {
         if self.rest.is_empty() {
@@ -82,9 +82,9 @@ impl<'a> Iterator for Attributes<'a> {
     fn next(&mut self) -> Option<Attribute<'a>> {
         let (length, kind) = header(*self.rest.first_chunk()?);
         let length = usize::from(length);
-        // `get` refuses a length below the header's as well as one beyond the end.
+        // `get` returns `None` for a length below the header's and for one beyond the end.
         let value = self.rest.get(NLA_HEADER_SIZE..length)?;
-        // The last attribute may come without its padding.
+        // The padding of the last attribute may be missing.
         self.rest = self.rest.get(aligned(length)..).unwrap_or_default();
         Some(Attribute {
             kind: kind & NLA_TYPE_MASK,
@@ -100,14 +100,14 @@ pub struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    /// Longest value that the 16-bit length can say.
+    /// Longest value that the 16-bit length can express.
     pub const MAX_VALUE: usize = u16::MAX as usize - NLA_HEADER_SIZE;
 
     pub fn new(out: &'a mut Vec<u8>) -> Self {
         Writer { out }
     }
 
-    /// A value beyond [`Writer::MAX_VALUE`] is cut, so that what follows stays readable.
+    /// Appends an attribute. A value longer than [`Writer::MAX_VALUE`] is cut, so that later attributes stay readable.
     pub fn put(&mut self, kind: u16, value: &[u8]) {
         let value = value.get(..Self::MAX_VALUE).unwrap_or(value);
         let start = self.begin(kind);
@@ -127,7 +127,7 @@ impl<'a> Writer<'a> {
         self.put(kind, &value.to_be_bytes());
     }
 
-    /// Text with the NUL that the kernel's `NLA_NUL_STRING` wants.
+    /// Appends text with the final NUL that the kernel's `NLA_NUL_STRING` policy requires.
     pub fn text(&mut self, kind: u16, value: &str) {
         let mut bytes = value.as_bytes().to_vec();
         bytes.push(0);
@@ -157,7 +157,7 @@ impl<'a> Writer<'a> {
     }
 }
 
-/// Length and kind out of an attribute's header. Read as one number: halves of it would be read byte by byte.
+/// Length and type from the header of an attribute. Read as one number: the compiler reads two halves byte by byte.
 #[inline]
 fn header(bytes: [u8; NLA_HEADER_SIZE]) -> (u16, u16) {
     let number = u32::from_ne_bytes(bytes);
@@ -169,15 +169,15 @@ fn header(bytes: [u8; NLA_HEADER_SIZE]) -> (u16, u16) {
     }
 }
 
-/// The header of an attribute of just this length and kind, flag bits among the kind, to compare whole headers with.
+/// Header of an attribute of this length and type (with flag bits), for comparison of whole headers.
 pub(crate) const fn header_bytes(length: u16, kind: u16) -> [u8; NLA_HEADER_SIZE] {
     let ([l0, l1], [k0, k1]) = (length.to_ne_bytes(), kind.to_ne_bytes());
     [l0, l1, k0, k1]
 }
 
-/// Room that a length takes with its padding.
+/// Length with padding to 4 bytes.
 pub(crate) const fn aligned(length: usize) -> usize {
-    // Cheaper than `next_multiple_of`, which asks whether there is a remainder.
+    // Cheaper than `next_multiple_of`, which branches on the remainder.
     (length + NLA_ALIGNTO - 1) & !(NLA_ALIGNTO - 1)
 }
 
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_writer_wrote_is_walked_with_padding_and_nesting() {
+    fn written_attributes_are_read_back_with_padding_and_nesting() {
         let mut bytes = Vec::new();
         let mut writer = Writer::new(&mut bytes);
         writer.u8(1, 7);
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_lengths_end_the_walk_and_are_told() {
+    fn wrong_lengths_end_the_iteration_and_are_reported() {
         let good = [5, 0, 1, 0, 9, 0, 0, 0];
         for (name, tail, count, end) in [
             ("nothing more", &[][..], 1, Ok(())),
@@ -233,13 +233,13 @@ mod tests {
             ("empty value", &[4, 0, 2, 0][..], 2, Ok(())),
         ] {
             let bytes = [&good[..], tail].concat();
-            let (seen, told) = walk(&bytes);
-            assert_eq!((seen.len(), told), (count, end), "{name}");
+            let (seen, found) = walk(&bytes);
+            assert_eq!((seen.len(), found), (count, end), "{name}");
         }
     }
 
     #[test]
-    fn flag_bits_are_no_part_of_the_kind_and_short_values_are_absent() {
+    fn flag_bits_are_masked_and_short_values_are_absent() {
         let (seen, _) = walk(&[5, 0, 18, 0xc0, 1, 0, 0, 0]);
         assert_eq!(seen, [(18, vec![1])]);
         let one = Attribute {
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn an_oversized_value_is_cut_instead_of_breaking_what_follows() {
+    fn oversized_value_is_cut_and_later_attributes_stay_readable() {
         let mut bytes = Vec::new();
         let mut writer = Writer::new(&mut bytes);
         writer.put(1, &vec![1; 70_000]);

@@ -1,30 +1,34 @@
-//! Bytes of one ctnetlink message to a [`Flow`]. No I/O.
+//! Decoder of entries: the bytes of one ctnetlink message to a [`Flow`].
 //!
-//! Attributes that are unknown, missing or too short never fail an entry: kernels add and drop them. What fails is a
-//! message whose lengths do not add up, or one that does not say both tuples.
+//! Attributes that are unknown, missing or too short are no error: kernels add and drop them. Wrong attribute lengths and a
+//! missing tuple are.
 
 use std::net::{IpAddr, Ipv4Addr};
 
 use super::abi::{self, counters, cta, protoinfo, seq_adj, timestamp};
 use super::attr::{Attribute, Attributes, Broken, header_bytes};
-use super::tuple::{any_tuple, tuple, usual_tuple};
+use super::tuple::{any_tuple, tuple, typical_tuple};
 use crate::flow::{
     Counters, Direction, Flow, L4, ProtocolState, SeqAdj, Status, TcpDirection, Tuple, Zone,
 };
 
-/// Bytes of `struct nfgenmsg` before the attributes.
+/// Length of `struct nfgenmsg`, which precedes the attributes.
 pub(crate) const NFGENMSG: usize = 4;
 
-/// Why a message is no entry. Counted, never fatal to a dump.
+/// Reason why a message is no entry. A dump counts such messages and continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
 pub enum DecodeError {
+    /// The message is shorter than `struct nfgenmsg` (4 bytes).
     #[error("message shorter than its header")]
     Short,
+    /// The length of an attribute is below 4 or reaches beyond the enclosing bytes.
     #[error("attribute lengths do not add up")]
     Broken,
+    /// The tuple of this direction is missing or incomplete.
     #[error("no {} tuple", .0.name())]
     NoTuple(Direction),
-    /// An expectation without its own or its master's tuple.
+    /// An expectation lacks its own tuple or that of its master.
     #[error("no tuple")]
     NoExpectedTuple,
 }
@@ -35,36 +39,44 @@ impl From<Broken> for DecodeError {
     }
 }
 
-/// An entry from what follows the netlink header: `nfgenmsg` and attributes. The family in `nfgenmsg` is not looked at, as
-/// the addresses tell.
+/// Decodes one ctnetlink message (NEW, UPDATE, DESTROY or an answer to GET). `message` is the payload behind the 16 bytes of
+/// the netlink header: `struct nfgenmsg` and attributes. The family in `nfgenmsg` is ignored; the addresses have it.
+///
+/// [`Table`](crate::Table) and [`Events`](crate::Events) decode what they receive. This function is for messages from
+/// elsewhere: from [`Table::dump_raw`](crate::Table::dump_raw), or captured on an `nlmon` interface.
 ///
 /// # Errors
-/// See [`DecodeError`].
+/// [`DecodeError`], when the message is no entry. Unknown attributes are skipped.
+///
+/// ```
+/// use ctnetlink::DecodeError;
+///
+/// assert_eq!(ctnetlink::decode(&[2, 0]), Err(DecodeError::Short));
+/// ```
 pub fn flow(message: &[u8]) -> Result<Flow, DecodeError> {
     let mut flow = blank();
     read(message, &mut flow)?;
     Ok(flow)
 }
 
-/// A flow to [`read`] a message into.
+/// Blank flow for [`read`].
 pub(crate) fn blank() -> Flow {
-    let mut flow = Flow::new(NOWHERE, NOWHERE);
+    let mut flow = Flow::new(UNSET, UNSET);
     flow.status = Status::default();
     flow
 }
 
-/// Stands where a tuple is not read yet.
-const NOWHERE: Tuple = Tuple {
+/// Placeholder for a tuple that is not decoded yet.
+const UNSET: Tuple = Tuple {
     src: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
     dst: IpAddr::V4(Ipv4Addr::UNSPECIFIED),
     protocol: 0,
     l4: L4::None,
 };
 
-/// As [`flow`], into a [`blank`] one: a dump hands the flow on from where it was read, without moving it.
+/// Decodes into a [`blank`] flow. A dump passes the flow on from there without a move.
 ///
-/// Not inlined, so that its fields stay where they are. Taken apart into variables they do not fit into the registers, and
-/// moving them back and forth takes half of the time.
+/// Not inlined: split into variables, the fields exceed the registers, and moving them takes half of the time.
 #[inline(never)]
 pub(crate) fn read(message: &[u8], flow: &mut Flow) -> Result<(), DecodeError> {
     let attributes = message.get(NFGENMSG..).ok_or(DecodeError::Short)?;
@@ -73,7 +85,7 @@ pub(crate) fn read(message: &[u8], flow: &mut Flow) -> Result<(), DecodeError> {
     for attribute in &mut attributes {
         match attribute.kind {
             cta::TUPLE_ORIG => {
-                original = place(
+                original = set_tuple(
                     attribute,
                     Direction::Original,
                     &mut flow.original,
@@ -81,7 +93,7 @@ pub(crate) fn read(message: &[u8], flow: &mut Flow) -> Result<(), DecodeError> {
                 )?;
             }
             cta::TUPLE_REPLY => {
-                reply = place(attribute, Direction::Reply, &mut flow.reply, &mut flow.zone)?;
+                reply = set_tuple(attribute, Direction::Reply, &mut flow.reply, &mut flow.zone)?;
             }
             cta::STATUS => flow.status = Status(attribute.be32().unwrap_or_default()),
             cta::MARK => flow.mark = attribute.be32(),
@@ -93,7 +105,7 @@ pub(crate) fn read(message: &[u8], flow: &mut Flow) -> Result<(), DecodeError> {
             cta::COUNTERS_REPLY => flow.counters_reply = counted(attribute)?,
             cta::TIMESTAMP => times(attribute, flow)?,
             cta::ZONE => set_zone(&mut flow.zone, attribute.be16(), None),
-            _ => seldom(attribute, flow)?,
+            _ => extension(attribute, flow)?,
         }
     }
     attributes.finish()?;
@@ -106,21 +118,21 @@ pub(crate) fn read(message: &[u8], flow: &mut Flow) -> Result<(), DecodeError> {
     Ok(())
 }
 
-/// Puts a tuple and its zone into their places. Whether there was a tuple.
+/// Decodes a tuple and its zone. Returns whether the tuple is complete.
 #[inline]
-fn place(
+fn set_tuple(
     attribute: Attribute<'_>,
     direction: Direction,
-    place: &mut Tuple,
+    target: &mut Tuple,
     zone: &mut Zone,
 ) -> Result<bool, Broken> {
-    if let Some(tuple) = usual_tuple(attribute.value) {
-        *place = tuple;
+    if let Some(tuple) = typical_tuple(attribute.value) {
+        *target = tuple;
         return Ok(true);
     }
     let (tuple, id) = any_tuple(attribute)?;
     set_zone(zone, id, Some(direction));
-    *place = tuple.unwrap_or(NOWHERE);
+    *target = tuple.unwrap_or(UNSET);
     Ok(tuple.is_some())
 }
 
@@ -154,7 +166,7 @@ fn tcp(attribute: Attribute<'_>) -> Result<Option<ProtocolState>, Broken> {
             protoinfo::TCP_STATE => state = part.u8(),
             protoinfo::TCP_WSCALE_ORIGINAL => original.window_scale = part.u8(),
             protoinfo::TCP_WSCALE_REPLY => reply.window_scale = part.u8(),
-            // `struct nf_ct_tcp_flags`: flags, then a mask that the kernel leaves 0 in what it sends.
+            // `struct nf_ct_tcp_flags`: flags, then a mask that is 0 in messages of the kernel.
             protoinfo::TCP_FLAGS_ORIGINAL => original.flags = part.u8(),
             protoinfo::TCP_FLAGS_REPLY => reply.flags = part.u8(),
             _ => {}
@@ -201,17 +213,17 @@ fn dccp(attribute: Attribute<'_>) -> Result<Option<ProtocolState>, Broken> {
     Ok(state.map(|state| ProtocolState::Dccp { state, role }))
 }
 
-/// 64-bit counters, or the 32-bit ones of kernels before 2.6.33. `None` unless both packets and bytes are there.
+/// 64-bit counters, or the 32-bit ones of kernels before 2.6.33. `None` unless both packets and bytes are present.
 fn counted(attribute: Attribute<'_>) -> Result<Option<Counters>, Broken> {
-    match usual_counters(attribute.value) {
+    match typical_counters(attribute.value) {
         Some(counters) => Ok(Some(counters)),
         None => any_counters(attribute),
     }
 }
 
-/// The one layout that kernels since 2.6.33 send where 64-bit numbers need no padding: compared with constants in a fraction
-/// of the time of a walk.
-fn usual_counters(value: &[u8]) -> Option<Counters> {
+/// Counters in the layout that kernels since 2.6.33 send on machines where 64-bit numbers need no padding. A comparison with
+/// constants takes a fraction of the time of an iteration.
+fn typical_counters(value: &[u8]) -> Option<Counters> {
     const PACKETS: [u8; 4] = header_bytes(12, counters::PACKETS);
     const BYTES: [u8; 4] = header_bytes(12, counters::BYTES);
     let value: &[u8; 24] = value.try_into().ok()?;
@@ -222,7 +234,7 @@ fn usual_counters(value: &[u8]) -> Option<Counters> {
     })
 }
 
-/// The 64-bit number in an attribute with just this header.
+/// 64-bit number of an attribute, if the attribute has exactly this header.
 #[inline]
 fn be64_after(header: [u8; 4], attribute: &[u8]) -> Option<u64> {
     let (found, value) = attribute.split_first_chunk()?;
@@ -249,7 +261,7 @@ fn any_counters(attribute: Attribute<'_>) -> Result<Option<Counters>, Broken> {
 }
 
 fn times(attribute: Attribute<'_>, flow: &mut Flow) -> Result<(), Broken> {
-    // All there is of an entry that lives.
+    // The only part in an entry that has not ended.
     const START: [u8; 4] = header_bytes(12, timestamp::START);
     if let Some(start) = be64_after(START, attribute.value) {
         flow.start = Some(start);
@@ -270,8 +282,8 @@ fn times(attribute: Attribute<'_>, flow: &mut Flow) -> Result<(), Broken> {
     parts.finish()
 }
 
-/// Attributes that make a flow allocate.
-fn seldom(attribute: Attribute<'_>, flow: &mut Flow) -> Result<(), Broken> {
+/// Attributes that need the boxed extensions.
+fn extension(attribute: Attribute<'_>, flow: &mut Flow) -> Result<(), Broken> {
     match attribute.kind {
         cta::LABELS => {
             if let Some(labels) = labels(attribute.value) {
@@ -308,7 +320,7 @@ fn seldom(attribute: Attribute<'_>, flow: &mut Flow) -> Result<(), Broken> {
     Ok(())
 }
 
-/// 1 to 16 bytes; kernels before 4.x sent only as many as rules used, the rest is zero.
+/// Labels: 1 to 16 bytes. Kernels before 4.x send only as many as rules use; the rest is zero.
 fn labels(value: &[u8]) -> Option<[u8; 16]> {
     let mut labels = [0; 16];
     if value.is_empty() {

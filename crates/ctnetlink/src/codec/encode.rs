@@ -1,7 +1,7 @@
-//! Requests to ctnetlink, as bytes.
+//! Encoder of requests to ctnetlink.
 //!
-//! A DELETE without a tuple empties the whole table. Here none can be built: the only way to a DELETE is a
-//! [`DeleteTarget`], and that has a reply tuple.
+//! The kernel takes a DELETE without a tuple as a flush of the whole table. Such a request cannot be built here: a DELETE
+//! requires a [`DeleteTarget`], which has a reply tuple.
 
 use std::net::IpAddr;
 
@@ -13,10 +13,27 @@ use super::attr::Writer;
 use crate::filter::{DumpFilter, TableKind, TupleMatch};
 use crate::flow::{Direction, Family, Flow, L4, Tuple, Zone};
 
-/// One entry to be deleted: pinned by reply tuple, id and the zone of the reply direction.
+/// Identity of one entry to delete: reply tuple, id, and the zone of the reply direction.
 ///
-/// The original tuple is never sent. Beside it the kernel ignores the reply tuple, and the id is a hash that a re-created
-/// entry gets again, so only the reply tuple tells the entry of a dead endpoint from its healthy successor.
+/// The original tuple is never sent. With an original tuple the kernel ignores the reply tuple
+/// (`ctnetlink_del_conntrack` in `net/netfilter/nf_conntrack_netlink.c`). The id is a hash that a re-created entry gets
+/// again, so only the reply tuple distinguishes an entry from a successor with the same original tuple and another
+/// translation.
+///
+/// A target cannot lack its tuple, so no request is built that the kernel would take as a flush of the table.
+///
+/// ```
+/// use ctnetlink::DeleteTarget;
+/// use ctnetlink::flow::{Flow, L4, Tuple};
+///
+/// let l4 = L4::Ports { src: 4000, dst: 53 };
+/// let original = Tuple { src: [192, 0, 2, 1].into(), dst: [192, 0, 2, 2].into(), protocol: 17, l4 };
+/// let mut flow = Flow::new(original, original.inverted().expect("UDP has a reply"));
+/// // Without an id nothing pins the entry.
+/// assert_eq!(DeleteTarget::of(&flow), None);
+/// flow.id = Some(0x5eed);
+/// assert_eq!(DeleteTarget::of(&flow), Some(DeleteTarget::new(flow.reply, 0x5eed, flow.zone)));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DeleteTarget {
     reply: Tuple,
@@ -25,8 +42,8 @@ pub struct DeleteTarget {
 }
 
 impl DeleteTarget {
-    /// `zone` is sent only where it holds for the reply direction: with a zone of the original direction the kernel
-    /// answers ENOENT for a living entry.
+    /// Target from its parts. Of `zone`, only a part that applies to the reply direction is sent: with a zone of the
+    /// original direction the kernel answers ENOENT for an existing entry.
     pub fn new(reply: Tuple, id: u32, zone: Zone) -> Self {
         DeleteTarget {
             reply,
@@ -35,18 +52,19 @@ impl DeleteTarget {
         }
     }
 
-    /// `None` for an entry whose id is not known (read from text): nothing pins it.
+    /// Target for an entry. `None` when its id is not known, as in an entry that was read from text.
     pub fn of(flow: &Flow) -> Option<Self> {
         Some(Self::new(flow.reply, flow.id?, flow.zone))
     }
 
+    /// Reply tuple of the entry.
     pub fn reply(&self) -> &Tuple {
         &self.reply
     }
 }
 
-/// A dump of `kind`. Of `asked`, only what [`DumpFilter::kernel_part`] leaves is sent; the tables of dying and unconfirmed
-/// entries know no filter but the family.
+/// Appends a dump request for the entries of `kind`. Of `asked`, only [`DumpFilter::kernel_part`] is sent. The lists of dying
+/// and unconfirmed entries support no filter but the family.
 pub fn dump(out: &mut Vec<u8>, sequence: u32, kind: TableKind, asked: &DumpFilter) {
     let (message, asked) = match kind {
         TableKind::Conntrack => (entry::GET, asked.kernel_part()),
@@ -59,7 +77,7 @@ pub fn dump(out: &mut Vec<u8>, sequence: u32, kind: TableKind, asked: &DumpFilte
     });
 }
 
-/// A dump of the expectations, of one family or both.
+/// Appends a dump request for the expectations of one family or both.
 pub fn dump_expectations(out: &mut Vec<u8>, sequence: u32, family: Option<Family>) {
     let flags = NLM_F_REQUEST | NLM_F_DUMP;
     request(
@@ -73,7 +91,7 @@ pub fn dump_expectations(out: &mut Vec<u8>, sequence: u32, family: Option<Family
     );
 }
 
-/// One entry by the tuple of one of its directions.
+/// Appends a request for one entry, by the tuple of one of its directions.
 pub fn get(out: &mut Vec<u8>, sequence: u32, tuple: &Tuple, direction: Direction, zone: Zone) {
     let family = Some(tuple.family());
     request(
@@ -90,7 +108,7 @@ pub fn get(out: &mut Vec<u8>, sequence: u32, tuple: &Tuple, direction: Direction
     );
 }
 
-/// The table's global figures.
+/// Appends a request for the table's global statistics.
 pub fn stats(out: &mut Vec<u8>, sequence: u32) {
     request(
         out,
@@ -103,21 +121,21 @@ pub fn stats(out: &mut Vec<u8>, sequence: u32) {
     );
 }
 
-/// The counters of each CPU, about entries.
+/// Appends a request for the counters of each CPU about entries.
 pub fn cpu_stats(out: &mut Vec<u8>, sequence: u32) {
     let flags = NLM_F_REQUEST | NLM_F_DUMP;
     let message = entry::GET_STATS_CPU;
     request(out, ENTRIES, message, flags, sequence, None, |_| {});
 }
 
-/// The counters of each CPU, about expectations.
+/// Appends a request for the counters of each CPU about expectations.
 pub fn expect_cpu_stats(out: &mut Vec<u8>, sequence: u32) {
     let flags = NLM_F_REQUEST | NLM_F_DUMP;
     let message = abi::expect::GET_STATS_CPU;
     request(out, EXPECT, message, flags, sequence, None, |_| {});
 }
 
-/// The kernel answers a failure; success only where `NLM_F_ACK` is set on the message.
+/// Appends a request to delete one entry. The kernel answers a failure always, success only where `NLM_F_ACK` is set.
 pub fn delete(out: &mut Vec<u8>, sequence: u32, target: &DeleteTarget) {
     let flags = NLM_F_REQUEST;
     let family = Some(target.reply.family());
@@ -153,7 +171,7 @@ fn put_filter(w: &mut Writer<'_>, asked: &DumpFilter) {
         }
     }
     w.nested(cta::FILTER, |w| {
-        // These two are in the byte order of the machine.
+        // These two attributes are in host byte order.
         w.put(filter::ORIG_FLAGS, &original.to_ne_bytes());
         w.put(filter::REPLY_FLAGS, &reply.to_ne_bytes());
     });
@@ -245,7 +263,7 @@ fn put_protocol(w: &mut Writer<'_>, tuple: &Tuple) {
     }
 }
 
-/// Zone 0 is said by saying nothing.
+/// Appends the zone. Zone 0, the default, has no attribute.
 pub(crate) fn put_zone(w: &mut Writer<'_>, zone: u16) {
     if zone != 0 {
         w.be16(cta::ZONE, zone);

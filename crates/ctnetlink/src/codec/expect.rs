@@ -1,4 +1,4 @@
-//! Expectations: flows that a helper (FTP, SIP, ...) announced and that have not come yet.
+//! Decoder of expectations.
 
 use super::abi::expect;
 use super::attr::Attributes;
@@ -6,33 +6,56 @@ use super::decode::{DecodeError, NFGENMSG};
 use super::tuple::tuple;
 use crate::flow::Tuple;
 
-/// One expectation (`struct nf_conntrack_expect`). What the kernel did not say is `None`.
+/// Expectation: a flow that a helper (FTP, SIP, ...) announced and that has not begun (`struct nf_conntrack_expect`). `None`:
+/// the message has no such attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Expectation {
-    /// What the expected flow's first packet looks like, where the mask has ones.
+    /// Tuple of the expected flow's first packet, under the mask (`CTA_EXPECT_TUPLE`).
     pub tuple: Tuple,
+    /// Bits of the tuple that are compared (`CTA_EXPECT_MASK`).
     pub mask: Option<Tuple>,
-    /// Original tuple of the entry whose helper expects it.
+    /// Original tuple of the entry whose helper made the expectation (`CTA_EXPECT_MASTER`).
     pub master: Tuple,
-    /// Seconds until it is forgotten.
+    /// Seconds until the expectation is dropped.
     pub timeout: Option<u32>,
+    /// Identifier: a keyed hash (`CTA_EXPECT_ID`, `nf_expect_get_id` in `nf_conntrack_netlink.c`).
     pub id: Option<u32>,
-    /// Kernels up to 6.18 take a zone and never tell it.
+    /// Conntrack zone. Kernels up to 6.18 accept a zone in requests and never send one.
     pub zone: Option<u16>,
+    /// Name of the helper.
     pub helper: Option<Box<str>>,
-    /// The helper's own class number.
+    /// Class number, with a meaning that the helper defines.
     pub class: Option<u32>,
-    /// `NF_CT_EXPECT_*`: 1 permanent, 2 inactive, 4 made by user space.
+    /// `NF_CT_EXPECT_*` bits: 1 permanent, 2 inactive, 4 made by user space.
     pub flags: Option<u32>,
-    /// Name of the function that runs when it comes true, where it has one.
+    /// Name of the function that the kernel calls when the flow begins.
     pub function: Option<Box<str>>,
 }
 
-/// An expectation from what follows the netlink header of a `NFNL_SUBSYS_CTNETLINK_EXP` message.
+impl Expectation {
+    /// Expectation with these tuples, and nothing else known.
+    pub fn new(tuple: Tuple, master: Tuple) -> Self {
+        Expectation {
+            tuple,
+            mask: None,
+            master,
+            timeout: None,
+            id: None,
+            zone: None,
+            helper: None,
+            class: None,
+            flags: None,
+            function: None,
+        }
+    }
+}
+
+/// Decodes the payload of a message of `NFNL_SUBSYS_CTNETLINK_EXP`.
 ///
 /// # Errors
-/// See [`DecodeError`].
-pub fn expectation(message: &[u8]) -> Result<Expectation, DecodeError> {
+/// [`DecodeError`].
+pub(crate) fn expectation(message: &[u8]) -> Result<Expectation, DecodeError> {
     let bytes = message.get(NFGENMSG..).ok_or(DecodeError::Short)?;
     let (mut own, mut mask, mut master) = (None, None, None);
     let (mut timeout, mut id, mut zone, mut class, mut flags) = (None, None, None, None, None);

@@ -1,4 +1,4 @@
-//! The request that puts an entry into the table as it was.
+//! Encoder of the request that inserts an entry.
 
 use std::net::IpAddr;
 
@@ -9,25 +9,33 @@ use super::attr::Writer;
 use super::encode::{ENTRIES, put_tuple, put_zone, request};
 use crate::flow::{Direction, Flow, L4, ProtocolState, SeqAdj, Status, TcpDirection, Tuple};
 
-/// Longest helper name that the kernel takes (`NF_CT_HELPER_NAME_LEN` less the NUL).
-const HELPER_NAME: usize = 15;
+/// Longest helper name in bytes (`NF_CT_HELPER_NAME_LEN` less the NUL).
+const MAX_HELPER_NAME: usize = 15;
 
-/// What an entry lacks so that the kernel would take it.
+/// Part that an entry lacks for an insert. The kernel would answer EINVAL without a reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("cannot be put into the table: {0}")]
-pub struct Incomplete(pub &'static str);
+#[non_exhaustive]
+pub enum Incomplete {
+    /// [`Flow::timeout`] is `None`.
+    #[error("cannot be put into the table: it has no timeout")]
+    NoTimeout,
+    /// An SCTP state lacks one of its verification tags (`sctp_nlattr_to_ct` in `nf_conntrack_proto_sctp.c`).
+    #[error("cannot be put into the table: SCTP state without verification tags")]
+    NoVerificationTags,
+    /// A DCCP state lacks its role.
+    #[error("cannot be put into the table: DCCP state without a role")]
+    NoDccpRole,
+    /// The name of the helper has more than 15 bytes (`NF_CT_HELPER_NAME_LEN`).
+    #[error("cannot be put into the table: the helper's name is too long")]
+    HelperNameTooLong,
+}
 
-/// A new entry that equals `flow`; the kernel refuses it (EEXIST) where one of its tuples is taken.
-///
-/// Status bits [`Status::SRC_NAT`] and [`Status::DST_NAT`] decide about translation: with either, the kernel is asked to
-/// translate, to exactly the addresses and ports of `flow.reply`. Without them the reply tuple is stored as it is, as IPVS
-/// leaves it, and the kernel translates nothing. Id, counters, start and use are the kernel's to give; the master is left
-/// out, as it may be gone. Labels are stored only where a rule of the namespace uses labels.
+/// Appends the request for a new entry equal to `flow`, see [`Table::insert`](crate::Table::insert).
 ///
 /// # Errors
-/// [`Incomplete`] when the kernel would answer with a bare EINVAL. Nothing is written then.
-pub fn insert(out: &mut Vec<u8>, sequence: u32, flow: &Flow) -> Result<(), Incomplete> {
-    check(flow)?;
+/// [`Incomplete`]. Nothing is appended then.
+pub(crate) fn insert(out: &mut Vec<u8>, sequence: u32, flow: &Flow) -> Result<(), Incomplete> {
+    check_insertable(flow)?;
     let flags = NLM_F_REQUEST | NLM_F_CREATE | NLM_F_EXCL;
     let family = Some(flow.family());
     request(out, ENTRIES, entry::NEW, flags, sequence, family, |w| {
@@ -41,13 +49,13 @@ pub fn insert(out: &mut Vec<u8>, sequence: u32, flow: &Flow) -> Result<(), Incom
             w,
             cta::TUPLE_ORIG,
             &flow.original,
-            own_zone(flow, Direction::Original),
+            direction_zone(flow, Direction::Original),
         );
         put_tuple(
             w,
             cta::TUPLE_REPLY,
             &reply,
-            own_zone(flow, Direction::Reply),
+            direction_zone(flow, Direction::Reply),
         );
         if translated {
             put_nat(
@@ -65,24 +73,38 @@ pub fn insert(out: &mut Vec<u8>, sequence: u32, flow: &Flow) -> Result<(), Incom
                 Direction::Reply,
             );
         }
-        put_facts(w, flow);
+        put_properties(w, flow);
     });
     Ok(())
 }
 
 const NAT: Status = Status::SRC_NAT.with(Status::DST_NAT);
-/// The bits that a new entry may be given (`nf_ct_change_status_common`); CONFIRMED must be among them.
+/// Bits that may be set on a new entry beside CONFIRMED, which is required (`nf_ct_change_status_common` in
+/// `net/netfilter/nf_conntrack_core.c`).
 const SETTABLE: Status = Status::SEEN_REPLY
     .with(Status::ASSURED)
     .with(Status::FIXED_TIMEOUT);
 
-/// Whether a flow has all that the kernel needs for a new entry.
+/// Checks that a flow has everything that the kernel requires of a new entry. [`Table::insert`](crate::Table::insert) does
+/// the same before it sends a request.
 ///
 /// # Errors
-/// [`Incomplete`].
-pub fn check(flow: &Flow) -> Result<(), Incomplete> {
+/// [`Incomplete`] names the missing part.
+///
+/// ```
+/// use ctnetlink::flow::{Flow, L4, Tuple};
+/// use ctnetlink::{Incomplete, check_insertable};
+///
+/// let l4 = L4::Ports { src: 4000, dst: 53 };
+/// let original = Tuple { src: [192, 0, 2, 1].into(), dst: [192, 0, 2, 2].into(), protocol: 17, l4 };
+/// let mut flow = Flow::new(original, original.inverted().expect("UDP has a reply"));
+/// assert_eq!(check_insertable(&flow), Err(Incomplete::NoTimeout));
+/// flow.timeout = Some(120);
+/// assert_eq!(check_insertable(&flow), Ok(()));
+/// ```
+pub fn check_insertable(flow: &Flow) -> Result<(), Incomplete> {
     if flow.timeout.is_none() {
-        return Err(Incomplete("it has no timeout"));
+        return Err(Incomplete::NoTimeout);
     }
     match flow.state {
         Some(ProtocolState::Sctp {
@@ -90,21 +112,24 @@ pub fn check(flow: &Flow) -> Result<(), Incomplete> {
             vtag_reply,
             ..
         }) if vtag_original.is_none() || vtag_reply.is_none() => {
-            return Err(Incomplete("SCTP state without verification tags"));
+            return Err(Incomplete::NoVerificationTags);
         }
         Some(ProtocolState::Dccp { role: None, .. }) => {
-            return Err(Incomplete("DCCP state without a role"));
+            return Err(Incomplete::NoDccpRole);
         }
         _ => {}
     }
-    if flow.helper().is_some_and(|name| name.len() > HELPER_NAME) {
-        return Err(Incomplete("the helper's name is too long"));
+    if flow
+        .helper()
+        .is_some_and(|name| name.len() > MAX_HELPER_NAME)
+    {
+        return Err(Incomplete::HelperNameTooLong);
     }
     Ok(())
 }
 
-/// The reply as it was before translation, from which the kernel starts when it is given NAT attributes. ICMP types and GRE
-/// keys are no part of a translation and stay.
+/// Reply tuple before translation. The kernel starts from it when the request has NAT attributes. ICMP types and GRE keys are
+/// not translated and stay.
 fn untranslated(flow: &Flow) -> Tuple {
     let l4 = match (flow.reply.l4, flow.original.l4) {
         (L4::Ports { .. }, L4::Ports { src, dst }) => L4::Ports { src: dst, dst: src },
@@ -119,7 +144,8 @@ fn untranslated(flow: &Flow) -> Tuple {
     }
 }
 
-fn put_facts(w: &mut Writer<'_>, flow: &Flow) {
+/// Everything but tuples and translation.
+fn put_properties(w: &mut Writer<'_>, flow: &Flow) {
     let status = flow.status.0 & SETTABLE.0 | Status::CONFIRMED.0;
     w.be32(cta::STATUS, status);
     if let Some(timeout) = flow.timeout {
@@ -196,7 +222,7 @@ fn put_tcp(w: &mut Writer<'_>, direction: TcpDirection, scale: u16, flags: u16) 
         w.u8(scale, value);
     }
     if let Some(value) = direction.flags {
-        // All bits are set to what they were: the mask is full.
+        // The full mask sets all bits.
         w.put(flags, &[value, 0xff]);
     }
 }
@@ -209,8 +235,8 @@ fn put_adjustment(w: &mut Writer<'_>, kind: u16, adjustment: SeqAdj) {
     });
 }
 
-/// `side` says which half of the reply's ports is the target: destination NAT shows in its source, source NAT in its
-/// destination. Both are given even where one does not translate: left out, the kernel would be free to choose a port.
+/// Appends one translation. `side` selects the half of the reply's ports: destination NAT shows in the reply's source, source
+/// NAT in its destination. Both are sent even where one does not translate: without it the kernel may choose another port.
 fn put_nat(w: &mut Writer<'_>, kind: u16, address: IpAddr, l4: L4, side: Direction) {
     w.nested(kind, |w| {
         match address {
@@ -238,6 +264,7 @@ fn put_nat(w: &mut Writer<'_>, kind: u16, address: IpAddr, l4: L4, side: Directi
     });
 }
 
-fn own_zone(flow: &Flow, direction: Direction) -> Option<u16> {
+/// Zone that applies to this direction only, if it is not the default.
+fn direction_zone(flow: &Flow, direction: Direction) -> Option<u16> {
     (flow.zone.direction == Some(direction) && flow.zone.id != 0).then_some(flow.zone.id)
 }

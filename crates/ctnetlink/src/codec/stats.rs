@@ -1,33 +1,35 @@
-//! Counters that ctnetlink keeps per CPU.
+//! Decoder of the counters that ctnetlink keeps for each CPU.
 
 use super::abi;
 use super::attr::Attributes;
 use super::decode::{DecodeError, NFGENMSG};
 
-/// What one CPU counted since the namespace was made: 32-bit numbers that wrap.
+/// Counters of one CPU since the namespace was created (`struct ip_conntrack_stat`). 32-bit numbers that wrap.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct CpuStats {
+    /// Number of the CPU, from 0.
     pub cpu: u16,
-    /// The kernel's name (`insert_failed`) and the count, in the order in which they came. What a kernel does not send is
-    /// not here.
+    /// Name that the kernel uses (`insert_failed`) and count, in the order of the message. Counters that a kernel does not
+    /// send are absent.
     pub counters: Vec<(&'static str, u32)>,
 }
 
-/// Counters about entries, from what follows the netlink header of an `IPCTNL_MSG_CT_GET_STATS_CPU` message.
+/// Decodes the payload of an `IPCTNL_MSG_CT_GET_STATS_CPU` message: counters about entries.
 ///
 /// # Errors
-/// See [`DecodeError`].
-pub fn cpu_stats(message: &[u8]) -> Result<CpuStats, DecodeError> {
+/// [`DecodeError`].
+pub(crate) fn cpu_stats(message: &[u8]) -> Result<CpuStats, DecodeError> {
     counters(message, &abi::STATS_CPU)
 }
 
-/// Counters about expectations, likewise.
+/// Decodes the payload of an `IPCTNL_MSG_EXP_GET_STATS_CPU` message: counters about expectations.
 pub(crate) fn expect_cpu_stats(message: &[u8]) -> Result<CpuStats, DecodeError> {
     counters(message, &abi::EXPECT_STATS_CPU)
 }
 
 fn counters(message: &[u8], names: &[(u16, &'static str)]) -> Result<CpuStats, DecodeError> {
-    // Family and version, then the CPU where other messages have a resource id.
+    // Family and version, then the number of the CPU, where other messages have a resource id.
     let Some([_, _, high, low]) = message.first_chunk::<NFGENMSG>() else {
         return Err(DecodeError::Short);
     };
@@ -52,7 +54,7 @@ mod tests {
     use crate::codec::attr::Writer;
 
     #[test]
-    fn the_cpu_and_its_counters_are_read_and_what_has_no_name_is_left_out() {
+    fn cpu_number_and_named_counters_are_decoded() {
         let mut message = vec![0, 0, 1, 2];
         let mut writer = Writer::new(&mut message);
         writer.be32(9, 1041);
@@ -71,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_of_expectations_have_names_of_their_own() {
+    fn counters_of_expectations_have_their_own_names() {
         let mut message = vec![0; 4];
         Writer::new(&mut message).be32(2, 5);
         let stats = expect_cpu_stats(&message).unwrap();

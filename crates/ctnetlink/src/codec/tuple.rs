@@ -1,4 +1,4 @@
-//! Tuples out of attributes.
+//! Decoder of tuples.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -8,18 +8,18 @@ use super::abi;
 use super::attr::{self, Attribute, Broken};
 use crate::flow::{L4, Tuple};
 
-/// A tuple, and the zone that holds for its direction only. `None` without both addresses of one family and a protocol.
+/// Tuple, and the zone that applies to its direction only. The tuple is `None` without a protocol and two addresses.
 pub(crate) fn tuple(attribute: Attribute<'_>) -> Result<(Option<Tuple>, Option<u16>), Broken> {
-    match usual_tuple(attribute.value) {
+    match typical_tuple(attribute.value) {
         Some(tuple) => Ok((Some(tuple), None)),
         None => any_tuple(attribute),
     }
 }
 
-/// A flow with ports in the very layout that kernels since 5.2 give it. Tuples are half of an ordinary message, so this one
-/// comparison of constants halves the cost of an entry. Whatever differs is left to [`any_tuple`].
-#[inline(always)] // and read to where it is kept
-pub(crate) fn usual_tuple(value: &[u8]) -> Option<Tuple> {
+/// Tuple with ports in the exact layout of kernels since 5.2. Tuples are half of an ordinary message, so this comparison
+/// with constants halves the cost of decoding an entry. Every other layout returns `None` and is left to [`any_tuple`].
+#[inline(always)] // so that the tuple is written directly to its destination
+pub(crate) fn typical_tuple(value: &[u8]) -> Option<Tuple> {
     const V4: usize = 4;
     const V6: usize = 16;
     let (src, dst, protocol, ports) = if value.len() == 40 + 2 * V4 {
@@ -41,7 +41,7 @@ pub(crate) fn usual_tuple(value: &[u8]) -> Option<Tuple> {
 
 type Layout<const A: usize> = ([u8; A], [u8; A], u8, (u16, u16));
 
-/// Addresses of `A` bytes, protocol, ports: six attributes in two nests.
+/// Addresses of `A` bytes, protocol, ports: five attributes in two nested ones.
 #[inline]
 fn layout<const A: usize>(mut rest: &[u8], src_kind: u16) -> Option<Layout<A>> {
     let address = 4 + A as u16;
@@ -73,6 +73,7 @@ fn take<'a, const N: usize>(rest: &mut &'a [u8]) -> Option<&'a [u8; N]> {
     Some(head)
 }
 
+/// Tuple in any layout, and the zone of its direction.
 pub(crate) fn any_tuple(attribute: Attribute<'_>) -> Result<(Option<Tuple>, Option<u16>), Broken> {
     let (mut addresses, mut protocol, mut zone) = (None, None, None);
     let mut parts = attribute.nested();
@@ -142,8 +143,8 @@ fn protocol(attribute: Attribute<'_>) -> Result<Option<(u8, L4)>, Broken> {
     Ok(number.map(|number| (number, l4(number, src.zip(dst), icmp))))
 }
 
-/// Decided by what is there as much as by the protocol: a protocol that this kernel does not track comes without ports,
-/// whatever other kernels send for it.
+/// Layer 4 part, by the protocol and by the attributes present: a protocol that the kernel does not track has no ports, even
+/// where other kernels send them.
 #[inline]
 fn l4(protocol: u8, ports: Option<(u16, u16)>, icmp: Option<L4>) -> L4 {
     match (protocol, ports) {

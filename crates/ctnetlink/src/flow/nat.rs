@@ -1,26 +1,40 @@
-//! NAT decided by comparing tuples.
+//! Address translation, recognised by comparing tuples.
 //!
-//! The kernel's status bits are not used: entries inserted by hand and by IPVS do not set them.
+//! The status bits are not used: entries of IPVS and entries inserted over netlink do not have them set.
 
-use super::{Flow, L4};
+use super::{Flow, L4, Tuple};
 
 impl Flow {
-    /// The destination was translated: the reply source differs from the original destination (addresses only, where the
-    /// protocol has no ports).
+    /// Reports whether the destination is translated: the source of the reply differs from the original destination. Ports are
+    /// compared where the protocol has them.
     pub fn is_dnat(&self) -> bool {
         self.reply.src != self.original.dst
             || ports_differ(self.reply.sport(), self.original.dport())
     }
 
-    /// The source was translated: the reply destination differs from the original source.
+    /// Reports whether the source is translated: the destination of the reply differs from the original source. Ports are
+    /// compared where the protocol has them.
     pub fn is_snat(&self) -> bool {
         self.reply.dst != self.original.src
             || ports_differ(self.reply.dport(), self.original.sport())
     }
 
-    /// The client was translated back to itself: destination translated, and the original source answers.
+    /// Reports whether the flow returns to its sender: the destination is translated to the original source address.
     pub fn is_hairpin(&self) -> bool {
         self.is_dnat() && self.original.src == self.reply.src
+    }
+}
+
+impl Tuple {
+    /// Tuple of the reply of an untranslated flow: addresses and ports swapped (`nf_ct_invert_tuple` in
+    /// `nf_conntrack_core.c`). `None` for ICMP types without a reply.
+    pub fn inverted(&self) -> Option<Tuple> {
+        Some(Tuple {
+            src: self.dst,
+            dst: self.src,
+            protocol: self.protocol,
+            l4: self.l4.inverted(self.protocol)?,
+        })
     }
 }
 
@@ -29,7 +43,8 @@ fn ports_differ(a: Option<u16>, b: Option<u16>) -> bool {
 }
 
 impl L4 {
-    /// What the reply of an untranslated flow carries (`nf_ct_invert_tuple`); `None` for ICMP types that have no reply.
+    /// Layer 4 part of the reply of an untranslated flow (`nf_ct_invert_tuple` in `nf_conntrack_core.c`). `protocol`
+    /// distinguishes ICMP from ICMPv6. `None` for ICMP types without a reply.
     pub fn inverted(self, protocol: u8) -> Option<L4> {
         Some(match self {
             L4::Ports { src, dst } => L4::Ports { src: dst, dst: src },
@@ -44,7 +59,7 @@ impl L4 {
     }
 }
 
-/// The pairs of `nf_conntrack_proto_icmp.c` and `nf_conntrack_proto_icmpv6.c`.
+/// Request and reply types (`invmap` in `nf_conntrack_proto_icmp.c` and `nf_conntrack_proto_icmpv6.c`).
 fn inverted_icmp(protocol: u8, kind: u8) -> Option<u8> {
     const ICMPV6: u8 = 58;
     Some(match (protocol, kind) {
@@ -82,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn nat_kinds_come_from_the_tuples_alone() {
+    fn translation_is_recognised_by_the_tuples() {
         let original = udp("10.244.1.2", 4000, "10.96.0.10", 53);
         for (reply, dnat, snat, hairpin) in [
             (
@@ -122,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ping_and_its_echo_are_no_translation() {
+    fn ping_and_its_reply_are_not_translated() {
         let icmp = |src: &str, dst: &str, kind| Tuple {
             src: src.parse().unwrap(),
             dst: dst.parse().unwrap(),
@@ -138,6 +153,6 @@ mod tests {
             icmp("10.0.0.2", "10.0.0.1", 0),
         );
         assert!(!flow.is_dnat() && !flow.is_snat());
-        assert_eq!(flow.original.l4.inverted(1), Some(flow.reply.l4));
+        assert_eq!(flow.original.inverted(), Some(flow.reply));
     }
 }

@@ -26,7 +26,7 @@ const NAMES: [(&str, u8); 23] = [
     ("udplite", 136),
 ];
 
-/// [`NAMES`] by number: every line that is printed asks for one.
+/// [`NAMES`] by number.
 static BY_NUMBER: [Option<&str>; 256] = {
     let mut names = [None; 256];
     let mut i = 0;
@@ -37,12 +37,21 @@ static BY_NUMBER: [Option<&str>; 256] = {
     names
 };
 
-/// The IANA name in lower case; `None` for numbers that have no common name (shown as `proto-N`).
+/// IANA name of a protocol number in lower case. `None` for numbers without a common name.
+///
+/// ```
+/// use ctnetlink::flow::{protocol_name, protocol_number};
+///
+/// assert_eq!(protocol_name(17), Some("udp"));
+/// assert_eq!(protocol_number("SCTP"), Some(132));
+/// assert_eq!(protocol_number("253"), Some(253));
+/// ```
 pub fn name(number: u8) -> Option<&'static str> {
     BY_NUMBER[usize::from(number)]
 }
 
-/// The number of a protocol given by name (any case, `ipv6-icmp` too) or as a decimal number 0-255.
+/// Number of a protocol given by its name (in any case; `ipv6-icmp`, `icmp6` and `udp-lite` are accepted) or as a decimal
+/// number from 0 to 255. `None` for anything else.
 pub fn number(text: &str) -> Option<u8> {
     let lower = text.to_ascii_lowercase();
     let lower = match lower.as_str() {

@@ -1,4 +1,4 @@
-//! Addresses on the interfaces of the namespace that the calling thread is in, over route netlink.
+//! Addresses of the interfaces, in the namespace of the calling thread.
 
 use std::io;
 use std::net::IpAddr;
@@ -15,16 +15,17 @@ const IFA_ADDRESS: u16 = 1;
 const IFA_LOCAL: u16 = 2;
 const IFF_UP: u32 = 1;
 
-/// An address on an interface.
+/// Address of an interface.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct LocalAddress {
-    /// `eth0`; `#7` when the interface went away meanwhile.
+    /// Name of the interface; `#7`, its index, when it was removed meanwhile.
     pub interface: String,
-    /// The address with its prefix length, host bits kept.
+    /// Address with its prefix length. The host bits are kept: 192.0.2.7/24.
     pub network: IpNet,
 }
 
 impl LocalAddress {
+    /// Address without the prefix length.
     pub fn address(&self) -> IpAddr {
         self.network.addr()
     }
@@ -48,9 +49,9 @@ pub(super) fn local() -> io::Result<Vec<LocalAddress>> {
     Ok(found)
 }
 
-/// Gives the loopback interface an address of its own and brings it up, in the namespace of the calling thread.
+/// Adds an address to the loopback interface and brings the interface up.
 pub(super) fn add_to_loopback(address: IpAddr) -> io::Result<()> {
-    // The loopback device is the first of every namespace (`loopback_net_init`).
+    // The loopback device is the first of every namespace (`loopback_net_init` in `drivers/net/loopback.c`).
     const LOOPBACK: u32 = 1;
     let (family, octets) = match address {
         IpAddr::V4(address) => (AddressFamily::INET, address.octets().to_vec()),
@@ -75,8 +76,8 @@ pub(super) fn add_to_loopback(address: IpAddr) -> io::Result<()> {
     route::change(route::RTM_SETLINK, 0, &up.bytes())
 }
 
-/// The index of the interface, and its address: `IFA_LOCAL` is this side of a point-to-point link, where `IFA_ADDRESS` is the
-/// other; IPv6 sends the latter only.
+/// Index of the interface, and its address. On a point-to-point link `IFA_LOCAL` is the own address and `IFA_ADDRESS` the
+/// peer's. IPv6 sends only the latter.
 fn own(message: &[u8]) -> Option<(u32, IpNet)> {
     let (header, attributes) = AddressHeader::split(message)?;
     let (mut local, mut address) = (None, None);
@@ -91,7 +92,7 @@ fn own(message: &[u8]) -> Option<(u32, IpNet)> {
     Some((header.index, network))
 }
 
-/// Address families have addresses of different lengths.
+/// Address of either family, by its length.
 fn ip(attribute: Attribute<'_>) -> Option<IpAddr> {
     let v4 = <[u8; 4]>::try_from(attribute.value).map(IpAddr::from);
     v4.or_else(|_| <[u8; 16]>::try_from(attribute.value).map(IpAddr::from))
@@ -103,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_side_of_a_tunnel_is_the_own_address_and_ipv6_has_only_one() {
+    fn own_address_of_a_tunnel_is_used_and_ipv6_has_only_one() {
         let v6: IpAddr = "fd00::1".parse().unwrap();
         let IpAddr::V6(octets) = v6 else { panic!() };
         for (prefix, attributes, expected) in [

@@ -1,5 +1,4 @@
-//! Ports of bridges in the namespace that the calling thread is in, over route netlink: `/sys/class/net` shows the namespace
-//! that sysfs was mounted in, whatever thread looks.
+//! Ports of bridges, in the namespace of the calling thread.
 
 use std::io;
 
@@ -11,11 +10,12 @@ const IFLA_INFO_SLAVE_KIND: u16 = 4;
 const IFLA_INFO_SLAVE_DATA: u16 = 5;
 const IFLA_BRPORT_MODE: u16 = 4;
 
-/// An interface that is enslaved to a bridge.
+/// Interface that is a port of a bridge.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BridgePort {
+    /// Name of the interface; `#7`, its index, when the kernel sends none.
     pub interface: String,
-    /// `hairpin_mode`: a packet may leave through the port that it came from.
+    /// `hairpin_mode` (`IFLA_BRPORT_MODE`): a packet may leave through the port that it arrived on.
     pub hairpin: bool,
 }
 
@@ -56,7 +56,7 @@ mod tests {
     use crate::codec::attr::Writer;
 
     #[test]
-    fn a_slave_of_a_bridge_is_a_port_and_one_of_a_bond_is_not() {
+    fn bridge_slave_is_a_port_and_bond_slave_is_not() {
         for (slave_of, mode, expected) in [
             ("bridge", Some(1), Some(true)),
             ("bridge", Some(0), Some(false)),

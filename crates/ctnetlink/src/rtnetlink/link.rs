@@ -1,4 +1,4 @@
-//! Interfaces of the namespace that the calling thread is in. sysfs would show those of whoever mounted it.
+//! Interfaces, in the namespace of the calling thread.
 
 use std::io;
 
@@ -11,7 +11,7 @@ const IFLA_INFO_KIND: u16 = 1;
 /// `include/uapi/linux/if_arp.h`.
 const ARPHRD_ETHER: u16 = 1;
 
-/// What `read` makes of the message about each interface.
+/// Results of `read` for the message of each interface.
 pub(super) fn of_all<T>(read: impl Fn(&[u8]) -> Option<T>) -> io::Result<Vec<T>> {
     let all = LinkHeader::default().bytes();
     let mut found = Vec::new();
@@ -24,7 +24,7 @@ pub(super) fn of_all<T>(read: impl Fn(&[u8]) -> Option<T>) -> io::Result<Vec<T>>
     Ok(found)
 }
 
-/// A link without a kind was made by a driver of hardware, or of a hypervisor's.
+/// Names of the interfaces without a kind: drivers of hardware, physical or virtual, create them.
 pub(super) fn devices() -> io::Result<Vec<String>> {
     of_all(device)
 }
@@ -38,7 +38,7 @@ fn device(message: &[u8]) -> Option<String> {
     for attribute in attributes {
         match attribute.kind {
             IFLA_IFNAME => name = Some(attribute.text().into()),
-            // The slave of a bond has infos, too, and no kind of its own.
+            // The slave of a bond has this attribute, too, and no kind of its own.
             IFLA_LINKINFO if attribute.nested().any(|info| info.kind == IFLA_INFO_KIND) => {
                 return None;
             }
@@ -54,7 +54,7 @@ mod tests {
     use crate::codec::attr::Writer;
 
     #[test]
-    fn what_the_kernel_made_out_of_nothing_is_no_device() {
+    fn interface_with_a_kind_is_no_device() {
         const LOOPBACK: u16 = 772;
         const IFLA_INFO_SLAVE_KIND: u16 = 4;
         let name: fn(&mut Writer) = |writer| writer.text(IFLA_IFNAME, "eth0");

@@ -1,7 +1,7 @@
-//! Route netlink, as much of it as a look at addresses and interfaces takes.
+//! Requests of route netlink about addresses and interfaces.
 //!
-//! Messages are walked here and not by a library for all of route netlink: of its hundreds of attributes eight are read,
-//! and it made the program larger by 0.3 MB.
+//! Decoded here instead of by a library for all of route netlink: eight of its hundreds of attributes are read, and the
+//! library adds 0.3 MB to a binary.
 
 use std::io;
 
@@ -21,18 +21,18 @@ pub const RTM_NEWADDR: u16 = 20;
 pub const RTM_GETADDR: u16 = 22;
 
 const NETLINK_HEADER: usize = 16;
-/// The kernel never fills more of one datagram in a dump (`netlink_recvmsg`).
+/// Largest datagram of a dump (`netlink_recvmsg` in `net/netlink/af_netlink.c`).
 const RECEIVE_BUFFER: usize = 32 * 1024;
 
-/// `struct ifinfomsg`, at the start of every message about an interface.
+/// `struct ifinfomsg`: first part of every message about an interface.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LinkHeader {
-    /// `ARPHRD_*`: what frames look like on it.
+    /// Type of the link layer (`ARPHRD_*`).
     pub layer: u16,
     pub index: u32,
     /// `IFF_*`.
     pub flags: u32,
-    /// Which of the flags a request changes.
+    /// Flags that a request changes.
     pub change: u32,
 }
 
@@ -46,7 +46,7 @@ impl LinkHeader {
         bytes
     }
 
-    /// The header and the attributes behind it; `None` when the message is too short for one.
+    /// Header and attributes of a message. `None` when it is too short.
     pub fn split(message: &[u8]) -> Option<(Self, Attributes<'_>)> {
         let (header, attributes) = message.split_first_chunk::<16>()?;
         let [_, _, l0, l1, i0, i1, i2, i3, f0, f1, f2, f3, c0, c1, c2, c3] = *header;
@@ -60,12 +60,12 @@ impl LinkHeader {
     }
 }
 
-/// `struct ifaddrmsg`, at the start of every message about an address.
+/// `struct ifaddrmsg`: first part of every message about an address.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct AddressHeader {
     /// `AF_*`.
     pub family: u8,
-    /// In bits.
+    /// Prefix length in bits.
     pub prefix: u8,
     pub index: u32,
 }
@@ -76,7 +76,7 @@ impl AddressHeader {
         [self.family, self.prefix, 0, 0, i0, i1, i2, i3]
     }
 
-    /// The header and the attributes behind it; `None` when the message is too short for one.
+    /// Header and attributes of a message. `None` when it is too short.
     pub fn split(message: &[u8]) -> Option<(Self, Attributes<'_>)> {
         let (header, attributes) = message.split_first_chunk::<8>()?;
         let [family, prefix, _, _, i0, i1, i2, i3] = *header;
@@ -90,8 +90,8 @@ impl AddressHeader {
     }
 }
 
-/// Asks for all of one kind (`body` is an empty header) and gives the payload of every answer of kind `wanted` to `each`,
-/// with the socket that it came on.
+/// Dumps all objects of a type (`body` is an empty header). Passes the payload of every message of type `wanted` to `each`,
+/// with the socket.
 pub fn dump(
     kind: u16,
     body: &[u8],
@@ -117,14 +117,14 @@ pub fn dump(
     }
 }
 
-/// Sends a request to change something and waits for its acknowledgement.
+/// Sends a change and waits for its acknowledgement.
 pub fn change(kind: u16, flags: u16, body: &[u8]) -> io::Result<()> {
     let socket = ask(kind, NLM_F_ACK | flags, body)?;
     let (bytes, _) = socket.recv_from_full()?;
     messages(&bytes, &mut |_, _| {}).map(|_| ())
 }
 
-/// A socket on which the answer comes.
+/// Sends a request. Returns the socket that receives the answer.
 fn ask(kind: u16, flags: u16, body: &[u8]) -> io::Result<Socket> {
     let mut bytes = vec![0; NETLINK_HEADER];
     bytes.extend_from_slice(body);
@@ -139,10 +139,10 @@ fn ask(kind: u16, flags: u16, body: &[u8]) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Gives kind and payload of every message of a datagram to `each`. Whether it held the end of a dump.
+/// Passes type and payload of every message of a datagram to `each`. Returns whether the datagram has the end of a dump.
 ///
 /// # Errors
-/// The kernel's, in an answer or at the end of a dump; a length that is none.
+/// Error of the kernel, in an answer or at the end of a dump, or a wrong length.
 fn messages(mut bytes: &[u8], each: &mut dyn FnMut(u16, &[u8])) -> io::Result<bool> {
     while !bytes.is_empty() {
         let message = NetlinkBuffer::new_checked(bytes).map_err(io::Error::other)?;
@@ -169,7 +169,7 @@ fn messages(mut bytes: &[u8], each: &mut dyn FnMut(u16, &[u8])) -> io::Result<bo
     Ok(false)
 }
 
-/// The kernel sends errors as negative numbers.
+/// Error of the kernel, which sends negative numbers.
 fn refused(code: i32) -> io::Error {
     io::Error::from_raw_os_error(code.saturating_abs())
 }
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn the_messages_of_a_datagram_come_one_after_the_other_until_its_end() {
+    fn messages_of_a_datagram_are_read_in_order() {
         let two = [message(RTM_NEWLINK, &[0; 17]), message(RTM_NEWADDR, &[])].concat();
         let (seen, over) = kinds(&two);
         assert_eq!(seen, [(RTM_NEWLINK, 17), (RTM_NEWADDR, 0)]);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_of_the_kernel_is_told_wherever_it_stands() {
+    fn error_of_the_kernel_is_reported_in_an_answer_and_at_the_end() {
         let refused = (-1_i32).to_ne_bytes();
         let answer = message(NLMSG_ERROR, &[&refused[..], &[0; 16]].concat());
         assert_eq!(kinds(&answer).1.unwrap_err().raw_os_error(), Some(1));
@@ -217,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_message_are_an_error_and_no_panic() {
+    fn malformed_bytes_are_an_error_and_no_panic() {
         let whole = message(RTM_NEWLINK, &[7; 20]);
         for length in 1..whole.len() {
             assert!(kinds(&whole[..length]).1.is_err(), "{length}");
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_come_back_as_they_were_written() {
+    fn headers_are_read_as_they_were_written() {
         let link = LinkHeader {
             layer: 772,
             index: 0x0102_0304,

@@ -1,7 +1,7 @@
-//! Walks over a dump, in step with the kernel or with the kernel ahead.
+//! Reception of a dump, on the calling thread or ahead on a second one.
 //!
-//! The kernel fills a datagram while the one before is fetched, so a program that receives and looks at entries in turn leaves
-//! one of two processors idle. A long dump is received on a second thread, a few datagrams ahead.
+//! The kernel fills a datagram while the one before is fetched. A program that receives and processes datagrams in turn leaves
+//! one of two CPUs idle, so a long dump can be received on a second thread, a few datagrams ahead.
 
 use std::ops::ControlFlow;
 use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
@@ -12,23 +12,24 @@ use netlink_packet_core::NLM_F_DUMP_INTR;
 use rustix::io::Errno;
 
 use super::Table;
-use crate::error::NetlinkError;
+use crate::error::{NetlinkError, Operation};
 use crate::socket::{Message, Messages, Socket};
 
-/// Datagrams, of about a hundred entries each, after which a dump is worth a thread.
-const SHORT: usize = 8;
-/// Datagrams of 32 KiB that the kernel may be ahead.
-const AHEAD: usize = 4;
+/// Number of datagrams, of about a hundred entries each, after which a second thread pays off.
+const MIN_DATAGRAMS: usize = 8;
+/// Datagrams of 32 KiB that may be received ahead.
+const MAX_AHEAD: usize = 4;
 
-/// Who waits for whom.
+/// Thread that receives.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Pace {
+    /// The calling thread, between two datagrams.
     InStep,
-    /// Where time counts more than CPU time.
+    /// A second thread for long dumps. Saves time and takes more CPU time.
     Ahead,
 }
 
-/// How a walk ended.
+/// End of a walk.
 pub(super) enum End {
     Done { interrupted: bool },
     Stopped,
@@ -36,10 +37,11 @@ pub(super) enum End {
 }
 
 impl Table {
-    /// Gives the flags and the payload of each message to `on_message`, with the time at which the kernel wrote it.
+    /// Sends a dump request and passes flags and payload of each message to `on_message`, with the time at which the kernel
+    /// wrote it.
     pub(super) fn walk(
         &mut self,
-        doing: &'static str,
+        operation: Operation,
         pace: Pace,
         request: impl FnOnce(&mut Vec<u8>, u32),
         mut on_message: impl FnMut(u16, &[u8], Instant) -> ControlFlow<()>,
@@ -48,30 +50,30 @@ impl Table {
         let wanted = self.socket.next_sequence();
         self.requests.clear();
         request(&mut self.requests, wanted);
-        self.socket.send(doing, &self.requests)?;
-        // Also when an error or a panic of the callback ends this.
+        self.socket.send(operation, &self.requests)?;
+        // Holds after an error or a panic of the callback, too.
         self.unfinished = true;
         let mut each = |messages: Messages<'_>, written| {
             datagram(messages, wanted, |flags, payload| {
                 on_message(flags, payload, written)
             })
         };
-        // The kernel fills the first datagram while it takes the request, and each further one when the one before is
-        // fetched (`netlink_dump` in `netlink_recvmsg`): however long the callback takes, that is when an entry was so.
+        // The kernel fills the first datagram while it handles the request, and each further one when the one before is fetched
+        // (`netlink_recvmsg` calls `netlink_dump`). That is the time of the entries, however long the callback takes.
         let mut written = Instant::now();
         let mut count = 0;
         let end = loop {
-            if pace == Pace::Ahead && count == SHORT {
+            if pace == Pace::Ahead && count == MIN_DATAGRAMS {
                 let walk = Walk {
                     socket: &self.socket,
-                    doing,
+                    operation,
                     wanted,
                 };
                 if let Some(end) = walk.ahead(written, &mut each) {
                     break end?;
                 }
             }
-            let messages = self.socket.receive(doing)?;
+            let messages = self.socket.receive(operation)?;
             let fetched = Instant::now();
             if let Some(end) = each(messages, written)? {
                 break end;
@@ -84,7 +86,7 @@ impl Table {
     }
 }
 
-/// Looks at the messages of one datagram; an end, where one of them is it.
+/// Passes the messages of one datagram to `on_message`. Returns the end of the dump if the datagram has it.
 fn datagram(
     messages: Messages<'_>,
     wanted: u32,
@@ -113,24 +115,25 @@ fn datagram(
     Ok(None)
 }
 
-/// A datagram with the time at which the kernel wrote it.
+/// Datagram, and the time at which the kernel wrote it.
 type Fetched = Result<(Vec<u8>, Instant), NetlinkError>;
 
-/// A dump that is under way.
+/// Dump in progress.
 struct Walk<'s> {
     socket: &'s Socket,
-    doing: &'static str,
+    operation: Operation,
     wanted: u32,
 }
 
 impl Walk<'_> {
-    /// The rest of the dump, received on a second thread; `None` where none can be had, and nothing was received then.
+    /// Processes the rest of the dump, received on a second thread. `None` when the thread cannot be started; nothing is
+    /// received then.
     fn ahead(
         &self,
         written: Instant,
         each: &mut impl FnMut(Messages<'_>, Instant) -> Result<Option<End>, NetlinkError>,
     ) -> Option<Result<End, NetlinkError>> {
-        let (full, fetched) = sync_channel(AHEAD);
+        let (full, fetched) = sync_channel(MAX_AHEAD);
         let (used, empty) = channel();
         thread::scope(|scope| {
             let receiver = thread::Builder::new().name("dump".to_owned());
@@ -147,18 +150,18 @@ impl Walk<'_> {
                     Ok(Some(end)) => return Some(Ok(end)),
                     Err(error) => return Some(Err(error)),
                 }
-                // After its last datagram the thread takes none back.
+                // Fails after the last datagram, when the thread has ended.
                 let _ = used.send(bytes);
             }
-            Some(Err(NetlinkError::NoAnswer(self.doing)))
+            Some(Err(NetlinkError::NoAnswer(self.operation)))
         })
     }
 
-    /// Receives until the end of the dump, or until nobody wants more.
+    /// Receives until the end of the dump, or until the other end of `full` is dropped.
     fn fetch(&self, mut written: Instant, full: &SyncSender<Fetched>, empty: &Receiver<Vec<u8>>) {
         loop {
             let mut bytes = empty.try_recv().unwrap_or_default();
-            let received = self.socket.receive_into(self.doing, &mut bytes);
+            let received = self.socket.receive_into(self.operation, &mut bytes);
             let now = Instant::now();
             let last = received.is_err() || self.is_last(&bytes);
             let sent = full.send(received.map(|()| (bytes, written)));
@@ -169,7 +172,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Nothing comes after this datagram: asking for more would wait in vain.
+    /// Reports whether this is the last datagram. Another one would never arrive.
     fn is_last(&self, datagram: &[u8]) -> bool {
         let messages = self.socket.messages(datagram);
         let end = self::datagram(messages, self.wanted, |_, _| ControlFlow::Continue(()));

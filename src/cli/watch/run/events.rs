@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use crate::cli::cluster::Cluster;
 use crate::cli::pick::Picker;
 use crate::cluster::index::Index;
-use crate::netlink::{Event, EventKind, FeedItem};
+use crate::netlink::{Event, EventKind, QueueItem};
 use crate::watch::record::Record;
 use crate::watch::view::key_of;
 
@@ -27,20 +27,20 @@ impl Watch<'_> {
     ) -> Result<(), Ended> {
         let batch = match self.queued.take() {
             Some(batch) => batch,
-            None => self.feed.next_batch(self.wait())?,
+            None => self.queue.next_batch(self.wait())?,
         };
         let index = cluster.and_then(Cluster::index);
         let mut heard = self.source.news().into_iter().peekable();
         let gaps = batch.items.iter().map(|item| match item {
-            FeedItem::Event(_) => 0,
-            FeedItem::Gap(gap) => gap.overruns,
+            QueueItem::Event(_) => 0,
+            QueueItem::Gap(gap) => gap.overruns,
         });
         let lost = batch.unreadable + gaps.sum::<u64>();
         // One record where the first of them is: all are made good for by the same look.
         let mut untold = lost;
         for item in batch.items {
             match item {
-                FeedItem::Event(event) => {
+                QueueItem::Event(event) => {
                     while let Some(heard) = heard.next_if(|heard| heard.time <= event.time) {
                         self.tell_endpoint(&heard, index);
                     }
@@ -49,7 +49,7 @@ impl Watch<'_> {
                     }
                     self.event(event, picker);
                 }
-                FeedItem::Gap(_) => self.gap(std::mem::take(&mut untold)),
+                QueueItem::Gap(_) => self.gap(std::mem::take(&mut untold)),
             }
             self.teller.check()?;
         }
@@ -97,15 +97,15 @@ impl Watch<'_> {
     /// Notes which entries were made lately, by what is in the queue. It is applied later, and whether something of it was
     /// lost is told then.
     pub(super) fn note_queued(&mut self) -> Result<bool, Ended> {
-        let batch = self.feed.next_batch(Duration::ZERO)?;
+        let batch = self.queue.next_batch(Duration::ZERO)?;
         let mut lost = batch.unreadable > 0;
         for item in &batch.items {
             match item {
-                FeedItem::Event(event) if event.kind == EventKind::New => {
+                QueueItem::Event(event) if event.kind == EventKind::New => {
                     self.young.note(key_of(&event.flow), event.time);
                 }
-                FeedItem::Event(_) => {}
-                FeedItem::Gap(_) => lost = true,
+                QueueItem::Event(_) => {}
+                QueueItem::Gap(_) => lost = true,
             }
         }
         let queued = self.queued.get_or_insert_default();

@@ -1,39 +1,46 @@
 //! An event from its bytes to its record.
 
 use super::*;
-use crate::netlink::codec::attr::Writer;
-use crate::netlink::codec::decode;
+use crate::netlink::decode;
 use crate::output::{ColorChoice, Palette, RecordFormat, RecordPrinter};
+
+/// Netlink attribute with its header and padding.
+fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
+    let length = (value.len() + 4) as u16;
+    let mut bytes = [length.to_ne_bytes(), kind.to_ne_bytes()].concat();
+    bytes.extend_from_slice(value);
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    bytes
+}
 
 /// The reply tuple is not the mirror of the original, and NEW has no counters.
 #[test]
 fn a_new_event_of_a_masqueraded_connection_is_a_record_with_both_tuples_and_without_counters() {
-    let tuple = |w: &mut Writer<'_>, src: [u8; 4], sport, dst: [u8; 4], dport| {
-        w.nested(1, |w| {
-            w.put(1, &src);
-            w.put(2, &dst);
-        });
-        w.nested(2, |w| {
-            w.u8(1, 6);
-            w.be16(2, sport);
-            w.be16(3, dport);
-        });
+    let tuple = |kind, src: [u8; 4], sport: u16, dst: [u8; 4], dport: u16| {
+        let ip = [attribute(1, &src), attribute(2, &dst)].concat();
+        let ports = [(2, sport), (3, dport)].map(|(kind, n)| attribute(kind, &n.to_be_bytes()));
+        let protocol = [attribute(1, &[6]), ports.concat()].concat();
+        let parts = [attribute(1, &ip), attribute(2, &protocol)].concat();
+        attribute(kind, &parts)
     };
+    let number = |kind, value: u32| attribute(kind, &value.to_be_bytes());
     let (client, server, masquerade) = ([10, 0, 0, 9], [203, 0, 113, 70], [198, 51, 100, 5]);
     // nfgenmsg: AF_INET, version 0, resource 0.
-    let mut message = vec![2, 0, 0, 0];
-    let mut w = Writer::new(&mut message);
-    w.nested(1, |w| tuple(w, client, 34367, server, 80));
-    w.nested(2, |w| tuple(w, server, 80, masquerade, 34367));
-    // CTA_ID, CTA_STATUS (CONFIRMED, SRC_NAT, SRC_NAT_DONE, DST_NAT_DONE), CTA_TIMEOUT, CTA_PROTOINFO (SYN_SENT).
-    w.be32(12, 500_000_009);
-    w.be32(3, 0x198);
-    w.be32(7, 120);
-    w.nested(4, |w| w.nested(1, |w| w.u8(1, 1)));
+    let message = [
+        vec![2, 0, 0, 0],
+        tuple(1, client, 34367, server, 80),
+        tuple(2, server, 80, masquerade, 34367),
+        // CTA_ID, CTA_STATUS (CONFIRMED, SRC_NAT, SRC_NAT_DONE, DST_NAT_DONE), CTA_TIMEOUT, CTA_PROTOINFO (SYN_SENT).
+        number(12, 500_000_009),
+        number(3, 0x198),
+        number(7, 120),
+        attribute(4, &attribute(1, &attribute(1, &[1]))),
+    ]
+    .concat();
 
     let mut view = View::default();
     view.end_dump(true, &mut See::all(), &mut |_| ());
-    let flow = decode::flow(&message).unwrap();
+    let flow = decode(&message).unwrap();
     let text = printed(RecordFormat::Jsonl, |tell| {
         view.made(flow, &mut See::all(), tell);
     });

@@ -1,11 +1,11 @@
 //! The kernel's filters against the same tests in user space.
 
-use ctk::flow::{Family, Flow, Tuple};
-use ctk::netlink::{DumpFilter, Masked, TupleMatch};
+use ctnetlink::flow::{Family, Flow, Tuple};
+use ctnetlink::{DumpFilter, Masked, TupleMatch};
 
 use crate::flows::every_kind;
-use crate::private_netns::private_netns;
 use crate::{dump, dump_with, fill, open, timeless};
+use testkit::private_netns::private_netns;
 
 /// Tests in user space what the kernel was asked for.
 fn passes(filter: &DumpFilter, flow: &Flow) -> bool {
@@ -276,7 +276,7 @@ fn filters() -> Vec<(&'static str, DumpFilter)> {
 }
 
 #[test]
-fn a_filtered_dump_loses_no_entry_that_passes_in_user_space() {
+fn filtered_dump_has_every_entry_that_passes_in_user_space() {
     private_netns(|| {
         let mut table = open();
         fill(&mut table, &every_kind());
@@ -292,9 +292,9 @@ fn a_filtered_dump_loses_no_entry_that_passes_in_user_space() {
     });
 }
 
-/// Where kernels ignore a filter the test above says nothing; this one holds for Linux 6.8+.
+/// Kernels that ignore a filter pass the test above, too. This one needs Linux 6.8.
 #[test]
-fn the_kernel_applies_zone_mark_status_and_tuple_filters_itself() {
+fn kernel_applies_zone_mark_status_and_tuple_filters() {
     private_netns(|| {
         let mut table = open();
         fill(&mut table, &every_kind());

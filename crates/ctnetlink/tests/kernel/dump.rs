@@ -1,19 +1,19 @@
-//! Dumps that are left early, single entries, the other tables.
+//! Dumps that are stopped, single entries, expectations, the other lists.
 
 use std::io::{Read, Write};
 use std::ops::ControlFlow;
 use std::process::Command;
 
-use ctk::flow::{Direction, Family, Zone};
-use ctk::netlink::{DumpFilter, DumpReport, InsertError, Table, TableKind};
+use ctnetlink::flow::{Direction, Family, Zone};
+use ctnetlink::{DumpFilter, DumpReport, InsertError, Table, TableKind};
 use rustix::io::Errno;
 
 use crate::flows::{REPLIED, plain, ports, tuple};
-use crate::private_netns::private_netns;
 use crate::{dump, nft, open, run};
+use testkit::private_netns::private_netns;
 
 #[test]
-fn a_dump_that_was_left_does_not_spoil_what_comes_next() {
+fn stopped_dump_does_not_disturb_later_requests() {
     private_netns(|| {
         let mut table = open();
         table.read_ahead();
@@ -21,8 +21,8 @@ fn a_dump_that_was_left_does_not_spoil_what_comes_next() {
             .map(|port| plain(tuple(17, "10.0.0.1", "10.0.0.2", ports(port, 53)), REPLIED))
             .collect();
         assert!(table.insert_all(&flows).iter().all(Result::is_ok));
-        // The rest of a long dump is received ahead of who looks at it: left there, too, it must not spoil anything.
-        let leave = |table: &mut Table, after: u64| {
+        // A long dump is received ahead on a second thread, and may be stopped there, too.
+        let stop = |table: &mut Table, after: u64| {
             let mut seen = 0;
             let report = table
                 .dump(TableKind::Conntrack, &DumpFilter::default(), &mut |_| {
@@ -40,28 +40,28 @@ fn a_dump_that_was_left_does_not_spoil_what_comes_next() {
             );
         };
         for after in [5, 2500] {
-            leave(&mut table, after);
+            stop(&mut table, after);
             assert_eq!(dump(&mut table).len(), flows.len());
-            leave(&mut table, after);
+            stop(&mut table, after);
             assert!(
                 table
                     .get(&flows[0].reply, Direction::Reply, Zone::default())
                     .unwrap()
                     .is_some()
             );
-            leave(&mut table, after);
+            stop(&mut table, after);
             assert_eq!(
                 table.insert(&flows[0]),
                 Err(InsertError::Kernel(Errno::EXIST))
             );
-            leave(&mut table, after);
+            stop(&mut table, after);
             assert_eq!(table.count().unwrap() as usize, flows.len());
         }
     });
 }
 
 #[test]
-fn an_absent_entry_is_none_and_the_other_direction_is_no_match() {
+fn absent_entry_is_none_and_the_other_direction_does_not_match() {
     private_netns(|| {
         let mut table = open();
         let flow = plain(tuple(17, "10.0.0.1", "10.0.0.2", ports(4000, 53)), REPLIED);
@@ -74,7 +74,7 @@ fn an_absent_entry_is_none_and_the_other_direction_is_no_match() {
 }
 
 #[test]
-fn an_expectation_is_read_with_its_master() {
+fn expectation_is_decoded_with_its_master() {
     private_netns(|| {
         run(Command::new("ip").args(["link", "set", "lo", "up"]));
         nft(
@@ -84,10 +84,10 @@ fn an_expectation_is_read_with_its_master() {
         let server = std::net::TcpListener::bind("127.0.0.1:21").unwrap();
         let mut client = std::net::TcpStream::connect("127.0.0.1:21").unwrap();
         let (mut served, _) = server.accept().unwrap();
-        // The helper reads a command only where it saw the line before end.
+        // The helper reads a command only after the end of the line before it.
         for line in [&b"USER x\r\n"[..], b"PORT 127,0,0,1,160,40\r\n"] {
             client.write_all(line).unwrap();
-            // When the server has it, the helper has seen it.
+            // The helper has read a line when the server receives it.
             served.read_exact(&mut vec![0; line.len()]).unwrap();
         }
 
@@ -124,7 +124,7 @@ fn an_expectation_is_read_with_its_master() {
 }
 
 #[test]
-fn the_tables_of_dying_and_unconfirmed_entries_can_be_asked_for() {
+fn lists_of_dying_and_unconfirmed_entries_can_be_dumped() {
     private_netns(|| {
         let mut table = open();
         let filter = DumpFilter {

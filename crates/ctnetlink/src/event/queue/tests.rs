@@ -1,5 +1,4 @@
-//! The queue against a source whose every event is numbered: what is missing must have a gap in its place, and nothing else
-//! may have one.
+//! The queue against a source of numbered events: missing events have a gap in their place, and nothing else has one.
 
 use std::sync::mpsc;
 
@@ -24,7 +23,7 @@ fn event(number: u64) -> Event {
     }
 }
 
-/// What a consumer knows of a source that counts from 0.
+/// Consumer of a source that counts from 0.
 #[derive(Default)]
 struct Consumer {
     next: u64,
@@ -34,29 +33,29 @@ struct Consumer {
 }
 
 impl Consumer {
-    fn take(&mut self, items: &[FeedItem]) {
+    fn take(&mut self, items: &[QueueItem]) {
         for pair in items.windows(2) {
-            let gaps = pair.iter().filter(|i| matches!(i, FeedItem::Gap(_)));
-            assert!(gaps.count() < 2, "two gaps for one hole: {pair:?}");
+            let gaps = pair.iter().filter(|i| matches!(i, QueueItem::Gap(_)));
+            assert!(gaps.count() < 2, "two gaps in a row: {pair:?}");
         }
         for item in items {
             match item {
-                FeedItem::Gap(more) => {
+                QueueItem::Gap(more) => {
                     assert!(more.overruns > 0, "a gap without a loss");
                     for gap in [self.gap.get_or_insert_default(), &mut self.total] {
                         gap.overruns += more.overruns;
                         gap.dropped += more.dropped;
                     }
                 }
-                FeedItem::Event(event) => self.see(event.time),
+                QueueItem::Event(event) => self.see(event.time),
             }
         }
     }
 
     fn see(&mut self, number: u64) {
         let missing = number.checked_sub(self.next).expect("out of order");
-        let told = self.gap.take().map_or(0, |gap| gap.dropped);
-        assert_eq!(told, missing, "before {number}");
+        let reported = self.gap.take().map_or(0, |gap| gap.dropped);
+        assert_eq!(reported, missing, "before {number}");
         self.next = number + 1;
     }
 }
@@ -78,7 +77,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #[test]
-    fn nothing_is_lost_without_a_gap_in_its_place(
+    fn lost_events_have_a_gap_in_their_place(
         capacity in 0..9usize,
         steps in prop::collection::vec(step(), 0..60),
     ) {
@@ -102,13 +101,13 @@ proptest! {
             prop_assert!(queue.items.len() <= capacity.max(2));
         }
         prop_assert!(consumer.total.overruns >= overruns);
-        // The last event stands for the end of the source.
+        // The next number marks the end of the source.
         consumer.see(sent);
     }
 }
 
 #[test]
-fn a_stalled_consumer_costs_one_gap_a_stall() {
+fn each_stall_of_the_consumer_makes_one_gap() {
     let mut queue = Queue::new(4);
     let mut sent = 0;
     for events in [10, 3, 100, 4] {
@@ -118,8 +117,8 @@ fn a_stalled_consumer_costs_one_gap_a_stall() {
         }
         let items = queue.take().unwrap().items;
         let kept = events.min(3);
-        let wanted = (sent - events..sent - events + kept).map(|n| FeedItem::Event(event(n)));
-        let gap = FeedItem::Gap(Gap {
+        let wanted = (sent - events..sent - events + kept).map(|n| QueueItem::Event(event(n)));
+        let gap = QueueItem::Gap(Gap {
             overruns: 1,
             dropped: events - kept,
         });
@@ -129,7 +128,7 @@ fn a_stalled_consumer_costs_one_gap_a_stall() {
 }
 
 #[test]
-fn losses_in_a_row_are_one_gap() {
+fn consecutive_losses_are_one_gap() {
     let mut queue = Queue::new(3);
     queue.push(event(0));
     queue.push(event(1));
@@ -143,7 +142,7 @@ fn losses_in_a_row_are_one_gap() {
         dropped: 3,
     };
     let items = queue.take().unwrap().items;
-    assert_eq!(items.last(), Some(&FeedItem::Gap(gap)));
+    assert_eq!(items.last(), Some(&QueueItem::Gap(gap)));
     assert_eq!(items.len(), 3);
     queue.overrun();
     queue.push(event(5));
@@ -151,17 +150,17 @@ fn losses_in_a_row_are_one_gap() {
         overruns: 1,
         dropped: 0,
     };
-    let wanted = [FeedItem::Gap(gap), FeedItem::Event(event(5))];
+    let wanted = [QueueItem::Gap(gap), QueueItem::Event(event(5))];
     assert_eq!(queue.take().unwrap().items, wanted);
 }
 
-/// Plays what a test sends it, and says so at its end.
-struct Played {
+/// Source that yields the items of a script, and signals its end.
+struct ScriptedSource {
     script: mpsc::Receiver<Result<Option<Event>, NetlinkError>>,
     _ended: mpsc::Sender<()>,
 }
 
-impl Source for Played {
+impl Source for ScriptedSource {
     fn receive(
         &mut self,
         timeout: Duration,
@@ -179,38 +178,38 @@ impl Source for Played {
             }),
             Ok(Err(NetlinkError::Overrun)) => Ok(Received::Overrun),
             Ok(Err(error)) => Err(error),
-            Err(mpsc::RecvTimeoutError::Timeout) => Ok(Received::Silence),
+            Err(mpsc::RecvTimeoutError::Timeout) => Ok(Received::TimedOut),
             Err(mpsc::RecvTimeoutError::Disconnected) => {
                 thread::sleep(timeout);
-                Ok(Received::Silence)
+                Ok(Received::TimedOut)
             }
         }
     }
 }
 
-/// A feed, what to send it by, and what tells that its source was dropped.
+/// Queue with a scripted source, the sender of the script, and the receiver that is disconnected with the source.
 #[expect(clippy::type_complexity, reason = "three ends of two channels")]
-fn played(
+fn scripted(
     capacity: usize,
 ) -> (
-    Feed,
+    EventQueue,
     mpsc::Sender<Result<Option<Event>, NetlinkError>>,
     mpsc::Receiver<()>,
 ) {
     let (send, script) = mpsc::channel();
     let (_ended, end) = mpsc::channel();
-    let feed = Feed::over(Played { script, _ended }, capacity).unwrap();
-    (feed, send, end)
+    let queue = EventQueue::over(ScriptedSource { script, _ended }, capacity).unwrap();
+    (queue, send, end)
 }
 
 const LONG: Duration = Duration::from_secs(60);
 
 #[test]
-fn two_threads_agree_on_what_is_missing() {
+fn gaps_are_exact_across_threads() {
     const EVENTS: u64 = 200_000;
-    // From a queue that is nearly always full to one that hardly ever is.
+    // A queue that is nearly always full, up to one that hardly ever is.
     for capacity in [2, 64, 4096] {
-        let (feed, send, _end) = played(capacity);
+        let (queue, send, _end) = scripted(capacity);
         let sender = thread::spawn(move || {
             for number in 0..EVENTS {
                 send.send(Ok(Some(event(number)))).unwrap();
@@ -224,7 +223,7 @@ fn two_threads_agree_on_what_is_missing() {
         let mut consumer = Consumer::default();
         let mut unreadable = 0;
         let error = loop {
-            match feed.next_batch(LONG) {
+            match queue.next_batch(LONG) {
                 Ok(batch) => {
                     assert!(batch.items.len() <= capacity);
                     consumer.take(&batch.items);
@@ -245,47 +244,51 @@ fn two_threads_agree_on_what_is_missing() {
 }
 
 #[test]
-fn an_error_comes_after_everything_that_was_received_before_it() {
-    let (feed, send, end) = played(8);
+fn error_is_reported_after_all_items_received_before_it() {
+    let (queue, send, end) = scripted(8);
     for number in 0..3 {
         send.send(Ok(Some(event(number)))).unwrap();
     }
     send.send(Err(NetlinkError::Malformed)).unwrap();
-    // The reader is gone before anybody looks.
+    // The reader has ended before the first call.
     assert!(end.recv().is_err());
-    let batch = feed.next_batch(LONG).unwrap();
+    let batch = queue.next_batch(LONG).unwrap();
     assert_eq!(batch.items.len(), 3);
     assert!(matches!(
-        feed.next_batch(LONG),
+        queue.next_batch(LONG),
         Err(NetlinkError::Malformed)
     ));
-    assert_eq!(feed.next_batch(Duration::ZERO).unwrap().items, []);
+    assert_eq!(queue.next_batch(Duration::ZERO).unwrap().items, []);
 }
 
 #[test]
-fn a_waiting_consumer_is_woken_by_anything_that_it_must_know() {
-    let (feed, send, _end) = played(8);
+fn waiting_consumer_is_woken_by_events_losses_and_errors() {
+    let (queue, send, _end) = scripted(8);
     let gap = Gap {
         overruns: 1,
         dropped: 0,
     };
     for (sent, items, unreadable) in [
-        (Ok(Some(event(0))), Some(vec![FeedItem::Event(event(0))]), 0),
+        (
+            Ok(Some(event(0))),
+            Some(vec![QueueItem::Event(event(0))]),
+            0,
+        ),
         (Ok(None), Some(Vec::new()), 1),
         (
             Err(NetlinkError::Overrun),
-            Some(vec![FeedItem::Gap(gap)]),
+            Some(vec![QueueItem::Gap(gap)]),
             0,
         ),
         (Err(NetlinkError::Malformed), None, 0),
     ] {
         let sender = send.clone();
-        // Sent only when the consumer waits already, or nearly so.
+        // Sent while the consumer waits, or nearly so.
         let delayed = thread::spawn(move || {
             thread::sleep(Duration::from_millis(20));
             sender.send(sent).unwrap();
         });
-        let batch = feed.next_batch(LONG);
+        let batch = queue.next_batch(LONG);
         delayed.join().unwrap();
         match items {
             Some(items) => {
@@ -298,15 +301,15 @@ fn a_waiting_consumer_is_woken_by_anything_that_it_must_know() {
 }
 
 #[test]
-fn a_dropped_feed_leaves_no_thread_behind() {
-    let (feed, send, end) = played(8);
+fn dropped_queue_leaves_no_thread_behind() {
+    let (queue, send, end) = scripted(8);
     send.send(Ok(Some(event(0)))).unwrap();
-    drop(feed);
-    // Its source went with it, and not later.
+    drop(queue);
+    // The source is dropped already.
     assert_eq!(end.try_recv(), Err(mpsc::TryRecvError::Disconnected));
 }
 
 #[test]
-fn an_item_stays_as_small_as_the_memory_bound_says() {
-    assert_eq!(size_of::<FeedItem>(), 232);
+fn item_takes_232_bytes() {
+    assert_eq!(size_of::<QueueItem>(), 232);
 }

@@ -1,44 +1,46 @@
-//! Looking many entries up, several in one send.
+//! Lookups of several entries with few sends.
 
 use rustix::io::Errno;
 
-use super::{Table, errno};
+use super::Table;
 use crate::codec::{decode, encode};
-use crate::error::NetlinkError;
+use crate::error::{NetlinkError, Operation};
 use crate::flow::{Direction, Flow, Tuple, Zone};
 use crate::socket::Message;
 
-/// Looks in one send. Each answer takes up a page of the receive buffer, or 8 KiB where pages are larger.
-const LOOKS: usize = 16;
+/// Requests in one send. Each answer takes a page of the receive buffer, or 8 KiB where pages are larger.
+const MAX_REQUESTS: usize = 16;
 
 impl Table {
-    /// [`Table::get`] for many entries, some in one send; one result each, in order. [`Errno::PERM`]: CAP_NET_ADMIN is
-    /// missing. [`Errno::NOBUFS`]: the answer was lost.
+    /// [`Table::get`] for several entries, 16 in one send. One result for each, in order.
+    ///
+    /// Errors: `PERM` without CAP_NET_ADMIN, `NOBUFS` when the answer was lost, `BADMSG` when it cannot be decoded, else the
+    /// answer of the kernel.
     pub fn get_all<'t>(
         &mut self,
         wanted: impl IntoIterator<Item = (&'t Tuple, Direction, Zone)>,
     ) -> Vec<Result<Option<Flow>, Errno>> {
         let wanted: Vec<_> = wanted.into_iter().collect();
         let mut found = Vec::with_capacity(wanted.len());
-        for wanted in wanted.chunks(LOOKS) {
+        for wanted in wanted.chunks(MAX_REQUESTS) {
             let mut results = vec![None; wanted.len()];
             let error = self.look_up(wanted, &mut results).err();
             if error.is_some() {
                 self.unfinished = true;
             }
-            let unknown = error.map_or(Errno::IO, errno);
-            found.extend(results.into_iter().map(|r| r.unwrap_or(Err(unknown))));
+            let unanswered = error.map_or(Errno::IO, NetlinkError::errno);
+            found.extend(results.into_iter().map(|r| r.unwrap_or(Err(unanswered))));
         }
         found
     }
 
-    /// One send of looks. What is not answered when this fails stays `None`.
+    /// Looks up entries in one send. After an error, results without an answer are `None`.
     fn look_up(
         &mut self,
         wanted: &[(&Tuple, Direction, Zone)],
         results: &mut [Option<Result<Option<Flow>, Errno>>],
     ) -> Result<(), NetlinkError> {
-        const DOING: &str = "looking up entries";
+        const OPERATION: Operation = Operation::GetEntries;
         self.fresh()?;
         self.requests.clear();
         let mut sequences = Vec::with_capacity(wanted.len());
@@ -47,15 +49,15 @@ impl Table {
             encode::get(&mut self.requests, sequence, tuple, *direction, *zone);
             sequences.push(sequence);
         }
-        self.socket.send(DOING, &self.requests)?;
-        let mut open = wanted.len();
-        while open > 0 {
-            for message in self.socket.receive(DOING)? {
+        self.socket.send(OPERATION, &self.requests)?;
+        let mut unanswered = wanted.len();
+        while unanswered > 0 {
+            for message in self.socket.receive(OPERATION)? {
                 let message = message?;
-                let place = sequences.iter().position(|s| *s == message.sequence());
-                let Some(place) = place else { continue };
+                let index = sequences.iter().position(|s| *s == message.sequence());
+                let Some(index) = index else { continue };
                 let (Some((tuple, direction, _)), Some(result)) =
-                    (wanted.get(place), results.get_mut(place))
+                    (wanted.get(index), results.get_mut(index))
                 else {
                     continue;
                 };
@@ -66,14 +68,14 @@ impl Table {
                     },
                     Message::Answer { error, .. } => match error {
                         Some(Errno::NOENT) => Ok(None),
-                        // nfnetlink answers the first request of a datagram and drops all the others.
-                        Some(Errno::PERM) => return Err(NetlinkError::NotPermitted(DOING)),
+                        // nfnetlink answers the first request of a datagram and drops the others.
+                        Some(Errno::PERM) => return Err(NetlinkError::NotPermitted(OPERATION)),
                         Some(e) => Err(e),
                         None => Err(Errno::BADMSG),
                     },
                     Message::Done { .. } => Err(Errno::BADMSG),
                 });
-                open -= 1;
+                unanswered -= 1;
             }
         }
         Ok(())

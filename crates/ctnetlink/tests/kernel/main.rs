@@ -1,27 +1,26 @@
-//! The netlink rooms against the real kernel, each test in a network namespace of its own.
+//! The library against the real kernel, each test in a network namespace of its own.
 
 mod delete;
 mod dump;
 mod events;
+mod example;
 mod filters;
 mod flows;
 mod insert;
 mod permission;
-#[path = "../private_netns/mod.rs"]
-mod private_netns;
 
 use std::ops::ControlFlow;
 use std::process::{Command, Output};
 
-use ctk::flow::Flow;
-use ctk::netlink::{DumpFilter, DumpReport, Table, TableKind};
-use ctk::netns::Netns;
+use ctnetlink::Netns;
+use ctnetlink::flow::Flow;
+use ctnetlink::{DumpFilter, DumpReport, Table, TableKind};
 
 fn open() -> Table {
     Table::open(&Netns::current()).unwrap()
 }
 
-/// Labels are kept only where a rule uses them.
+/// Makes the kernel keep labels: it does where a rule uses them.
 fn use_labels() {
     nft("table inet t { chain c { type filter hook input priority 0; ct label set 1; }; }");
 }
@@ -43,7 +42,7 @@ fn fill(table: &mut Table, flows: &[(&str, Flow)]) {
     }
 }
 
-/// Timers run between two looks.
+/// Flows without their timers, which differ between two dumps.
 fn timeless(mut flows: Vec<Flow>) -> Vec<Flow> {
     for flow in &mut flows {
         flow.timeout = None;

@@ -1,12 +1,4 @@
-//! Events in memory, so that the socket is drained however slowly they are printed.
-//!
-//! The kernel waits for nobody, and its buffer is small. A thread of its own moves events from the socket into a bounded
-//! queue and never waits for the consumer: when the queue is full, events are dropped, and a [`Gap`] stands where they are
-//! missing. The same for what the kernel had to drop. So what the consumer sees is what happened, in order, with a gap
-//! wherever something is not known.
-//!
-//! Memory: one item takes 232 bytes, and a little more on the heap for entries with labels, a helper or a security context.
-//! The queue has at most `capacity` items, and the consumer as many again in the batch that it works on: 7.25 MiB for 16,384.
+//! Bounded queue of events, filled by a thread of its own.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -15,55 +7,89 @@ use std::time::Duration;
 
 use rustix::io::Errno;
 
-use crate::error::NetlinkError;
-use crate::event::{Event, Events, Received};
+use super::{Event, Events, Received};
+use crate::error::{NetlinkError, Operation};
 
-/// How often the reader looks whether it is still wanted.
-const TICK: Duration = Duration::from_millis(50);
-/// Events after which a waiting consumer is woken although more are there. Waking costs as much as receiving one event.
+/// Interval at which an idle reader checks whether it shall stop.
+const STOP_POLL_INTERVAL: Duration = Duration::from_millis(50);
+/// Number of events after which a waiting consumer is woken although the socket has more. Waking costs as much as receiving
+/// one event.
 const WAKE_AFTER: u64 = 256;
 
-/// Something is not known here.
+/// Loss of events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Gap {
-    /// Losses in a row: overruns of the kernel's buffer, and times that the queue was full. At least 1.
+    /// Number of consecutive losses, at least 1: overruns of the kernel's buffer, and times that the queue was full.
     pub overruns: u64,
-    /// Events that were received and dropped because the queue was full. How many the kernel dropped nobody knows.
+    /// Number of events that were received and dropped because the queue was full. The number of events that the kernel
+    /// dropped is not known.
     pub dropped: u64,
 }
 
+/// Item of an [`EventQueue`]. Exhaustive, because a consumer must handle each case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(
     clippy::large_enum_variant,
     reason = "nearly all are events, and boxes would cost more"
 )]
-pub enum FeedItem {
+pub enum QueueItem {
+    /// An event.
     Event(Event),
-    /// Events are lost between the ones before and the ones after this; behind an overrun of the kernel's buffer, see
-    /// [`Received::Overrun`] for how exact that is.
+    /// Events are lost between the preceding and the following ones. For an overrun of the kernel's buffer,
+    /// [`Received::Overrun`] describes the precision.
     Gap(Gap),
 }
 
-/// All that was in the queue at one time: what to print before the next flush.
+/// Content of an [`EventQueue`] at one time.
 #[derive(Debug, Default)]
-pub struct Batch {
-    /// In order. No two gaps follow each other. Empty: nothing happened.
-    pub items: Vec<FeedItem>,
-    /// Messages meanwhile that were no event that can be understood. Something is lost with each.
+#[non_exhaustive]
+pub struct EventBatch {
+    /// Items in order of reception. No two gaps follow each other. Empty: nothing happened.
+    pub items: Vec<QueueItem>,
+    /// Number of messages that could not be decoded since the last batch. Each is a lost event.
     pub unreadable: u64,
 }
 
-/// A reader thread and its queue. Dropping it ends the thread, within 50 ms or as soon as the source returns.
-pub struct Feed {
+/// Events in a bounded queue, drained from the socket by a thread of its own.
+///
+/// The buffer of the socket is small, and the kernel drops events when it is full. The thread moves them to the queue and
+/// never waits for the consumer: when the queue is full, it drops events, and a [`Gap`] takes their place. An overrun of the
+/// kernel's buffer becomes a gap, too. So the consumer gets all events in order, with a gap wherever some are missing.
+///
+/// An item takes 232 bytes, and more on the heap for entries with labels, a helper or a security context. The queue has at most
+/// `capacity` items, and the batch of the consumer as many: 7.25 MiB for 16,384.
+///
+/// Dropping the queue ends the thread within 50 ms.
+///
+/// ```no_run
+/// use std::time::Duration;
+///
+/// use ctnetlink::{EventOptions, EventQueue, Events, Netns, QueueItem};
+///
+/// let events = Events::open(&Netns::current(), EventOptions::default())?;
+/// let queue = EventQueue::start(events, 16_384)?;
+/// loop {
+///     for item in queue.next_batch(Duration::from_secs(1))?.items {
+///         match item {
+///             QueueItem::Event(event) => println!("{:?} {:?}", event.kind, event.flow.original),
+///             QueueItem::Gap(gap) => println!("lost: {gap:?}"),
+///         }
+///     }
+/// }
+/// # #[allow(unreachable_code)]
+/// # Ok::<(), ctnetlink::NetlinkError>(())
+/// ```
+pub struct EventQueue {
     shared: Arc<Shared>,
     reader: Option<JoinHandle<()>>,
 }
 
-impl Feed {
-    /// Starts to drain `events` into a queue of `capacity` items (at least 2: an event and the gap behind it).
+impl EventQueue {
+    /// Starts the thread, with a queue of `capacity` items. The least capacity is 2: an event and a gap.
     ///
     /// # Errors
-    /// [`NetlinkError::Failed`] when there can be no other thread.
+    /// [`NetlinkError::Failed`] when the thread cannot be started.
     pub fn start(events: Events, capacity: usize) -> Result<Self, NetlinkError> {
         Self::over(events, capacity)
     }
@@ -72,7 +98,7 @@ impl Feed {
         let shared = Arc::new(Shared {
             queue: Mutex::new(Queue::new(capacity)),
             arrived: Condvar::new(),
-            unwanted: AtomicBool::new(false),
+            stop: AtomicBool::new(false),
         });
         let reader = thread::Builder::new()
             .name("events".to_owned())
@@ -82,19 +108,19 @@ impl Feed {
             })
             .map_err(|e| {
                 let errno = Errno::from_io_error(&e).unwrap_or(Errno::AGAIN);
-                NetlinkError::answered("starting a thread for events", errno)
+                NetlinkError::answered(Operation::StartEventThread, errno)
             })?;
-        Ok(Feed {
+        Ok(EventQueue {
             shared,
             reader: Some(reader),
         })
     }
 
-    /// Everything that is in the queue, after waiting up to `timeout` for the first of it.
+    /// Takes the whole content of the queue. Waits up to `timeout` while it is empty.
     ///
     /// # Errors
-    /// What ended the reader, once, behind all that it had received before. From then on batches are empty.
-    pub fn next_batch(&self, timeout: Duration) -> Result<Batch, NetlinkError> {
+    /// [`NetlinkError`] that ended the thread, once, after all items received before it. Later batches are empty.
+    pub fn next_batch(&self, timeout: Duration) -> Result<EventBatch, NetlinkError> {
         let queue = self.shared.queue();
         let waited = self
             .shared
@@ -105,19 +131,19 @@ impl Feed {
     }
 }
 
-impl Drop for Feed {
+impl Drop for EventQueue {
     fn drop(&mut self) {
-        self.shared.unwanted.store(true, Ordering::Relaxed);
+        self.shared.stop.store(true, Ordering::Relaxed);
         if let Some(reader) = self.reader.take() {
-            // A panic of the reader was printed by it.
+            // A panic was printed by the thread.
             let _ = reader.join();
         }
     }
 }
 
-/// Where events come from: the kernel, or a test.
+/// Source of events: the kernel, or a test.
 trait Source: Send + 'static {
-    /// As [`Events::receive`].
+    /// See [`Events::receive`].
     fn receive(
         &mut self,
         timeout: Duration,
@@ -138,22 +164,22 @@ impl Source for Events {
 struct Shared {
     queue: Mutex<Queue>,
     arrived: Condvar,
-    unwanted: AtomicBool,
+    stop: AtomicBool,
 }
 
 impl Shared {
-    /// Held only for as long as it takes to push an item or to take the whole queue away.
+    /// The lock is held only to push an item or to take the whole content.
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The reader thread.
+    /// Body of the reader thread.
     fn fill(&self, mut source: impl Source) {
-        // What was put into the queue since the consumer was woken last.
+        // Number of messages since the consumer was woken last.
         let mut unannounced = 0;
-        while !self.unwanted.load(Ordering::Relaxed) {
+        while !self.stop.load(Ordering::Relaxed) {
             let timeout = if unannounced == 0 {
-                TICK
+                STOP_POLL_INTERVAL
             } else {
                 Duration::ZERO
             };
@@ -169,8 +195,8 @@ impl Shared {
                     }
                 }
                 Ok(Received::Overrun) => self.queue().overrun(),
-                Ok(Received::Silence) if unannounced == 0 => continue,
-                Ok(Received::Silence) => {}
+                Ok(Received::TimedOut) if unannounced == 0 => continue,
+                Ok(Received::TimedOut) => {}
                 Err(error) => {
                     self.queue().ended = Some(error);
                     self.arrived.notify_one();
@@ -185,10 +211,10 @@ impl Shared {
 
 /// Items in order, never more than `capacity`.
 struct Queue {
-    items: Vec<FeedItem>,
+    items: Vec<QueueItem>,
     capacity: usize,
     unreadable: u64,
-    /// Why the reader ended; it is told when all else was.
+    /// Error that ended the reader. Reported after all items.
     ended: Option<NetlinkError>,
 }
 
@@ -207,41 +233,41 @@ impl Queue {
     }
 
     fn push(&mut self, event: Event) {
-        // The last place is for a gap.
+        // The last slot is reserved for a gap.
         if self.items.len() + 1 < self.capacity {
-            self.items.push(FeedItem::Event(event));
+            self.items.push(QueueItem::Event(event));
         } else {
             match self.items.last_mut() {
-                Some(FeedItem::Gap(gap)) if gap.dropped > 0 => gap.dropped += 1,
+                Some(QueueItem::Gap(gap)) if gap.dropped > 0 => gap.dropped += 1,
                 _ => self.lose(1),
             }
         }
     }
 
-    /// The kernel dropped events that would stand here.
+    /// Records that the kernel dropped events.
     fn overrun(&mut self) {
         self.lose(0);
     }
 
-    /// One more loss, at the end of the queue. Only a gap can have the last place, so there is room for one.
+    /// Adds a loss at the end of the queue. The last slot is reserved for a gap, so the capacity is not exceeded.
     fn lose(&mut self, dropped: u64) {
-        if let Some(FeedItem::Gap(gap)) = self.items.last_mut() {
+        if let Some(QueueItem::Gap(gap)) = self.items.last_mut() {
             gap.overruns += 1;
             gap.dropped += dropped;
         } else {
             let overruns = 1;
-            self.items.push(FeedItem::Gap(Gap { overruns, dropped }));
+            self.items.push(QueueItem::Gap(Gap { overruns, dropped }));
         }
     }
 
-    fn take(&mut self) -> Result<Batch, NetlinkError> {
+    fn take(&mut self) -> Result<EventBatch, NetlinkError> {
         if self.items.is_empty()
             && self.unreadable == 0
             && let Some(error) = self.ended.take()
         {
             return Err(error);
         }
-        Ok(Batch {
+        Ok(EventBatch {
             items: std::mem::take(&mut self.items),
             unreadable: std::mem::take(&mut self.unreadable),
         })

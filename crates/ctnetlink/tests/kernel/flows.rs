@@ -1,35 +1,13 @@
-//! Flows to fill tables with.
+//! Flows for the tables of the tests.
 
-use ctk::flow::{Direction, Flow, L4, ProtocolState, SeqAdj, Status, TcpDirection, Tuple, Zone};
+use ctnetlink::flow::{
+    Direction, Flow, L4, ProtocolState, SeqAdj, Status, TcpDirection, Tuple, Zone,
+};
+pub use testkit::mixed::{ASSURED, REPLIED, ports, tuple};
 
-pub const REPLIED: Status = Status::CONFIRMED.with(Status::SEEN_REPLY);
-pub const ASSURED: Status = REPLIED.with(Status::ASSURED);
-
-pub fn tuple(protocol: u8, src: &str, dst: &str, l4: L4) -> Tuple {
-    Tuple {
-        src: src.parse().unwrap(),
-        dst: dst.parse().unwrap(),
-        protocol,
-        l4,
-    }
-}
-
-pub fn ports(src: u16, dst: u16) -> L4 {
-    L4::Ports { src, dst }
-}
-
-pub fn inverted(tuple: &Tuple) -> Tuple {
-    Tuple {
-        src: tuple.dst,
-        dst: tuple.src,
-        protocol: tuple.protocol,
-        l4: tuple.l4.inverted(tuple.protocol).unwrap(),
-    }
-}
-
-/// A flow that nobody translates.
+/// Flow without translation and without a protocol state.
 pub fn plain(original: Tuple, status: Status) -> Flow {
-    let mut flow = Flow::new(original, inverted(&original));
+    let mut flow = Flow::new(original, original.inverted().unwrap());
     flow.status = status;
     flow.timeout = Some(3600);
     flow.mark = Some(0);
@@ -250,7 +228,7 @@ pub fn every_kind() -> Vec<(&'static str, Flow)> {
         if direction.is_some() {
             // The other direction is in zone 0, where these tuples must not be taken.
             let other = tuple(17, "10.0.7.1", "10.0.7.2", ports(id, 53));
-            (zoned.original, zoned.reply) = (other, inverted(&other));
+            (zoned.original, zoned.reply) = (other, other.inverted().unwrap());
         }
         all.push((name, zoned));
     }

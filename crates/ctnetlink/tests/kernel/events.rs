@@ -1,32 +1,36 @@
-//! Events of the real kernel: kinds, what they carry, order, overruns, and the feed over them.
+//! Events of the real kernel: kinds, attributes, order, overruns, and the queue.
 
 use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream, UdpSocket};
 use std::process::Command;
 use std::time::Duration;
 
-use ctk::flow::{Direction, Flow, ProtocolState, Status};
-use ctk::netlink::{
-    DeleteTarget, Event, EventKind, EventOptions, Events, Feed, FeedItem, NetlinkError, Received,
+use ctnetlink::Netns;
+use ctnetlink::flow::{Direction, Flow, ProtocolState, Status};
+use ctnetlink::{
+    DeleteTarget, Event, EventKind, EventOptions, EventQueue, Events, NetlinkError, QueueItem,
+    Received,
 };
-use ctk::netns::Netns;
 
 use crate::flows::{ASSURED, REPLIED, plain, ports, tcp_state, tuple};
-use crate::permission::drop_capabilities;
-use crate::private_netns::private_netns;
 use crate::{dump, nft, open, run};
+use testkit::private_netns::{drop_capabilities, enter_new_netns, private_netns};
 
-/// Longer than any event takes.
+/// Longer than an event takes to arrive.
 const QUIET: Duration = Duration::from_millis(300);
 
 fn listen(buffer_bytes: usize) -> Events {
-    Events::open(&Netns::current(), EventOptions { buffer_bytes }).unwrap()
+    Events::open(
+        &Netns::current(),
+        EventOptions::default().with_buffer_bytes(buffer_bytes),
+    )
+    .unwrap()
 }
 
 fn default_buffer() -> Events {
     Events::open(&Netns::current(), EventOptions::default()).unwrap()
 }
 
-/// Everything until it is quiet. `None`: an overrun.
+/// Events until none arrives for a while. `None`: an overrun.
 fn hear(events: &mut Events) -> Vec<Option<Event>> {
     let mut heard = Vec::new();
     loop {
@@ -37,7 +41,7 @@ fn hear(events: &mut Events) -> Vec<Option<Event>> {
                 heard.append(&mut one);
             }
             Received::Overrun => heard.push(None),
-            Received::Silence => return heard,
+            Received::TimedOut => return heard,
         }
     }
 }
@@ -51,7 +55,7 @@ fn kinds(heard: &[Event]) -> Vec<EventKind> {
     heard.iter().map(|event| event.kind).collect()
 }
 
-/// Loopback that tracks what it sends, and puts `mark` on it.
+/// Loopback whose packets are tracked and get the connection mark `mark`.
 fn tracked_loopback(mark: u32) {
     run(Command::new("ip").args(["link", "set", "lo", "up"]));
     nft(&format!(
@@ -71,7 +75,7 @@ fn udp_pair() -> (UdpSocket, UdpSocket) {
     (a, b)
 }
 
-/// The `n`th of many flows.
+/// Flow number `n`.
 fn numbered(n: u32) -> Flow {
     let [_, a, b, c] = n.to_be_bytes();
     let mut flow = plain(tuple(17, "10.0.0.1", "10.0.0.2", ports(4000, 53)), REPLIED);
@@ -80,15 +84,15 @@ fn numbered(n: u32) -> Flow {
     flow
 }
 
-fn number(event: &Event) -> u32 {
-    let IpAddr::V4(src) = event.flow.original.src else {
-        panic!("{event:?}")
+fn number(flow: &Flow) -> u32 {
+    let IpAddr::V4(src) = flow.original.src else {
+        panic!("{flow:?}")
     };
     u32::from_be_bytes(src.octets()) & 0x00ff_ffff
 }
 
 #[test]
-fn what_is_put_in_and_deleted_is_heard_with_its_marks_and_zones() {
+fn inserts_and_deletes_make_events_with_marks_and_zones() {
     private_netns(|| {
         let mut events = default_buffer();
         let mut table = open();
@@ -118,7 +122,7 @@ fn what_is_put_in_and_deleted_is_heard_with_its_marks_and_zones() {
                 assert_eq!(event.flow.use_count, None);
                 assert_eq!(event.flow.status.without(Status::DYING), listed.status);
             }
-            // A mark of 0 is left out where nobody has just set it.
+            // A mark of 0 is absent unless it was just set.
             assert_eq!(made.flow.mark, flow.mark);
             assert_eq!(ended.flow.mark, flow.mark.filter(|mark| *mark != 0));
             assert!(made.flow.timeout.is_some() && ended.time >= made.time);
@@ -134,7 +138,7 @@ fn what_is_put_in_and_deleted_is_heard_with_its_marks_and_zones() {
 }
 
 #[test]
-fn packets_are_heard_when_they_change_an_entry_and_not_when_they_refill_its_timer() {
+fn packet_makes_an_event_when_it_changes_the_entry_and_not_when_it_refills_the_timer() {
     private_netns(|| {
         switch("acct", 1);
         switch("timestamp", 1);
@@ -170,14 +174,14 @@ fn packets_are_heard_when_they_change_an_entry_and_not_when_they_refill_its_time
         assert_eq!(counted.map(|c| (c.packets, c.bytes)), [(2, 200), (2, 100)]);
         let start = destroy.flow.start.unwrap();
         let stop = destroy.flow.rare.as_ref().unwrap().stop.unwrap();
-        // One clock for all of them, whether the kernel tells the time of events or not.
+        // All times are of one clock, whether the kernel sends the time of events or not.
         assert!(start <= new.time && new.time < update.time && update.time < stop);
         assert!(stop <= destroy.time);
     });
 }
 
 #[test]
-fn a_mark_that_becomes_zero_is_heard_as_zero() {
+fn mark_set_to_zero_is_in_the_event() {
     private_netns(|| {
         let mut events = default_buffer();
         tracked_loopback(5);
@@ -193,7 +197,7 @@ fn a_mark_that_becomes_zero_is_heard_as_zero() {
 }
 
 #[test]
-fn an_entry_that_runs_out_ends_without_a_timeout() {
+fn entry_that_timed_out_has_no_timeout_in_its_event() {
     private_netns(|| {
         let mut events = default_buffer();
         let mut flow = numbered(0);
@@ -201,7 +205,7 @@ fn an_entry_that_runs_out_ends_without_a_timeout() {
         open().insert(&flow).unwrap();
         let mut heard = hear_all(&mut events);
         while heard.len() < 2 {
-            // A look at the table takes away what ran out.
+            // A dump removes entries that timed out.
             dump(&mut open());
             heard.extend(hear_all(&mut events));
         }
@@ -211,7 +215,7 @@ fn an_entry_that_runs_out_ends_without_a_timeout() {
 }
 
 #[test]
-fn a_tcp_connection_is_heard_step_by_step() {
+fn tcp_connection_makes_an_event_for_each_state() {
     private_netns(|| {
         let mut events = default_buffer();
         tracked_loopback(0);
@@ -239,9 +243,9 @@ fn a_tcp_connection_is_heard_step_by_step() {
 }
 
 #[test]
-fn an_overrun_is_told_behind_what_came_before_it_and_is_no_end() {
+fn overrun_is_reported_after_earlier_events_and_is_not_the_end() {
     private_netns(|| {
-        // The kernel makes 2304 of that: two events.
+        // The kernel raises it to 2304 bytes: two events.
         let mut events = listen(1);
         assert!(events.granted_buffer() < 10_000);
         let mut table = open();
@@ -252,24 +256,27 @@ fn an_overrun_is_told_behind_what_came_before_it_and_is_no_end() {
             let heard = hear(&mut events);
             let (last, before) = heard.split_last().unwrap();
             assert_eq!(*last, None, "no overrun, or events behind it");
-            let numbers: Vec<_> = before.iter().flatten().map(number).collect();
+            let numbers: Vec<_> = before.iter().flatten().map(|e| number(&e.flow)).collect();
             let count = u32::try_from(before.len()).unwrap();
             assert!((1..20).contains(&count), "{count}");
             assert_eq!(numbers, (first..first + count).collect::<Vec<_>>());
             table.insert(&numbered(first + 29_999)).unwrap();
             let heard = hear_all(&mut events);
-            assert_eq!(heard.iter().map(number).max(), Some(first + 29_999));
+            assert_eq!(
+                heard.iter().map(|e| number(&e.flow)).max(),
+                Some(first + 29_999)
+            );
         }
     });
 }
 
 #[test]
-fn whatever_an_overrun_loses_is_in_a_dump_that_starts_at_the_overrun() {
+fn dump_after_an_overrun_has_everything_that_was_lost() {
     private_netns(|| {
         const FLOWS: u32 = 20_000;
         let mut events = listen(30_000);
         let mut table = open();
-        // More than the buffer holds, before anybody reads.
+        // More than the buffer holds, before the first receive.
         assert!(
             table
                 .insert_all((0..100).map(numbered))
@@ -278,7 +285,7 @@ fn whatever_an_overrun_loses_is_in_a_dump_that_starts_at_the_overrun() {
         );
         let maker = std::thread::spawn(|| {
             let mut table = open();
-            // Small batches, so that the reader is overrun again and again in the middle of them.
+            // Small batches, so that several of them overrun the buffer.
             for first in (100..FLOWS).step_by(50) {
                 let made = table.insert_all((first..first + 50).map(numbered));
                 assert!(made.iter().all(Result::is_ok));
@@ -286,27 +293,22 @@ fn whatever_an_overrun_loses_is_in_a_dump_that_starts_at_the_overrun() {
         });
         let mut seen = vec![false; FLOWS as usize];
         let mut overruns = 0;
-        // Whatever came before the last overrun is in the dump after it, what came later was heard.
+        // Entries from before the last overrun are in the dump after it, later ones made events.
         loop {
-            let received = events.receive(QUIET, &mut |e| seen[number(&e) as usize] = true);
+            let received = events.receive(QUIET, &mut |e| seen[number(&e.flow) as usize] = true);
             match received.unwrap() {
                 Received::Events { .. } => {
-                    // Slower than the maker.
+                    // Slower than the thread that inserts.
                     std::hint::black_box((0..20_000).sum::<u64>());
                 }
                 Received::Overrun => {
                     overruns += 1;
                     for flow in dump(&mut table) {
-                        let kind = EventKind::New;
-                        seen[number(&Event {
-                            kind,
-                            time: 0,
-                            flow,
-                        }) as usize] = true;
+                        seen[number(&flow) as usize] = true;
                     }
                 }
-                Received::Silence if maker.is_finished() => break,
-                Received::Silence => {}
+                Received::TimedOut if maker.is_finished() => break,
+                Received::TimedOut => {}
             }
         }
         maker.join().unwrap();
@@ -317,26 +319,30 @@ fn whatever_an_overrun_loses_is_in_a_dump_that_starts_at_the_overrun() {
 }
 
 #[test]
-fn a_feed_that_nobody_reads_keeps_the_first_and_counts_the_rest() {
+fn full_queue_keeps_the_first_events_and_counts_the_others() {
     private_netns(|| {
-        // As many as fit into the least buffer that `net.core.rmem_max` usually allows.
+        // Fits into the smallest buffer that `net.core.rmem_max` usually allows.
         const FLOWS: u32 = 300;
         const CAPACITY: usize = 20;
-        let feed = Feed::start(default_buffer(), CAPACITY).unwrap();
+        let queue = EventQueue::start(default_buffer(), CAPACITY).unwrap();
         let mut table = open();
         let made = table.insert_all((0..FLOWS).map(numbered));
         assert!(made.iter().all(Result::is_ok));
         let (mut next, mut dropped, mut overruns) = (0, 0, 0);
         while next + dropped < FLOWS {
-            let batch = feed.next_batch(Duration::from_secs(10)).unwrap();
+            let batch = queue.next_batch(Duration::from_secs(10)).unwrap();
             assert!(!batch.items.is_empty() && batch.items.len() <= CAPACITY);
             for item in &batch.items {
                 match item {
-                    FeedItem::Event(event) => {
-                        assert_eq!(number(event), next + dropped, "after {dropped} dropped");
+                    QueueItem::Event(event) => {
+                        assert_eq!(
+                            number(&event.flow),
+                            next + dropped,
+                            "after {dropped} dropped"
+                        );
                         next += 1;
                     }
-                    FeedItem::Gap(gap) => {
+                    QueueItem::Gap(gap) => {
                         overruns += gap.overruns;
                         dropped += u32::try_from(gap.dropped).unwrap();
                     }
@@ -345,30 +351,33 @@ fn a_feed_that_nobody_reads_keeps_the_first_and_counts_the_rest() {
         }
         assert!(overruns > 0 && dropped > 0, "{next} came through");
         table.insert(&numbered(FLOWS)).unwrap();
-        let batch = feed.next_batch(Duration::from_secs(10)).unwrap();
-        let [FeedItem::Event(event)] = &batch.items[..] else {
+        let batch = queue.next_batch(Duration::from_secs(10)).unwrap();
+        let [QueueItem::Event(event)] = &batch.items[..] else {
             panic!("{batch:?}")
         };
-        assert_eq!(number(event), FLOWS);
+        assert_eq!(number(&event.flow), FLOWS);
     });
 }
 
 #[test]
-fn another_namespace_is_heard_and_the_own_one_is_not() {
+fn events_are_those_of_the_opened_namespace() {
     private_netns(|| {
         let there = Netns::current();
         let mut table = open();
-        nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
+        enter_new_netns();
         let mut events = Events::open(&there, EventOptions::default()).unwrap();
         open().insert(&numbered(1)).unwrap();
         table.insert(&numbered(2)).unwrap();
-        let heard: Vec<_> = hear_all(&mut events).iter().map(number).collect();
+        let heard: Vec<_> = hear_all(&mut events)
+            .iter()
+            .map(|e| number(&e.flow))
+            .collect();
         assert_eq!(heard, [2]);
     });
 }
 
 #[test]
-fn without_the_capability_listening_is_refused_at_once() {
+fn missing_capability_is_reported_when_events_are_opened() {
     private_netns(|| {
         drop_capabilities();
         let error = Events::open(&Netns::current(), EventOptions::default())

@@ -1,17 +1,17 @@
-//! A delete takes what it names, and nothing else.
+//! Deletes.
 
 use std::collections::HashMap;
 
-use ctk::flow::{Flow, Zone};
-use ctk::netlink::DeleteTarget;
+use ctnetlink::DeleteTarget;
+use ctnetlink::flow::{Flow, Zone};
 use rustix::io::Errno;
 
 use crate::flows::{REPLIED, every_kind, plain, ports, tuple};
-use crate::private_netns::private_netns;
 use crate::{dump, fill, open};
+use testkit::private_netns::private_netns;
 
 #[test]
-fn a_delete_takes_the_named_entry_and_no_other() {
+fn delete_removes_the_named_entry_and_no_other() {
     private_netns(|| {
         let mut table = open();
         let flows = every_kind();
@@ -39,7 +39,7 @@ fn a_delete_takes_the_named_entry_and_no_other() {
 }
 
 #[test]
-fn twins_in_other_zones_survive() {
+fn equal_tuples_in_other_zones_survive() {
     private_netns(|| {
         let mut table = open();
         let original = tuple(17, "10.0.0.1", "10.0.0.2", ports(4000, 53));
@@ -57,7 +57,7 @@ fn twins_in_other_zones_survive() {
             .collect();
         let at = |id, zone| DeleteTarget::new(found[&id].reply, found[&id].id.unwrap(), zone);
         let zone = |id, direction| Zone { id, direction };
-        // The id of one zone's entry with another zone's number finds nothing.
+        // An id with the number of another zone matches no entry.
         let wrong = [
             at(0, zone(12, None)),
             at(12, zone(13, None)),
@@ -72,7 +72,7 @@ fn twins_in_other_zones_survive() {
 }
 
 #[test]
-fn an_entry_that_was_replaced_by_a_healthy_one_is_not_deleted() {
+fn successor_with_another_translation_is_not_deleted() {
     private_netns(|| {
         let mut table = open();
         let (_, dead) = every_kind()

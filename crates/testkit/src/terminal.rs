@@ -1,0 +1,114 @@
+//! A terminal for commands that repaint it: tmux is the terminal.
+
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use crate::tools::Said;
+
+/// Longer than a terminal needs on a busy machine.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A tmux server of this test alone, with one window; it ends with this.
+pub struct Terminal {
+    folder: tempfile::TempDir,
+}
+
+impl Terminal {
+    /// A shell that runs `command` and then says its status and how the terminal is set.
+    pub fn run(command: &str) -> Self {
+        let terminal = Terminal {
+            folder: tempfile::tempdir().unwrap(),
+        };
+        let shell = format!(
+            "stty -g > {0}/before; {command}; echo status=$?; stty -g > {0}/after; echo over; sleep 60",
+            terminal.folder.path().display()
+        );
+        terminal.tmux(&[
+            "-f",
+            "/dev/null",
+            "new-session",
+            "-d",
+            "-x",
+            "120",
+            "-y",
+            "20",
+            &shell,
+        ]);
+        terminal
+    }
+
+    #[track_caller]
+    pub fn tmux(&self, args: &[&str]) -> String {
+        let socket = self.folder.path().join("socket");
+        let output = Command::new("tmux")
+            .arg("-S")
+            .arg(socket)
+            .args(args)
+            .env_remove("TMUX")
+            .env("TERM", "xterm-256color")
+            .env("LC_ALL", "C.UTF-8")
+            .output();
+        Said::of(output.expect("tmux is installed")).ended(0).stdout
+    }
+
+    pub fn screen(&self) -> String {
+        self.tmux(&["capture-pane", "-p"])
+    }
+
+    #[track_caller]
+    pub fn wait(&self, what: &str, enough: impl Fn(&str) -> bool) -> String {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let screen = self.screen();
+            if enough(&screen) {
+                return screen;
+            }
+            assert!(Instant::now() < deadline, "{what} did not come:\n{screen}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    pub fn is_alternate(&self) -> bool {
+        self.tmux(&["display-message", "-p", "#{alternate_on}"])
+            .trim()
+            == "1"
+    }
+
+    fn settings(&self, when: &str) -> String {
+        std::fs::read_to_string(self.folder.path().join(when)).unwrap()
+    }
+
+    /// The command has ended well, and everything is as it was before it.
+    #[track_caller]
+    pub fn is_as_before(&self) {
+        let screen = self.wait("the end", |screen| screen.contains("over"));
+        assert!(screen.contains("status=0"), "{screen}");
+        assert!(!self.is_alternate(), "{screen}");
+        let cursor = self.tmux(&["display-message", "-p", "#{cursor_flag}"]);
+        assert_eq!(cursor.trim(), "1", "the cursor is hidden");
+        assert_eq!(self.settings("before"), self.settings("after"));
+    }
+}
+
+impl Drop for Terminal {
+    fn drop(&mut self) {
+        let socket = self.folder.path().join("socket");
+        let _ = Command::new("tmux")
+            .arg("-S")
+            .arg(socket)
+            .arg("kill-server")
+            .output();
+    }
+}
+
+pub fn has_tmux() -> bool {
+    let found = Command::new("tmux").arg("-V").output().is_ok();
+    assert!(
+        found || std::env::var_os("CI").is_none(),
+        "tmux must be there where CI=true"
+    );
+    if !found {
+        eprintln!("skipped: there is no tmux");
+    }
+    found
+}
