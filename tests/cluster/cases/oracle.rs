@@ -62,7 +62,7 @@ pub fn world(lab: &mut Lab, seed: u64) {
         "{} entries, stale by ctk: {stale}, deleted by kube-proxy: {deleted}, {reasons:?}",
         before.len()
     );
-    assert!(before.len() > 5, "hardly an entry: {before:#?}");
+    assert!(!before.is_empty(), "no entry");
     wrong.extend(purge_deletes_what_is_stale(lab));
     assert!(
         wrong.is_empty(),
