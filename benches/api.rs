@@ -10,11 +10,11 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use ctk::cluster::api::Api;
-use ctk::cluster::connection::Options;
-use ctk::cluster::lists::Server;
-use ctk::cluster::live::load;
-use ctk::cluster::read_scope::ReadScope;
+use ctk_cluster::api::Api;
+use ctk_cluster::connection::Options;
+use ctk_cluster::lists::Server;
+use ctk_cluster::live::load;
+use ctk_cluster::read_scope::ReadScope;
 use nix::sys::resource::{UsageWho, getrusage};
 use serde::de::IgnoredAny;
 

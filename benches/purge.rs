@@ -11,10 +11,10 @@ use std::ops::ControlFlow;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ctk::flow::{Flow, L4, Status, Tuple};
-use ctk::netlink::{DumpFilter, Table, TableKind};
-use ctk::netns::Netns;
 use ctk::purge::plan::Planned;
+use ctnetlink::flow::{Flow, L4, Status, Tuple};
+use ctnetlink::netns::Netns;
+use ctnetlink::{DumpFilter, Table, TableKind};
 use nix::sched::{CloneFlags, unshare};
 use nix::sys::resource::{UsageWho, getrusage};
 
@@ -65,7 +65,7 @@ fn main() {
         return;
     }
     let here = Netns::current();
-    ctk::rtnetlink::add_loopback_address(&here, NODE.parse().expect("an address"))
+    ctnetlink::rtnetlink::add_loopback_address(&here, NODE.parse().expect("an address"))
         .expect("lo takes addresses");
     let mut table = Table::open(&here).expect("a socket");
     println!(

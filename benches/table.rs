@@ -17,9 +17,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use child::{cpu, measure};
-use ctk::flow::{Flow, L4, ProtocolState, Status, TcpDirection, Tuple};
-use ctk::netlink::{DumpFilter, Table};
-use ctk::netns::Netns;
+use ctnetlink::flow::{Flow, L4, ProtocolState, Status, TcpDirection, Tuple};
+use ctnetlink::netns::Netns;
+use ctnetlink::{DumpFilter, Table};
 use nix::sys::resource::UsageWho;
 
 /// Others on the machine disturb some rounds; the best one of each job counts.

@@ -13,9 +13,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use child::measure;
-use ctk::flow::{Flow, L4, Status, Tuple};
-use ctk::netlink::Table;
-use ctk::netns::Netns;
+use ctnetlink::Table;
+use ctnetlink::flow::{Flow, L4, Status, Tuple};
+use ctnetlink::netns::Netns;
 use serde_json::json;
 
 /// Others on the machine disturb some rounds; the best one of each job counts.

@@ -18,9 +18,9 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ctk::flow::{Flow, L4, Status, Tuple};
-use ctk::netlink::Table;
-use ctk::netns::Netns;
+use ctnetlink::Table;
+use ctnetlink::flow::{Flow, L4, Status, Tuple};
+use ctnetlink::netns::Netns;
 use limit::Limit;
 use nix::sched::{CloneFlags, unshare};
 

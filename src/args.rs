@@ -19,8 +19,8 @@ use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use ipnet::IpNet;
 
-use crate::cluster::source::ClusterSource;
 use crate::output::{ColorChoice, Columns, Format, SortOrder};
+use ctk_cluster::source::ClusterSource;
 
 /// Conntrack inspection and surgery: which flows are tracked, which pod, Service and endpoint is behind each, and which
 /// are stale.

@@ -6,10 +6,10 @@ mod names;
 
 use std::net::IpAddr;
 
-use crate::cluster::index::{AddressKind, Endpoint, Frontend, Index, PortId, ServicePort};
-use crate::cluster::rules::{Forward, NodeRules, RuleFrontend, RuleKind};
-use crate::flow::{Flow, Tuple};
 use crate::this_node::ThisNode;
+use ctk_cluster::index::{AddressKind, Endpoint, Frontend, Index, PortId, ServicePort};
+use ctk_cluster::rules::{Forward, NodeRules, RuleFrontend, RuleKind};
+use ctnetlink::flow::{Flow, Tuple};
 
 pub use forward::forwards_to;
 pub use names::{EndpointName, FrontendKind, Names, Party, PartyKind, ServiceName};

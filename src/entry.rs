@@ -3,8 +3,8 @@
 //! Here flow, label and verdict meet; `output` prints it, `select` chooses by it. Names borrow from the cluster index.
 
 use crate::attribution::Names;
-use crate::flow::Flow;
 use crate::verdict::{Judgement, Refreshing, Replies, Seen};
+use ctnetlink::flow::Flow;
 
 /// One row.
 #[derive(Clone, Debug)]

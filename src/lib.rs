@@ -5,54 +5,48 @@
 //! Service and endpoint behind each, says which are *stale* (still translated to an endpoint that is gone), and deletes
 //! exactly those.
 //!
-//! # The rooms
+//! # Crates and modules
 //!
-//! | question | room |
+//! | crate | content |
 //! |---|---|
-//! | What is an entry? | [`flow`] |
-//! | Where do kernel bytes become one, and the other way round? | [`netlink`] (`codec` in `crates/ctnetlink`) |
-//! | Whose table? | [`netns`], [`sysctl`] |
-//! | How full is it, and what did the kernel count? | [`stat`]; drivers: [`ethtool`] |
-//! | Which packets never make an entry? | [`reverse_path`] |
-//! | Which programs of the machine are asked? | [`tool`] |
-//! | Which entries, by what the kernel says? | [`filter`], one predicate a file |
-//! | Which Services, Pods and Nodes are there? | [`cluster`] |
-//! | What do the rules of this node translate, and to where? | `cluster/rules` (`iptables`, `nft`, `ipvs`; `reach` walks kube-proxy's chains, `read` runs the tools) |
-//! | Where do the two differ, and who else may translate here? | `cluster/compare`, `cluster/datapath` |
-//! | Which of them are behind an entry? | [`label`], the one place where flow and cluster meet |
-//! | Is it stale, and why? | [`verdict`] (`rule`, `case`) |
-//! | Is it kept alive, and does anybody answer? | [`verdict`] (`refresh`, `sample`) |
-//! | What is shown of an entry? | [`entry`] |
-//! | Which entries, by name and verdict? | [`select`] |
-//! | How is it printed? | [`output`] (a column: `output/column.rs`) |
-//! | What is known of one Service, and what lies on its endpoints? | [`service`], `output/service.rs` |
-//! | How evenly do flows lie on endpoints, and why? | [`spread`] |
-//! | Who fills the table? | [`top`] (`heavy`: counting with a bound), `output/groups.rs` |
-//! | What changes while somebody looks? | [`watch`] (the view and its records), `ctnetlink` ([`netlink::EventQueue`]) |
-//! | What is wrong here, with evidence? | [`doctor`] (`check`, one a file) |
-//! | How does the cluster stay current meanwhile? | `cluster/follow` (`feed`, `board`, `store`), `cli/watch/source.rs` |
-//! | What can destroy? | [`purge`], and [`netlink::Table`] below it |
-//! | What was typed, what is meant, how does it end? | [`cli`], [`error`] |
-//! | What does TAB offer, and what do the manuals say? | `cli/shell` (names kept by the last reading), `cli/generate` |
+//! | `crates/ctnetlink` | entries, their codec, the table, events, network namespaces; nothing of Kubernetes or of printing |
+//! | `crates/ctk-cluster` | Services, endpoints, Pods and Nodes, and what a node's rules translate; no entries |
+//! | `src` | the program |
+//! | `crates/testkit` | for tests: namespaces, tables, rules, cluster objects |
 //!
-//! # Who may know whom
+//! | module of the program | content |
+//! |---|---|
+//! | [`args`] | the command line as it is typed, one file a command; [`error`]: how a command ends |
+//! | [`filter`], [`select`] | predicates on what the kernel says, one a file; names and verdicts as predicates |
+//! | [`this_node`] | the node that a table belongs to |
+//! | [`attribution`] | client, Service and endpoint of an entry |
+//! | [`verdict`] | stale or not, and why (`case`, `rule`); whether it is refreshed and answered (`refresh`, `sample`) |
+//! | [`entry`] | one entry with its names and its verdict |
+//! | [`purge`] | plan, vetoes, the only executor of deletes, verification, undo |
+//! | [`watch`] | the view of a table over time, and its records |
+//! | [`top`], [`service`], [`spread`] | groups; one Service; how evenly flows lie on endpoints |
+//! | [`doctor`] | checks, one a file |
+//! | [`stat`], [`sysctl`], [`ethtool`], [`reverse_path`] | counters and settings of the kernel and of drivers |
+//! | [`output`], [`text`] | tables, JSON, CSV and conntrack's lines; saved tables read back |
+//! | [`cli`] | what the commands do with all of these: messages, progress, exit statuses |
 //!
-//! `flow` knows nothing else of ours, and `cluster` and `spread` stand alone. `netlink`, `filter` and `output` know `flow`.
-//! `verdict`, `service` and `purge::plan` are pure: time and state are passed in. Only `purge::execute` and `netlink` change
-//! the kernel's table; only `cli` reads the command line (`output`, `filter` and `top` lend it types that parse themselves),
-//! and only `cli` touches stdout. `tests/rooms.rs` holds these walls.
+//! # Dependencies
 //!
-//! # The way of an entry
+//! They point one way, and no module depends on one that depends on it: `tests/module_dependencies` reads the imports. The
+//! crates know nothing of the program. `verdict`, `service` and `purge::{plan, veto}` are pure: time and state are passed in.
+//! Only `purge::execute` deletes, only `cli` prints.
 //!
-//! [`netlink::Table::dump`] receives 32 KiB at a time and decodes one message after the other into a [`flow::Flow`], which
-//! is moved along: `filter` drops what was not asked for, `label` finds the frontend that its destination is, `verdict`
-//! judges it by that, `select` chooses, `output` prints it into one reused line. Nothing is kept, so memory does not grow
-//! with the table.
+//! # Two walks through the code
+//!
+//! `ctk ls --svc kube-dns`, from the arguments to the printed row: `args/ls.rs` and `args/select.rs` parse; `select.rs` and
+//! `select/resolve.rs` turn the name into ports of a Service; `cli/wanted.rs` says how little of the cluster is read;
+//! `cli/cluster.rs` reads it; `cli/pick.rs` takes each [`ctnetlink::Flow`] through `filter`, `attribution`, `verdict` and
+//! `select`; `cli/ls.rs` gives it to `output/table.rs`.
+//!
+//! One entry from bytes to deleted by `ctk purge --stale`: `Table::dump` and `codec/decode.rs` in ctnetlink make the flow;
+//! `cli/pick.rs` judges it; `purge/plan.rs` decides by [`purge::plan::Policy`]; `cli/purge/second_look.rs` reads the cluster
+//! again; `purge/veto.rs` may forbid; `purge/execute.rs` sends the delete by reply tuple, id and zone.
 #![forbid(unsafe_code)]
-
-pub use ctk_cluster as cluster;
-pub use ctnetlink as netlink;
-pub use ctnetlink::{flow, netns, rtnetlink};
 
 pub mod args;
 pub mod attribution;

@@ -5,10 +5,10 @@ use std::collections::HashSet;
 use std::fs;
 use std::net::IpAddr;
 
-use crate::netns::{Netns, NetnsError};
-use crate::rtnetlink;
 use crate::stat::counters::Counters;
 use crate::stat::proc_file;
+use ctnetlink::netns::{Netns, NetnsError};
+use ctnetlink::rtnetlink;
 
 const CONF: &str = "/proc/sys/net/ipv4/conf";
 

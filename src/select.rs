@@ -9,14 +9,14 @@ mod resolve;
 
 use crate::attribution::Matched;
 use crate::attribution::{Party, PartyKind};
-use crate::cluster::index::{Index, Name, PortId};
-use crate::cluster::rules::NodeRules;
 use crate::entry::Entry;
 use crate::filter::Picks;
 use crate::filter::cidr::Cidr;
 use crate::filter::protocol::UDP;
-use crate::flow::AddressPort;
 use crate::verdict::{Reason, Refreshing, Verdict};
+use ctk_cluster::index::{Index, Name, PortId};
+use ctk_cluster::rules::NodeRules;
+use ctnetlink::flow::AddressPort;
 
 use name::{Namespace, PartyName, PodName, PortRef, ReasonWord, ServiceRef, VerdictWord};
 

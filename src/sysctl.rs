@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 
-use crate::netns::{Netns, NetnsError};
+use ctnetlink::netns::{Netns, NetnsError};
 
 /// `net.netfilter.nf_conntrack_*`; `None` where the kernel has no such file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use crate::cluster::index::{Index, Node};
-use crate::rtnetlink::LocalAddress;
+use ctk_cluster::index::{Index, Node};
+use ctnetlink::rtnetlink::LocalAddress;
 
 /// kube-proxy in IPVS mode puts every Service address on this dummy interface; it makes none of them the node's.
 const IPVS_INTERFACE: &str = "kube-ipvs0";
@@ -143,7 +143,7 @@ fn find_node<'c>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::testing::world;
+    use ctk_cluster::testing::world;
 
     fn local(addresses: &[&str]) -> Option<Vec<LocalAddress>> {
         let local = |address: &&str| LocalAddress {

@@ -6,7 +6,7 @@ use std::io::{BufWriter, Write};
 use std::path::Path;
 use std::process::Command;
 
-use ctk::cluster::source::ClusterSource;
+use ctk_cluster::source::ClusterSource;
 
 const FILE: &str = "CTK_TEST_CLUSTER_FILE";
 const KIB: u64 = 1024;

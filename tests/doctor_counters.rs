@@ -11,7 +11,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use ctk::flow::Status;
+use ctnetlink::flow::Status;
 use mixed::{insert, udp};
 use private_netns::private_netns;
 use rustix::net::{AddressFamily, Protocol, SendFlags, SocketType, bind, sendto, socket};

@@ -8,9 +8,9 @@ mod tools;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::Stdio;
 
-use ctk::flow::{Flow, L4};
-use ctk::netlink::Table;
-use ctk::netns::Netns;
+use ctnetlink::Table;
+use ctnetlink::flow::{Flow, L4};
+use ctnetlink::netns::Netns;
 use lab::be_the_node;
 use lab::cluster::{ClusterFile, list, minimal, node, service, slice};
 use mixed::{ASSURED, insert, plain, to_dns, tuple, udp};

@@ -7,8 +7,8 @@ mod tools;
 
 use std::process::Stdio;
 
-use ctk::netlink::Table;
-use ctk::netns::Netns;
+use ctnetlink::Table;
+use ctnetlink::netns::Netns;
 use lab::be_the_node;
 use lab::cluster::{ClusterFile, minimal, service, slice};
 use private_netns::private_netns;
@@ -18,7 +18,7 @@ const ENTRIES: u32 = 200_000;
 const MIB: i64 = 1 << 20;
 
 /// A fixed number of clients' flows to one of 100 Services, each to its endpoint, one in ten to one that is gone.
-fn flow(n: u32) -> ctk::flow::Flow {
+fn flow(n: u32) -> ctnetlink::flow::Flow {
     use mixed::{ASSURED, ports, translated, tuple};
     let service = n % 100;
     let client = format!("10.{}.{}.{}", 128 + (n >> 16), n >> 8 & 255, n & 255);

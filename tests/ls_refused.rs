@@ -8,8 +8,8 @@ mod tools;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 
-use ctk::netlink::Table;
-use ctk::netns::Netns;
+use ctnetlink::Table;
+use ctnetlink::netns::Netns;
 use lab::cluster::{ClusterFile, list, minimal, service};
 use mixed::{insert, udp};
 use private_netns::private_netns;

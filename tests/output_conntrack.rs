@@ -8,9 +8,9 @@ use std::ops::ControlFlow;
 use std::process::Command;
 
 use ctk::entry::Entry;
-use ctk::netlink::{DumpFilter, Table, TableKind};
-use ctk::netns::Netns;
 use ctk::output::{ExpectationPrinter, Format, Options, Printer, Summary};
+use ctnetlink::netns::Netns;
+use ctnetlink::{DumpFilter, Table, TableKind};
 use private_netns::private_netns;
 
 fn run(command: &str) -> String {

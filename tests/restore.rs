@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use ctk::flow::{Direction, Flow, L4, ProtocolState, Status, TcpDirection, Tuple, Zone};
-use ctk::netlink::{DeleteTarget, DumpFilter, Table, TableKind};
-use ctk::netns::Netns;
+use ctnetlink::flow::{Direction, Flow, L4, ProtocolState, Status, TcpDirection, Tuple, Zone};
+use ctnetlink::netns::Netns;
+use ctnetlink::{DeleteTarget, DumpFilter, Table, TableKind};
 use private_netns::private_netns;
 use serde_json::{Value, json};
 

@@ -11,8 +11,8 @@ use std::process::{Child, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ctk::netlink::{DumpFilter, Table, TableKind};
-use ctk::netns::Netns;
+use ctnetlink::netns::Netns;
+use ctnetlink::{DumpFilter, Table, TableKind};
 use lab::{BACKENDS, CLIENTS, Client, Lab, Proxy, cluster};
 use mixed::{insert, udp};
 use private_netns::private_netns;

@@ -10,8 +10,8 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ctk::netlink::{InsertError, Table};
-use ctk::netns::Netns;
+use ctnetlink::netns::Netns;
+use ctnetlink::{InsertError, Table};
 use mixed::{insert, udp};
 use private_netns::private_netns;
 use serde_json::Value;

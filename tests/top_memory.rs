@@ -6,10 +6,10 @@ mod tools;
 
 use std::process::Stdio;
 
-use ctk::flow::Flow;
-use ctk::netlink::Table;
-use ctk::netns::Netns;
 use ctk::top::GROUPS;
+use ctnetlink::Table;
+use ctnetlink::flow::Flow;
+use ctnetlink::netns::Netns;
 use serde_json::Value;
 
 use mixed::{ASSURED, plain, ports, tuple};

@@ -1,7 +1,7 @@
 //! A network namespace of a bench's own, and the entries of its table.
 
-use ctk::flow::Flow;
-use ctk::netlink::Table;
+use ctnetlink::Table;
+use ctnetlink::flow::Flow;
 use nix::sched::{CloneFlags, unshare};
 
 use crate::limit::Limit;

@@ -7,9 +7,9 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use ctk::entry::Entry;
-use ctk::netlink::{DumpFilter, Table, decode};
-use ctk::netns::Netns;
 use ctk::output::{Format, Options, Printer};
+use ctnetlink::netns::Netns;
+use ctnetlink::{DumpFilter, Table, decode};
 
 /// About three datagrams.
 const ENTRIES: usize = 400;

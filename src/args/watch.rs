@@ -2,8 +2,8 @@
 
 use super::select::SelectArgs;
 use super::{OutputArgs, SourceArgs, duration};
-use crate::netlink::EventOptions;
 use clap::{Args, ValueEnum};
+use ctnetlink::EventOptions;
 use std::time::Duration;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -1,8 +1,8 @@
 //! DNAT rules of this node that are not kube-proxy's, by the destination of an entry.
 
-use crate::cluster::rules::{Condition, Forward, NodeRules};
-use crate::flow::Flow;
 use crate::this_node::ThisNode;
+use ctk_cluster::rules::{Condition, Forward, NodeRules};
+use ctnetlink::flow::Flow;
 
 /// Every rule that could match protocol, address and port; other matches are ignored.
 pub fn forwards_to<'c>(

@@ -5,14 +5,14 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
-use crate::cluster::compare::{Difference, Disagreement, Place, compare};
-use crate::cluster::datapath::{self, Datapath, Mark};
-use crate::cluster::index::Index;
-use crate::cluster::rules::read::{self, Read};
-use crate::cluster::source::Loaded;
-use crate::flow;
-use crate::netns::Netns;
 use crate::this_node::{NetnsOwner, ThisNode};
+use ctk_cluster::compare::{Difference, Disagreement, Place, compare};
+use ctk_cluster::datapath::{self, Datapath, Mark};
+use ctk_cluster::index::Index;
+use ctk_cluster::rules::read::{self, Read};
+use ctk_cluster::source::Loaded;
+use ctnetlink::flow;
+use ctnetlink::netns::Netns;
 
 /// Lines on stderr; all of it is in JSON.
 const MOST_LINES: usize = 5;

@@ -5,17 +5,17 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 
-use crate::cluster::datapath::Datapath;
-use crate::cluster::index::Index;
-use crate::cluster::read_scope::ReadScope;
-use crate::cluster::rules::read as rules;
-use crate::cluster::rules::{NodeRules, Proxy};
-use crate::cluster::source::{self, ClusterError, ClusterSource, Loaded, Source, SourceKind};
 use crate::error::{CommandError, Status};
-use crate::netns::Netns;
 use crate::output::ClusterSummary;
 use crate::select::Directory;
 use crate::this_node::ThisNode;
+use ctk_cluster::datapath::Datapath;
+use ctk_cluster::index::Index;
+use ctk_cluster::read_scope::ReadScope;
+use ctk_cluster::rules::read as rules;
+use ctk_cluster::rules::{NodeRules, Proxy};
+use ctk_cluster::source::{self, ClusterError, ClusterSource, Loaded, Source, SourceKind};
+use ctnetlink::netns::Netns;
 
 use super::World;
 use super::beside::Beside;

@@ -5,9 +5,9 @@ use std::fmt::Display;
 use std::io;
 
 use crate::error::{CommandError, Status, chain};
-use crate::netlink::{ErrorKind, NetlinkError};
-use crate::netns::Netns;
 use crate::output::{is_closed, safe_text};
+use ctnetlink::netns::Netns;
+use ctnetlink::{ErrorKind, NetlinkError};
 
 use super::screen;
 use crate::args::SourceArgs;

@@ -4,10 +4,10 @@ use std::io;
 use std::ops::ControlFlow;
 
 use crate::error::{CommandError, Status};
-use crate::flow::Family;
-use crate::netlink::Table;
-use crate::netns::Netns;
 use crate::output::{ExpectationPrinter, Summary};
+use ctnetlink::Table;
+use ctnetlink::flow::Family;
+use ctnetlink::netns::Netns;
 
 use super::conclude;
 use super::context;

@@ -5,9 +5,9 @@ use std::io::{self, IsTerminal};
 use std::ops::ControlFlow;
 
 use crate::error::{CommandError, Status};
-use crate::netlink::{Table, TableKind};
 use crate::output::{Format, Printer, SortOrder, Sorter, Summary};
 use crate::plural::count;
+use ctnetlink::{Table, TableKind};
 
 use super::World;
 use super::cluster::{self, Cluster};
@@ -224,7 +224,7 @@ fn printed_names(args: &OutputArgs) -> Prints {
 mod tests {
     use super::*;
     use crate::entry::Entry;
-    use crate::flow::{Flow, L4, Tuple};
+    use ctnetlink::flow::{Flow, L4, Tuple};
 
     #[test]
     fn the_count_says_what_was_left_out() {

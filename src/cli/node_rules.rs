@@ -5,13 +5,13 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::cluster::rules::deal::Wanted;
-use crate::cluster::rules::present::{self, Revision};
-use crate::cluster::rules::read::{self, Read, ReadError};
-use crate::cluster::rules::{NodeRules, Proxy};
 use crate::error::{CommandError, Status, chain};
-use crate::netns::Netns;
 use crate::plural::count;
+use ctk_cluster::rules::deal::Wanted;
+use ctk_cluster::rules::present::{self, Revision};
+use ctk_cluster::rules::read::{self, Read, ReadError};
+use ctk_cluster::rules::{NodeRules, Proxy};
+use ctnetlink::netns::Netns;
 
 use super::context::RUN_AS_ROOT;
 

@@ -4,16 +4,16 @@ use std::net::SocketAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::attribution::{self, Matched, Names, Party, PartyKind};
-use crate::cluster::index::Index;
-use crate::cluster::own;
 use crate::entry::Entry;
 use crate::error::{CommandError, Status};
 use crate::filter::protocol::TCP;
 use crate::filter::{Filter, Outcome};
-use crate::flow::{AddressPort, Flow};
 use crate::output;
 use crate::select::{Directory, SelectError, SelectErrorKind, Selection};
 use crate::verdict::{Judge, Judgement, Reason, Seen, Verdict};
+use ctk_cluster::index::Index;
+use ctk_cluster::own;
+use ctnetlink::flow::{AddressPort, Flow};
 
 use super::cluster::Cluster;
 use crate::args::select::SelectArgs;

@@ -11,17 +11,17 @@ use std::ops::ControlFlow;
 
 use crate::attribution::FrontendKind;
 use crate::attribution::{Matched, endpoint_at};
-use crate::cluster::index::Index;
-use crate::cluster::read_scope::ChoosePods;
-use crate::cluster::service_scope::{ChosenAddresses, ChosenPods, MOST_ADDRESSES};
 use crate::doctor::groups::Groups;
 use crate::filter::{Filter, Outcome};
-use crate::flow::Flow;
-use crate::netlink::{Table, TableKind};
-use crate::netns::Netns;
 use crate::select::Selectors;
 use crate::select::name::PartyName;
 use crate::this_node::{NetnsOwner, ThisNode};
+use ctk_cluster::index::Index;
+use ctk_cluster::read_scope::ChoosePods;
+use ctk_cluster::service_scope::{ChosenAddresses, ChosenPods, MOST_ADDRESSES};
+use ctnetlink::flow::Flow;
+use ctnetlink::netns::Netns;
+use ctnetlink::{Table, TableKind};
 
 use super::this_node;
 use crate::args::SourceArgs;
@@ -209,8 +209,8 @@ pub fn question(flow: &Flow, index: &Index, node: &ThisNode) -> Option<Question>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::testing::world;
     use crate::doctor::testing::{udp, unreplied};
+    use ctk_cluster::testing::world;
 
     #[test]
     fn only_silent_addresses_where_pods_live_are_asked_about() {

@@ -2,15 +2,15 @@
 
 use std::time::Duration;
 
-use crate::cluster::connection::{LiveError, Obstacle, Options};
-use crate::cluster::follow::Follower;
-use crate::cluster::listed;
-use crate::cluster::live;
-use crate::cluster::read_scope::{ChoosePods, ReadScope};
-use crate::cluster::rules::read::Read;
-use crate::cluster::source::{ClusterSource, Loaded};
 use crate::error::{CommandError, Status};
-use crate::netns::Netns;
+use ctk_cluster::connection::{LiveError, Obstacle, Options};
+use ctk_cluster::follow::Follower;
+use ctk_cluster::listed;
+use ctk_cluster::live;
+use ctk_cluster::read_scope::{ChoosePods, ReadScope};
+use ctk_cluster::rules::read::Read;
+use ctk_cluster::source::{ClusterSource, Loaded};
+use ctnetlink::netns::Netns;
 
 use super::context::note;
 use super::node_rules;

@@ -8,9 +8,9 @@ use std::ops::ControlFlow;
 
 use crate::entry::Entry;
 use crate::error::{CommandError, Status};
-use crate::netlink::{BATCH, Table};
 use crate::output::{Format, ItemResult, Options, Palette, Printer, Summary, is_closed};
 use crate::purge::undo::{self, Outcome, Wanted};
+use ctnetlink::{BATCH, Table};
 
 use super::confirm::{self, Leave};
 use super::context::{self, note};

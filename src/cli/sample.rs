@@ -5,9 +5,9 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use crate::error::CommandError;
-use crate::flow::Flow;
-use crate::netlink::{Table, TableKind};
 use crate::verdict::{Round, Sampler, Seen};
+use ctnetlink::flow::Flow;
+use ctnetlink::{Table, TableKind};
 
 use super::context::{self, note};
 use super::pick::Picker;

@@ -4,9 +4,9 @@ use std::ops::ControlFlow;
 use std::time::Instant;
 
 use crate::error::CommandError;
-use crate::flow::Flow;
-use crate::netlink::{DumpReport, Table, TableKind};
 use crate::verdict::Seen;
+use ctnetlink::flow::Flow;
+use ctnetlink::{DumpReport, Table, TableKind};
 
 use super::context;
 use super::pick::Picker;

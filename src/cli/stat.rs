@@ -10,11 +10,11 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::error::{CommandError, Status};
-use crate::netns::Netns;
 use crate::output::{
     Palette, StatOptions, delta_json, delta_line, safe_json, stat_json, stat_table,
 };
 use crate::stat::{Stat, read};
+use ctnetlink::netns::Netns;
 
 use super::context::{self, note};
 use super::patient::{Patient, check_reader};

@@ -5,19 +5,19 @@ use std::io::{self, IsTerminal, Write};
 
 use serde_json::{Map, Value, json};
 
-use crate::cluster::rules::Proxy;
-use crate::cluster::rules::deal::{Deal, Wanted};
-use crate::cluster::rules::read::Read;
 use crate::error::{CommandError, Status};
 use crate::filter::list::List;
-use crate::netlink::{Table, TableKind};
-use crate::netns::Netns;
 use crate::output::{Glyphs, Palette, ServiceStyle, Summary, service_document, service_table};
 use crate::plural::count;
 use crate::select::ServicePick;
 use crate::select::name::ServiceRef;
 use crate::service::{self, Known, Load, Report, Tally};
 use crate::this_node::NetnsOwner;
+use ctk_cluster::rules::Proxy;
+use ctk_cluster::rules::deal::{Deal, Wanted};
+use ctk_cluster::rules::read::Read;
+use ctnetlink::netns::Netns;
+use ctnetlink::{Table, TableKind};
 
 use super::World;
 use super::cluster::{self, Cluster};

@@ -1,12 +1,12 @@
 //! The node that a network namespace belongs to.
 
-use crate::cluster::index::Index;
-use crate::cluster::rules::read::Read;
-use crate::cluster::source::Loaded;
 use crate::error::chain;
-use crate::netns::Netns;
-use crate::rtnetlink;
 use crate::this_node::{NetnsOwner, ThisNode};
+use ctk_cluster::index::Index;
+use ctk_cluster::rules::read::Read;
+use ctk_cluster::source::Loaded;
+use ctnetlink::netns::Netns;
+use ctnetlink::rtnetlink;
 
 use super::node_rules;
 use crate::args::SourceArgs;

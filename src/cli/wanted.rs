@@ -2,14 +2,14 @@
 
 use std::collections::BTreeSet;
 
-use crate::cluster::index::{AddressKind, Index, Name};
-use crate::cluster::read_scope::{ReadScope, Reread};
-use crate::cluster::service_scope::{Destinations, MOST_SERVICES, ServiceScope};
-use crate::cluster::source::{Loaded, SourceKind};
 use crate::filter::Filter;
-use crate::netns::Netns;
 use crate::purge::plan::Plan;
 use crate::select::Selectors;
+use ctk_cluster::index::{AddressKind, Index, Name};
+use ctk_cluster::read_scope::{ReadScope, Reread};
+use ctk_cluster::service_scope::{Destinations, MOST_SERVICES, ServiceScope};
+use ctk_cluster::source::{Loaded, SourceKind};
+use ctnetlink::netns::Netns;
 
 use super::pods::{self, names_pods};
 use crate::args::SourceArgs;

@@ -1,6 +1,6 @@
 //! Whether silence tells anything: UDP that is never answered may be healthy (syslog, statsd, sFlow).
 
-use crate::flow::Flow;
+use ctnetlink::flow::Flow;
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;

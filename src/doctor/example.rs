@@ -10,8 +10,8 @@ use serde_json::Value;
 use crate::attribution::{Party, ServiceName};
 
 use crate::entry::Entry;
-use crate::flow::{Tuple, protocol_name};
 use crate::verdict::Refreshing;
+use ctnetlink::flow::{Tuple, protocol_name};
 
 /// Examples of one finding: enough to see a pattern.
 const MOST: usize = 3;

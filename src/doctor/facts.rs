@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use crate::cluster::compare::Disagreement;
-use crate::cluster::datapath::Datapath;
-use crate::cluster::index::Index;
-use crate::cluster::rules::NodeRules;
 use crate::reverse_path::ReversePath;
-use crate::rtnetlink::BridgePort;
 use crate::stat::{CpuCounters, Delta, Stat};
 use crate::this_node::ThisNode;
+use ctk_cluster::compare::Disagreement;
+use ctk_cluster::datapath::Datapath;
+use ctk_cluster::index::Index;
+use ctk_cluster::rules::NodeRules;
+use ctnetlink::rtnetlink::BridgePort;
 
 use super::metrics::KubeProxy;
 

@@ -5,9 +5,9 @@ use std::net::SocketAddr;
 use super::{Facts, Moved};
 use crate::attribution::{FrontendKind, ServiceName};
 use crate::entry::Entry;
-use crate::flow::{Flow, L4, Status, Tuple};
 use crate::stat::{CountersFrom, CpuCounters};
 use crate::verdict::{Evidence, Judgement, Reason};
+use ctnetlink::flow::{Flow, L4, Status, Tuple};
 
 /// A UDP entry that was answered: client, original destination, where it leads.
 pub fn udp(client: &str, destination: &str, leads_to: &str) -> Flow {

@@ -9,7 +9,7 @@ use std::str::FromStr;
 use ipnet::IpNet;
 
 use super::{BadValue, Field, Outcome, Picks};
-use crate::flow::{Family, Flow};
+use ctnetlink::flow::{Family, Flow};
 
 /// A network; a bare address is the network that holds only itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

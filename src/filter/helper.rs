@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use super::{BadValue, Outcome, Picks};
-use crate::flow::Flow;
+use ctnetlink::flow::Flow;
 
 /// `NF_CT_HELPER_NAME_LEN` is 16, with the closing NUL.
 const LONGEST: usize = 15;

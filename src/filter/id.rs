@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use super::{BadValue, Outcome, Picks};
-use crate::flow::Flow;
+use ctnetlink::flow::Flow;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EntryId(pub u32);

@@ -13,8 +13,8 @@ use super::protocol::{Protocols, TCP, UDP};
 use super::status::StatusWord;
 use super::zone::ZoneId;
 use super::{Check, Field, Picks, Test};
-use crate::flow::Family;
-use crate::netlink::{DumpFilter, Masked, TupleMatch};
+use ctnetlink::flow::Family;
+use ctnetlink::{DumpFilter, Masked, TupleMatch};
 
 /// How much of a selector the kernel applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

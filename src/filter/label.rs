@@ -7,7 +7,7 @@ use std::str::FromStr;
 
 use super::mark::refuse_idle_mask;
 use super::{BadValue, Outcome, Picks};
-use crate::flow::Flow;
+use ctnetlink::flow::Flow;
 
 /// Where the iptables and conntrack tools keep the names of label bits.
 const NAMES: &str = "/etc/xtables/connlabel.conf";

@@ -3,8 +3,8 @@
 use std::str::FromStr;
 
 use super::{BadValue, Outcome, Picks};
-use crate::flow::Flow;
-use crate::netlink::Masked;
+use ctnetlink::Masked;
+use ctnetlink::flow::Flow;
 
 /// `V` or `V/MASK`, compared as the kernel does: mark & MASK = V.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -21,8 +21,8 @@ pub mod suggest;
 pub mod text;
 pub mod zone;
 
-use crate::flow::{Family, Flow};
-use crate::netlink::DumpFilter;
+use ctnetlink::DumpFilter;
+use ctnetlink::flow::{Family, Flow};
 
 pub use list::{BadValue, List, Picks};
 

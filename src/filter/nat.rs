@@ -1,7 +1,7 @@
 //! Translation, decided by comparing tuples ([`Flow::is_dnat`] and its siblings say how).
 
 use super::Outcome;
-use crate::flow::Flow;
+use ctnetlink::flow::Flow;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nat {

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use super::suggest::did_you_mean;
 use super::{BadValue, Field, Outcome, Picks};
-use crate::flow::Flow;
+use ctnetlink::flow::Flow;
 
 /// Ports from `low` to `high`, both included; `low <= high`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use std::str::FromStr;
 use super::port::PortRange;
 use super::suggest::did_you_mean;
 use super::{BadValue, List, Outcome, Picks};
-use crate::flow::{Flow, protocol_name, protocol_number};
+use ctnetlink::flow::{Flow, protocol_name, protocol_number};
 
 pub const ICMP: u8 = 1;
 pub const TCP: u8 = 6;

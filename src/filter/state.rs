@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use super::suggest::did_you_mean;
 use super::{BadValue, Outcome, Picks};
-use crate::flow::{Flow, ProtocolState};
+use ctnetlink::flow::{Flow, ProtocolState};
 
 /// A state word in the kernel's spelling (`TIME_WAIT`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use super::suggest::did_you_mean;
 use super::{BadValue, Outcome, Picks};
-use crate::flow::{Flow, Status};
+use ctnetlink::flow::{Flow, Status};
 
 /// A status bit that must be set, or (only `unreplied`) clear.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

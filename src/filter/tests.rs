@@ -2,7 +2,7 @@
 
 use super::list::tests::picks;
 use super::*;
-use crate::flow::{Counters, L4, ProtocolState, TcpDirection, Tuple};
+use ctnetlink::flow::{Counters, L4, ProtocolState, TcpDirection, Tuple};
 
 fn tuple(src: &str, dst: &str, protocol: u8, l4: L4) -> Tuple {
     Tuple {

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use super::{BadValue, Outcome, Picks};
-use crate::flow::Flow;
+use ctnetlink::flow::Flow;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ZoneId(pub u16);
@@ -37,7 +37,7 @@ mod tests {
     use super::super::list::tests::picks;
     use super::super::tests::udp;
     use super::*;
-    use crate::flow::{Direction, Zone};
+    use ctnetlink::flow::{Direction, Zone};
 
     #[test]
     fn zones_are_sixteen_bit_numbers() {

@@ -3,8 +3,8 @@
 //! A cell that writes nothing is absent; whoever lays it out decides how that looks.
 
 use crate::attribution::Party;
-use crate::flow::{AddressPort, L4, ProtocolState, Status};
 use crate::verdict::{Reason, Refreshing, Verdict};
+use ctnetlink::flow::{AddressPort, L4, ProtocolState, Status};
 
 use super::color::Style;
 use super::row::Row;

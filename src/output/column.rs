@@ -5,7 +5,7 @@
 use std::str::FromStr;
 
 use crate::attribution::{EndpointName, Party, ServiceName};
-use crate::flow::{Counters, L4, ProtocolState, Tuple};
+use ctnetlink::flow::{Counters, L4, ProtocolState, Tuple};
 
 use super::row::Row;
 use super::value::Value;

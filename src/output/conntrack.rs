@@ -3,8 +3,8 @@
 //! Field order and spelling follow libnetfilter_conntrack 1.0.9, and were compared with conntrack 1.4.7 on real tables.
 //! Labels are not part of that form: the tool prints their names, and only with `-o labels`.
 
-use crate::flow::{Counters, Direction, Family, Flow, L4, ProtocolState, Status, Tuple, Zone};
-use crate::netlink::Expectation;
+use ctnetlink::Expectation;
+use ctnetlink::flow::{Counters, Direction, Family, Flow, L4, ProtocolState, Status, Tuple, Zone};
 
 use super::row::Row;
 use super::{safe, write};

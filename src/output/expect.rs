@@ -4,7 +4,7 @@
 
 use std::io::{self, Write};
 
-use crate::netlink::Expectation;
+use ctnetlink::Expectation;
 
 use super::color::Style;
 use super::conntrack::{self, EXPECTATION_FLAGS};

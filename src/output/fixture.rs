@@ -6,10 +6,10 @@ use std::net::IpAddr;
 use proptest::prelude::*;
 
 use crate::attribution::{EndpointName, FrontendKind, Names, Party, PartyKind, ServiceName};
-use crate::flow::{
+use crate::verdict::{Reason, Refreshing, Replies};
+use ctnetlink::flow::{
     Counters, Direction, Flow, L4, ProtocolState, Status, TcpDirection, Tuple, Zone,
 };
-use crate::verdict::{Reason, Refreshing, Replies};
 
 use super::row::{ItemResult, Row};
 

@@ -4,9 +4,9 @@ use std::io::{self, Write};
 use std::net::IpAddr;
 
 use crate::attribution::Party;
-use crate::flow::Status;
 use crate::top::{Group, Key, Name, Names, Part, Ranked};
 use crate::verdict::Verdict;
+use ctnetlink::flow::Status;
 
 use super::bar::{Glyphs, bar};
 use super::bounded::{Lean, TextCell, bounded_table};

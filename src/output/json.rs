@@ -7,7 +7,7 @@ use std::fmt::Write;
 use std::sync::OnceLock;
 
 use crate::attribution::{EndpointName, Names, Party, ServiceName};
-use crate::flow::{Counters, Direction, Family, Flow, L4, ProtocolState, Status, Tuple};
+use ctnetlink::flow::{Counters, Direction, Family, Flow, L4, ProtocolState, Status, Tuple};
 
 use super::row::Row;
 use super::{safe, write};

@@ -5,8 +5,8 @@ use std::fmt::Display;
 use crate::attribution::Names;
 
 use crate::entry::Entry;
-use crate::flow::Flow;
 use crate::verdict::{Reason, Refreshing, Replies, Verdict};
+use ctnetlink::flow::Flow;
 
 /// What became of an entry in `purge` and `restore`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -150,7 +150,7 @@ impl<'c> Sorter<'c> {
 mod tests {
     use super::super::fixture::ports;
     use super::*;
-    use crate::flow::Flow;
+    use ctnetlink::flow::Flow;
 
     fn entry(source: &str, port: u16, timeout: Option<u32>) -> Entry<'static> {
         let mut flow = Flow::new(

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::fmt::{Display, Write};
 use std::net::IpAddr;
 
-use crate::flow::{ProtocolState, Status};
+use ctnetlink::flow::{ProtocolState, Status};
 
 use super::row::Row;
 use super::{cell, safe, write};

@@ -6,7 +6,7 @@
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use crate::flow::{AddressPort, ProtocolState};
+use ctnetlink::flow::{AddressPort, ProtocolState};
 
 use super::digits::{colon_and_port, eight_digits, nine_digits};
 pub use super::digits::{ipv4, number};
@@ -192,7 +192,7 @@ pub fn unknown_state(out: &mut Vec<u8>, number_: u8) {
 
 /// `udp`, or `proto-200` for a number without a name.
 pub fn protocol(out: &mut Vec<u8>, protocol: u8) {
-    match crate::flow::protocol_name(protocol) {
+    match ctnetlink::flow::protocol_name(protocol) {
         Some(name) => out.extend_from_slice(name.as_bytes()),
         None => {
             out.extend_from_slice(b"proto-");

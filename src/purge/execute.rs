@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
-use crate::flow::{Direction, Flow};
-use crate::netlink::{BATCH, DeleteTarget, Table};
+use ctnetlink::flow::{Direction, Flow};
+use ctnetlink::{BATCH, DeleteTarget, Table};
 
 use super::plan::{Plan, Planned};
 

@@ -7,9 +7,9 @@
 use std::str::FromStr;
 
 use crate::filter::{BadValue, Picks};
-use crate::flow::{Flow, Status};
 use crate::select::Selectors;
 use crate::verdict::{Judgement, Reason, Replies, Seen, Verdict};
+use ctnetlink::flow::{Flow, Status};
 
 const UDP: u8 = 17;
 
@@ -281,7 +281,7 @@ const fn is_never(verdict: Verdict) -> bool {
     matches!(verdict, Verdict::Unknown | Verdict::Unrelated)
 }
 
-/// One entry to delete: at most 256 bytes, and what [`crate::flow::Rare`] takes where an entry has labels, a helper or a
+/// One entry to delete: at most 256 bytes, and what [`ctnetlink::flow::Rare`] takes where an entry has labels, a helper or a
 /// security context.
 #[derive(Clone, Debug)]
 pub struct Planned {

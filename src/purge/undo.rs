@@ -17,8 +17,8 @@
 
 use rustix::io::Errno;
 
-use crate::flow::{Flow, ProtocolState, TcpDirection};
-use crate::netlink::{Incomplete, InsertError, Table, check_insertable};
+use ctnetlink::flow::{Flow, ProtocolState, TcpDirection};
+use ctnetlink::{Incomplete, InsertError, Table, check_insertable};
 
 /// The result that a purge prints for an entry that it deleted; no other is put back.
 pub const DELETED: &str = "deleted";
@@ -134,7 +134,7 @@ impl Outcome {
     }
 }
 
-/// Puts entries back, [`crate::netlink::BATCH`] in one send; one outcome each, in order. Who must stop between batches
+/// Puts entries back, [`ctnetlink::BATCH`] in one send; one outcome each, in order. Who must stop between batches
 /// gives slices of that length.
 pub fn put_back(table: &mut Table, wanted: &[Wanted]) -> Vec<Outcome> {
     let possible = wanted.iter().filter(|wanted| wanted.obstacle.is_none());
@@ -176,7 +176,7 @@ fn explained(errno: Errno, flow: &Flow) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flow::{L4, Status, Tuple};
+    use ctnetlink::flow::{L4, Status, Tuple};
 
     fn flow(protocol: u8) -> Flow {
         let tuple = Tuple {

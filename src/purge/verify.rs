@@ -2,8 +2,8 @@
 
 use rustix::io::Errno;
 
-use crate::flow::Flow;
-use crate::netlink::{BATCH, Table};
+use ctnetlink::flow::Flow;
+use ctnetlink::{BATCH, Table};
 
 use super::execute::{Report, current};
 use super::plan::{Plan, Planned};

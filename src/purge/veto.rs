@@ -5,8 +5,8 @@
 
 use std::net::SocketAddr;
 
-use crate::cluster::rules::NodeRules;
-use crate::flow::Flow;
+use ctk_cluster::rules::NodeRules;
+use ctnetlink::flow::Flow;
 
 /// Where this node's rules send new flows to a flow's destination, compared with the flow's own endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,8 +90,8 @@ impl Vetoes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::rules::RuleFrontend;
-    use crate::flow::{L4, Tuple};
+    use ctk_cluster::rules::RuleFrontend;
+    use ctnetlink::flow::{L4, Tuple};
 
     /// A flow of kube-dns that leads to 10.244.0.11:53.
     fn flow(start: Option<u64>) -> Flow {

@@ -6,11 +6,11 @@ use super::name::{ObjectName, PartyName, PortRef, ServiceRef};
 use super::{
     Directory, PartyPick, PodPick, SelectError, SelectErrorKind, Selection, Selectors, ServicePick,
 };
-use crate::cluster::index::{Index, Name, PortId, ServiceId};
-use crate::cluster::rules::{NodeRules, RuleService};
 use crate::filter::Picks;
 use crate::filter::suggest::near;
-use crate::flow::AddressPort;
+use ctk_cluster::index::{Index, Name, PortId, ServiceId};
+use ctk_cluster::rules::{NodeRules, RuleService};
+use ctnetlink::flow::AddressPort;
 
 /// Names offered in a hint.
 const OFFERED: usize = 5;

@@ -4,9 +4,9 @@ use std::sync::LazyLock;
 
 use super::*;
 use crate::attribution::{EndpointName, FrontendKind, Names, ServiceName};
-use crate::cluster::testing::world;
 use crate::filter::BadValue;
-use crate::flow::{Flow, L4, Tuple};
+use ctk_cluster::testing::world;
+use ctnetlink::flow::{Flow, L4, Tuple};
 
 static CLUSTER: LazyLock<Index> = LazyLock::new(|| {
     world(&[

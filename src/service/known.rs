@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::{IpAddr, SocketAddr};
 
 use crate::attribution::FrontendKind;
-use crate::cluster::index::{AddressKind, Affinity, Endpoint, Index, Name, PortId};
-use crate::cluster::rules::{NodeRules, RuleFrontend, RuleKind, RuleService};
+use ctk_cluster::index::{AddressKind, Affinity, Endpoint, Index, Name, PortId};
+use ctk_cluster::rules::{NodeRules, RuleFrontend, RuleKind, RuleService};
 
 use super::policy::Policy;
 use super::reach::Reach;

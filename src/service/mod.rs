@@ -11,7 +11,7 @@ mod tally;
 #[cfg(test)]
 mod tests;
 
-pub use crate::cluster::index::Affinity;
+pub use ctk_cluster::index::Affinity;
 pub use known::{Frontend, Known, Listed};
 pub use policy::Policy;
 pub use reach::{Reach, is_inside};

@@ -6,8 +6,8 @@
 use std::net::IpAddr;
 
 use crate::attribution::FrontendKind;
-use crate::cluster::index::Index;
 use crate::this_node::ThisNode;
+use ctk_cluster::index::Index;
 
 use super::policy::Policy;
 
@@ -58,7 +58,7 @@ impl Reach {
 /// the policy were Cluster. `None` also for pods of other nodes: how kube-proxy detects local traffic decides then.
 pub fn is_inside(index: &Index, node: &ThisNode, source: IpAddr) -> Option<bool> {
     let here = node.name.as_deref();
-    let is_here = |pod: &crate::cluster::index::Pod| here.is_some() && pod.node.as_deref() == here;
+    let is_here = |pod: &ctk_cluster::index::Pod| here.is_some() && pod.node.as_deref() == here;
     if index.pods_at(source).any(is_here) {
         return Some(true);
     }

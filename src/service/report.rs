@@ -3,9 +3,9 @@
 use std::net::SocketAddr;
 
 use crate::attribution::FrontendKind;
-use crate::cluster::index::Affinity;
-use crate::cluster::rules::deal::{Deal, one_of};
 use crate::spread::Spread;
+use ctk_cluster::index::Affinity;
+use ctk_cluster::rules::deal::{Deal, one_of};
 
 use super::known::{Known, kind_of_rule};
 use super::reach::Reach;

@@ -5,11 +5,11 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, SocketAddr};
 
 use crate::attribution::FrontendKind;
-use crate::cluster::index::Affinity;
 use crate::entry::Entry;
-use crate::flow::{Flow, ProtocolState};
 use crate::spread::{Counted, Sources, Spread};
 use crate::verdict::{Reason, Verdict};
+use ctk_cluster::index::Affinity;
+use ctnetlink::flow::{Flow, ProtocolState};
 
 use super::known::Known;
 use super::policy::Policy;

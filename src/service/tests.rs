@@ -2,13 +2,13 @@ use std::net::SocketAddr;
 
 use super::*;
 use crate::attribution::FrontendKind;
-use crate::cluster::index::Index;
-use crate::cluster::rules::iptables;
-use crate::cluster::testing::world;
 use crate::entry::Entry;
-use crate::flow::{Flow, L4, ProtocolState, TcpDirection, Tuple};
 use crate::spread::{Reason, Spread};
 use crate::this_node::{NetnsOwner, ThisNode};
+use ctk_cluster::index::Index;
+use ctk_cluster::rules::iptables;
+use ctk_cluster::testing::world;
+use ctnetlink::flow::{Flow, L4, ProtocolState, TcpDirection, Tuple};
 
 const GRPC: &str = "svc api/grpc 10.96.8.8 g:50051/TCP";
 const SLICE: &str = "slice api/grpc g:50051/TCP 10.244.1.1(ready)@n1->a 10.244.1.2(ready)@n2->b 10.244.1.3(ready)@n2->c";
@@ -373,6 +373,6 @@ fn a_source_is_outside_only_where_everything_says_so() {
             "{source}"
         );
     }
-    let no_pods = crate::cluster::testing::bare_world(&["node n1 10.0.0.1"]);
+    let no_pods = ctk_cluster::testing::bare_world(&["node n1 10.0.0.1"]);
     assert_eq!(is_inside(&no_pods, &node, [198, 51, 100, 7].into()), None);
 }

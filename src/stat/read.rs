@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 
 use crate::error::chain;
 use crate::ethtool::{self, EthtoolError};
-use crate::netlink::{NetlinkError, Table};
-use crate::netns::Netns;
-use crate::rtnetlink;
 use crate::sysctl;
+use ctnetlink::netns::Netns;
+use ctnetlink::rtnetlink;
+use ctnetlink::{NetlinkError, Table};
 
 use super::counters::Counters;
 use super::{Allowance, CountersFrom, CpuCounters, Stat, proc_file};

@@ -18,7 +18,7 @@ use serde::de::{
 };
 use serde_json::error::Category;
 
-use crate::flow::Flow;
+use ctnetlink::flow::Flow;
 use item::Item;
 pub use item::Wrong;
 

@@ -222,7 +222,7 @@ impl Part {
             (_, Part::Absent) => return Ordering::Less,
             (Part::Number(a), Part::Number(b)) => a.cmp(b),
             (Part::Protocol(a), Part::Protocol(b)) => {
-                let name = crate::flow::protocol_name;
+                let name = ctnetlink::flow::protocol_name;
                 (name(*a).is_none(), name(*a), a).cmp(&(name(*b).is_none(), name(*b), b))
             }
             (Part::Address(a), Part::Address(b)) => a.cmp(b),
@@ -266,7 +266,7 @@ impl Part {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flow::{Counters, Flow, L4, Tuple};
+    use ctnetlink::flow::{Counters, Flow, L4, Tuple};
 
     /// `[source's last byte, destination port, bytes]`
     fn entry([src, port, bytes]: [u16; 3]) -> Entry<'static> {

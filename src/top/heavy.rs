@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 
-use crate::flow::Flow;
+use ctnetlink::flow::Flow;
 
 use super::key::Part;
 
@@ -154,7 +154,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::flow::{Counters, L4, Tuple};
+    use ctnetlink::flow::{Counters, L4, Tuple};
 
     fn flow(bytes: Option<u64>) -> Flow {
         let tuple = Tuple {

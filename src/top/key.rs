@@ -8,8 +8,8 @@ use std::net::IpAddr;
 use crate::attribution::Party;
 
 use crate::entry::Entry;
-use crate::flow::{AddressPort, Flow, Status};
 use crate::verdict::Verdict;
+use ctnetlink::flow::{AddressPort, Flow, Status};
 
 /// What to group by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
@@ -237,7 +237,7 @@ fn state(flow: &Flow) -> Part {
 mod tests {
     use super::*;
     use crate::attribution::PartyKind;
-    use crate::flow::{L4, ProtocolState, TcpDirection, Tuple};
+    use ctnetlink::flow::{L4, ProtocolState, TcpDirection, Tuple};
 
     fn flow() -> Flow {
         let tuple = |src: [u8; 4], sport, dst: [u8; 4], dport| Tuple {

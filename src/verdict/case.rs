@@ -4,12 +4,10 @@ use std::net::IpAddr;
 
 use crate::attribution::FrontendKind;
 use crate::attribution::{Matched, endpoint_at};
-use crate::cluster::index::{
-    AddressKind, Endpoint, Index, PortId, Service, ServiceId, ServicePort,
-};
-use crate::cluster::rules::NodeRules;
-use crate::flow::{Family, Flow};
 use crate::this_node::ThisNode;
+use ctk_cluster::index::{AddressKind, Endpoint, Index, PortId, Service, ServiceId, ServicePort};
+use ctk_cluster::rules::NodeRules;
+use ctnetlink::flow::{Family, Flow};
 
 use super::evidence::Detail;
 use super::finding::Finding;

@@ -2,7 +2,7 @@
 
 mod table;
 
-use crate::cluster::testing::world;
+use ctk_cluster::testing::world;
 
 use super::tests::{Setting, local};
 use crate::this_node::{NetnsOwner, ThisNode};

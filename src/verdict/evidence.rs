@@ -2,9 +2,9 @@
 
 use std::fmt;
 
-use crate::cluster::index::{Index, Pod, PortId, Service};
-use crate::cluster::rules::RuleService;
-use crate::flow::{AddressPort, Family, Flow};
+use ctk_cluster::index::{Index, Pod, PortId, Service};
+use ctk_cluster::rules::RuleService;
+use ctnetlink::flow::{AddressPort, Family, Flow};
 
 use super::{Reason, Refreshing, Seen};
 

@@ -1,7 +1,7 @@
 //! A reason before it becomes a judgement.
 
-use crate::cluster::index::{PortId, Service};
-use crate::cluster::rules::RuleService;
+use ctk_cluster::index::{PortId, Service};
+use ctk_cluster::rules::RuleService;
 
 use super::evidence::Detail;
 use super::{Reason, Verdict};

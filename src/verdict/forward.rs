@@ -5,8 +5,8 @@
 
 use std::net::IpAddr;
 
-use crate::cluster::rules::{Condition, Forward, ForwardTarget, NodeRules, TargetPorts};
-use crate::flow::Flow;
+use ctk_cluster::rules::{Condition, Forward, ForwardTarget, NodeRules, TargetPorts};
+use ctnetlink::flow::Flow;
 
 use crate::attribution::forwards_to as candidates;
 use crate::this_node::ThisNode;

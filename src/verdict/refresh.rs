@@ -20,7 +20,7 @@ use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
-use crate::flow::{Flow, Status};
+use ctnetlink::flow::{Flow, Status};
 
 use super::{Refreshing, Replies};
 

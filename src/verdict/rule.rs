@@ -7,10 +7,10 @@ use std::net::SocketAddr;
 use std::time::SystemTime;
 
 use crate::attribution::Matched;
-use crate::cluster::datapath::Datapath;
-use crate::cluster::index::Index;
-use crate::cluster::rules::{NodeRules, RuleFrontend};
-use crate::flow::{Flow, Status};
+use ctk_cluster::datapath::Datapath;
+use ctk_cluster::index::Index;
+use ctk_cluster::rules::{NodeRules, RuleFrontend};
+use ctnetlink::flow::{Flow, Status};
 
 use super::case::Case;
 use super::evidence::{Detail, Evidence};

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
-use crate::flow::Flow;
+use ctnetlink::flow::Flow;
 
 use super::refresh::{Look, Seen, compare};
 
@@ -82,8 +82,8 @@ fn key(hasher: &RandomState, flow: &Flow) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::flow::{L4, Tuple};
     use crate::verdict::{Refreshing, Replies};
+    use ctnetlink::flow::{L4, Tuple};
 
     fn flow(port: u16, timeout: u32) -> Flow {
         let tuple = Tuple {

@@ -5,11 +5,11 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::SystemTime;
 
 use crate::attribution::Matched;
-use crate::cluster::index::Index;
-use crate::cluster::rules::NodeRules;
-use crate::cluster::testing::world;
-use crate::flow::{Flow, L4, ProtocolState, Status, TcpDirection, Tuple};
-use crate::rtnetlink::LocalAddress;
+use ctk_cluster::index::Index;
+use ctk_cluster::rules::NodeRules;
+use ctk_cluster::testing::world;
+use ctnetlink::flow::{Flow, L4, ProtocolState, Status, TcpDirection, Tuple};
+use ctnetlink::rtnetlink::LocalAddress;
 
 mod names;
 mod rules;
@@ -22,7 +22,7 @@ use crate::this_node::{NetnsOwner, ThisNode};
 /// `unreplied`, `offload`, `zone=N`, `timeout=N`.
 pub(super) fn flow(text: &str) -> Flow {
     let mut words = text.split_whitespace().peekable();
-    let protocol = crate::flow::protocol_number(words.peek().expect("a word"));
+    let protocol = ctnetlink::flow::protocol_number(words.peek().expect("a word"));
     let protocol = protocol.inspect(|_| {
         words.next();
     });

@@ -13,8 +13,8 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::entry::Entry;
-use crate::flow::{AddressPort, Counters, Flow, ProtocolState, Status, Tuple, Zone};
 use crate::verdict::{Look, Looks, Reason, Seen, Verdict};
+use ctnetlink::flow::{AddressPort, Counters, Flow, ProtocolState, Status, Tuple, Zone};
 
 use super::pods::Pods;
 use super::record::{Followed, Record};

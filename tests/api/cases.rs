@@ -41,7 +41,7 @@ fn row(entry: &str) -> Option<String> {
             dst.1
         )
     };
-    let number = ctk::flow::protocol_number(protocol).unwrap();
+    let number = ctnetlink::flow::protocol_number(protocol).unwrap();
     let (there, back) = (tuple(src, dst), tuple(from, to));
     Some(format!(
         "{protocol} {number} 29 {state} {there} {status} {back} mark=0 {zone} use=1"

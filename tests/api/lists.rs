@@ -3,12 +3,12 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use ctk::cluster::connection::Obstacle;
-use ctk::cluster::listed::State;
-use ctk::cluster::live::load;
-use ctk::cluster::object::Kind;
-use ctk::cluster::read_scope::ReadScope;
-use ctk::cluster::source::{Loaded, SourceKind};
+use ctk_cluster::connection::Obstacle;
+use ctk_cluster::listed::State;
+use ctk_cluster::live::load;
+use ctk_cluster::object::Kind;
+use ctk_cluster::read_scope::ReadScope;
+use ctk_cluster::source::{Loaded, SourceKind};
 
 use super::server::{Answer, ApiServer, Asked, Piece};
 use super::{lab, objects, options, read};
@@ -73,7 +73,7 @@ fn services_are_listed_before_the_slices_that_name_them() {
 fn what_decides_comes_from_no_cache_and_names_do_unless_a_delete_hangs_on_them() {
     for consistent in [false, true] {
         let server = server_with(|_| None);
-        let options = ctk::cluster::connection::Options {
+        let options = ctk_cluster::connection::Options {
             consistent,
             ..options(server.kubeconfig())
         };
@@ -386,7 +386,7 @@ fn a_silent_server_ends_in_time_with_what_was_read_before() {
                 ..Answer::ok("")
             })
         });
-        let options = ctk::cluster::connection::Options {
+        let options = ctk_cluster::connection::Options {
             limit: Duration::from_secs(2),
             ..options(server.kubeconfig())
         };

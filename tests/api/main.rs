@@ -36,10 +36,10 @@ use ctk_cluster::testing as shorthand;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ctk::cluster::connection::{LiveError, Options};
-use ctk::cluster::live::load;
-use ctk::cluster::read_scope::ReadScope;
-use ctk::cluster::source::Loaded;
+use ctk_cluster::connection::{LiveError, Options};
+use ctk_cluster::live::load;
+use ctk_cluster::read_scope::ReadScope;
+use ctk_cluster::source::Loaded;
 use serde_json::json;
 use server::Objects;
 

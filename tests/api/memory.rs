@@ -5,9 +5,9 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ctk::cluster::connection::Options;
-use ctk::cluster::live::load;
-use ctk::cluster::read_scope::ReadScope;
+use ctk_cluster::connection::Options;
+use ctk_cluster::live::load;
+use ctk_cluster::read_scope::ReadScope;
 
 use serde_json::{Value, json};
 use tokio::sync::mpsc;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ctk::flow::{Flow, Status};
+use ctnetlink::flow::{Flow, Status};
 use nix::sched::{CloneFlags, unshare};
 use serde_json::{Value, json};
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ctk::flow::{Flow, Status};
+use ctnetlink::flow::{Flow, Status};
 use serde_json::{Value, json};
 
 use super::lab::cluster::{ClusterFile, pod, service, slice};

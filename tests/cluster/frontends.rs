@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use ctk::cluster::rules::{self, NodeRules, RuleFrontend};
+use ctk_cluster::rules::{self, NodeRules, RuleFrontend};
 use serde_json::Value;
 
 use crate::api::{Api, SERVICES, SLICES};

@@ -6,7 +6,7 @@
 
 use std::fs;
 
-use ctk::netns::Netns;
+use ctnetlink::netns::Netns;
 
 use crate::tools::run;
 

@@ -12,8 +12,8 @@ mod world;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-use ctk::cluster::rules::deal::Wanted;
-use ctk::cluster::rules::{NodeRules, text};
+use ctk_cluster::rules::deal::Wanted;
+use ctk_cluster::rules::{NodeRules, text};
 
 use private_netns::private_netns;
 use tools::{nft, run, run_with};

@@ -324,7 +324,7 @@ fn thousands_of_stale_entries_go_and_thousands_of_healthy_ones_stay() {
         assert_eq!(done["summary"]["scanned"], 10_000, "one scan");
         let left = crate::rows::dump();
         assert_eq!(left.len(), 5_000);
-        let healthy = |flow: &ctk::flow::Flow| flow.reply.src.to_string() == "10.244.2.30";
+        let healthy = |flow: &ctnetlink::flow::Flow| flow.reply.src.to_string() == "10.244.2.30";
         assert!(left.iter().all(healthy));
     });
 }

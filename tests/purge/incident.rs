@@ -4,8 +4,8 @@ use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use ctk::flow::{Flow, Status};
-use ctk::netlink::DeleteTarget;
+use ctnetlink::DeleteTarget;
+use ctnetlink::flow::{Flow, Status};
 use nix::sched::{CloneFlags, unshare};
 use serde_json::Value;
 

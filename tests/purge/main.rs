@@ -25,7 +25,7 @@ mod zones;
 use ctk_cluster::testing as shorthand;
 use std::net::{IpAddr, Ipv4Addr};
 
-use ctk::netns::Netns;
+use ctnetlink::netns::Netns;
 use lab::cluster::ClusterFile;
 use nix::sched::{CloneFlags, unshare};
 
@@ -48,7 +48,8 @@ fn cluster(lines: &[&str]) -> ClusterFile {
 /// Moves the calling thread into a new, empty namespace that is node1's.
 fn new_node() {
     unshare(CloneFlags::CLONE_NEWNET).expect("one could be made a moment ago");
-    ctk::rtnetlink::add_loopback_address(&Netns::current(), NODE).expect("lo takes addresses");
+    ctnetlink::rtnetlink::add_loopback_address(&Netns::current(), NODE)
+        .expect("lo takes addresses");
 }
 
 /// Arguments of a purge that asks nobody, waits for nothing and does not look again.

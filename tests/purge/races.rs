@@ -3,11 +3,11 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ctk::flow::{Direction, Flow, L4, Status};
-use ctk::netlink::{BATCH, DeleteTarget, Table};
 use ctk::purge::execute::{Outcome, Report, Steps, execute};
 use ctk::purge::plan::{Fate, Plan, PlanBuilder, Planned};
 use ctk::purge::verify::verify;
+use ctnetlink::flow::{Direction, Flow, L4, Status};
+use ctnetlink::{BATCH, DeleteTarget, Table};
 
 use crate::private_netns::private_netns;
 use crate::rows::{Rows, dump, flow, identity, table};

@@ -3,7 +3,7 @@
 use std::fs;
 use std::time::{Duration, SystemTime};
 
-use ctk::netlink::DeleteTarget;
+use ctnetlink::DeleteTarget;
 use nix::sched::{CloneFlags, unshare};
 use serde_json::{Value, json};
 

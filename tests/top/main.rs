@@ -14,7 +14,7 @@ mod tools;
 
 use std::collections::BTreeMap;
 
-use ctk::flow::{Flow, Status};
+use ctnetlink::flow::{Flow, Status};
 use lab::be_the_node;
 use lab::cluster::{ClusterFile, minimal, pod, service, slice};
 use mixed::{ASSURED, insert, plain, ports, to_dns, translated, tuple, udp};
@@ -331,7 +331,7 @@ fn groups_are_sorted_and_limited_and_the_summary_knows_the_rest() {
             flows.extend((0..entries).map(|n| udp(&format!("10.0.0.{host}"), 4000 + n)));
         }
         flows.push(plain(
-            tuple(89, "10.0.0.9", "10.64.0.1", ctk::flow::L4::None),
+            tuple(89, "10.0.0.9", "10.64.0.1", ctnetlink::flow::L4::None),
             ASSURED,
         ));
         insert(&flows);

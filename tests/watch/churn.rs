@@ -4,8 +4,8 @@ use std::net::UdpSocket;
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use ctk::flow::{Direction, Flow};
-use ctk::netlink::{DeleteTarget, Table};
+use ctnetlink::flow::{Direction, Flow};
+use ctnetlink::{DeleteTarget, Table};
 use serde_json::Value;
 
 use crate::child::{Ended, Watch, has, listed, rebuilt, start, start_unread};

@@ -22,9 +22,9 @@ mod tools;
 
 use std::ops::ControlFlow;
 
-use ctk::flow::Flow;
-use ctk::netlink::{DeleteTarget, DumpFilter, Table, TableKind};
-use ctk::netns::Netns;
+use ctnetlink::flow::Flow;
+use ctnetlink::netns::Netns;
+use ctnetlink::{DeleteTarget, DumpFilter, Table, TableKind};
 
 fn open() -> Table {
     Table::open(&Netns::current()).unwrap()

@@ -1,7 +1,7 @@
 //! A watch keeps what matches, and nothing of the rest.
 
-use ctk::netlink::Table;
-use ctk::netns::Netns;
+use ctnetlink::Table;
+use ctnetlink::netns::Netns;
 
 use crate::child::start;
 use crate::mixed::{ASSURED, plain, ports, tuple};
@@ -10,7 +10,7 @@ use crate::private_netns::private_netns;
 const ENTRIES: u32 = 200_000;
 
 /// Three of the clients of all these flows are 10.0.0.1.
-fn flow(n: u32) -> ctk::flow::Flow {
+fn flow(n: u32) -> ctnetlink::flow::Flow {
     let client = match n % (ENTRIES / 3) {
         7 => "10.0.0.1".to_owned(),
         _ => format!("10.{}.{}.{}", 128 + (n >> 16), n >> 8 & 255, n & 255),

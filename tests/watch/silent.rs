@@ -65,7 +65,7 @@ fn a_silent_flow_that_leaves_the_selection_is_not_told_to_be_over() {
     private_netns(|| {
         sysctl("events", "0");
         let mut flow = udp("10.0.0.1", 1001);
-        flow.status = ctk::flow::Status::CONFIRMED;
+        flow.status = ctnetlink::flow::Status::CONFIRMED;
         insert(&[flow]);
         let watch = start(&["--cluster", "none", "--interval", "1s", "--unreplied"]);
         let line = "-U -p udp --orig-src 10.0.0.1 --status SEEN_REPLY";

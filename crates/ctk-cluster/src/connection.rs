@@ -17,7 +17,7 @@ pub struct Options {
     pub connect_limit: Duration,
     /// For everything: logging in, connecting, all lists.
     pub limit: Duration,
-    /// See [`Asking::consistent`].
+    /// See [`Asking::consistent`](crate::lists::Asking::consistent).
     pub consistent: bool,
     /// A plugin that logs in may ask the user at the terminal.
     pub may_ask: bool,

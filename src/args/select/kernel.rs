@@ -6,7 +6,7 @@ use crate::filter::port::PortRange;
 use crate::filter::protocol::{ICMP, ICMPV6, OptionalPorts, Protocols, SCTP, TCP, UDP};
 use crate::filter::status::StatusWord;
 use crate::filter::{Check, Field, Filter, List, Picks};
-use crate::flow::Family;
+use ctnetlink::flow::Family;
 
 use super::{SelectArgs, UsageError};
 

@@ -4,8 +4,8 @@ use proptest::prelude::*;
 
 use super::tests::{filter, parse};
 use crate::filter::{Filter, Outcome};
-use crate::flow::{Family, Flow, L4, Status, Tuple, Zone};
-use crate::netlink::{DumpFilter, Masked, TupleMatch};
+use ctnetlink::flow::{Family, Flow, L4, Status, Tuple, Zone};
+use ctnetlink::{DumpFilter, Masked, TupleMatch};
 
 #[test]
 fn what_every_passing_entry_has_is_pushed_and_nothing_else() {

@@ -5,7 +5,7 @@ use clap::{CommandFactory, Parser};
 
 use super::*;
 use crate::filter::{Filter, Outcome};
-use crate::flow::{Counters, Flow, L4, ProtocolState, TcpDirection, Tuple};
+use ctnetlink::flow::{Counters, Flow, L4, ProtocolState, TcpDirection, Tuple};
 
 #[derive(Parser)]
 struct Probe {

@@ -1,8 +1,8 @@
 use clap::Parser;
 
 use super::*;
-use crate::cluster::testing::loaded;
 use crate::this_node::NetnsOwner;
+use ctk_cluster::testing::loaded;
 
 #[derive(Parser)]
 struct Typed {

@@ -7,10 +7,10 @@ use nix::sched::CloneFlags;
 use rustix::process::{getegid, geteuid};
 
 use crate::error::{CommandError, chain};
-use crate::flow::{Flow, L4, ProtocolState, Status, TcpDirection, Tuple};
-use crate::netlink::Table;
-use crate::netns::Netns;
-use crate::rtnetlink;
+use ctnetlink::Table;
+use ctnetlink::flow::{Flow, L4, ProtocolState, Status, TcpDirection, Tuple};
+use ctnetlink::netns::Netns;
+use ctnetlink::rtnetlink;
 
 const ICMP: u8 = 1;
 const TCP: u8 = 6;

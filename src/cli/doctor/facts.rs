@@ -3,14 +3,14 @@
 use std::fs;
 use std::time::Instant;
 
-use crate::cluster::compare::compare;
 use crate::doctor::metrics::{self, KubeProxy};
 use crate::doctor::{Facts, Moved, pod_network};
 use crate::error::chain;
-use crate::netns::Netns;
 use crate::reverse_path;
-use crate::rtnetlink;
 use crate::stat::{self, Stat};
+use ctk_cluster::compare::compare;
+use ctnetlink::netns::Netns;
+use ctnetlink::rtnetlink;
 
 use super::super::cluster::{self, Cluster};
 use super::super::node_rules;

@@ -14,16 +14,16 @@ use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::cluster::read_scope::ReadScope;
-use crate::cluster::source::ClusterSource;
 use crate::doctor::{Examination, Finding, Scan, Severity};
 use crate::error::{CommandError, Status};
 use crate::filter::Filter;
-use crate::flow::Flow;
-use crate::netlink::{Table, TableKind};
-use crate::netns::Netns;
 use crate::output::Summary;
 use crate::verdict::Seen;
+use ctk_cluster::read_scope::ReadScope;
+use ctk_cluster::source::ClusterSource;
+use ctnetlink::flow::Flow;
+use ctnetlink::netns::Netns;
+use ctnetlink::{Table, TableKind};
 
 use super::World;
 use super::cluster::{self, Cluster};

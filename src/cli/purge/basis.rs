@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::time::SystemTime;
 
 use crate::cli::cluster::Cluster;
-use crate::cluster::rules::Proxy;
-use crate::cluster::source::SourceKind;
 use crate::this_node::NetnsOwner;
+use ctk_cluster::rules::Proxy;
+use ctk_cluster::source::SourceKind;
 
 /// Taken of each reading; two of them are compared.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,7 +15,7 @@ pub struct Basis {
     kind: Option<SourceKind>,
     /// Nothing newer is in the source.
     time: Option<SystemTime>,
-    /// See [`crate::cluster::index::Index::uid`].
+    /// See [`ctk_cluster::index::Index::uid`].
     uid: Option<String>,
     /// Resources that the source lacks.
     missing: BTreeSet<&'static str>,

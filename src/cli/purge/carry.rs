@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 
 use crate::entry::Entry;
 use crate::error::{CommandError, Status};
-use crate::flow::Flow;
-use crate::netlink::Table;
 use crate::output::{ItemResult, Printer};
 use crate::purge::execute::{Outcome, Report, Steps, execute};
 use crate::purge::plan::{Plan, Planned};
 use crate::purge::veto::Vetoes;
+use ctnetlink::Table;
+use ctnetlink::flow::Flow;
 
 use super::super::cluster::Cluster;
 use super::super::context::{note, writing};

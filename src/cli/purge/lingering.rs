@@ -5,11 +5,11 @@ use std::net::SocketAddr;
 
 use crate::cli::cluster::Cluster;
 use crate::cli::pick::Picker;
-use crate::flow::Flow;
 use crate::plural::count;
 use crate::purge::plan::{Plan, Planned};
 use crate::purge::veto::RulesLead;
 use crate::verdict::Verdict;
+use ctnetlink::flow::Flow;
 
 /// Endpoints that are named.
 const NAMED: usize = 5;

@@ -17,11 +17,11 @@ use std::io;
 
 use crate::entry::Entry;
 use crate::error::{CommandError, Status};
-use crate::netlink::{Table, TableKind};
-use crate::netns::Netns;
 use crate::output::{Printer, Summary};
 use crate::purge::execute::Report;
 use crate::purge::plan::{Fate, Held, Judged, Plan, PlanBuilder, Planned, Policy};
+use ctnetlink::netns::Netns;
+use ctnetlink::{Table, TableKind};
 
 use super::World;
 use super::cluster::{self, Cluster};

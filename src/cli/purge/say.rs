@@ -248,7 +248,7 @@ pub fn failure(entry: &Entry<'_>, result: &ItemResult) {
 
 /// Names the flows that have an entry again; gives how many of them are no better off than before.
 pub fn came_back(
-    table: &mut crate::netlink::Table,
+    table: &mut ctnetlink::Table,
     plan: &Plan,
     report: &Report,
     picker: &Picker<'_>,

@@ -8,14 +8,14 @@ use crate::cli::context::note;
 use crate::cli::node_rules;
 use crate::cli::pick::Picker;
 use crate::cli::wanted;
-use crate::cluster::rules::read::Read;
-use crate::cluster::source::ClusterSource;
 use crate::entry::Entry;
 use crate::error::{CommandError, Status};
-use crate::flow::Flow;
 use crate::purge::plan::{Fate, Plan, Planned};
 use crate::purge::veto::{Veto, newer_than_file};
 use crate::verdict::{Judgement, Reason, is_recreated};
+use ctk_cluster::rules::read::Read;
+use ctk_cluster::source::ClusterSource;
+use ctnetlink::flow::Flow;
 
 use super::basis::Basis;
 use super::lingering::Lingering;

@@ -5,10 +5,10 @@ use std::time::Duration;
 use crate::cli::cluster::{self, Cluster};
 use crate::cli::remote::Purpose;
 use crate::cli::wanted;
-use crate::cluster::read_scope::ReadScope;
-use crate::cluster::source::ClusterSource;
 use crate::error::{CommandError, Status};
 use crate::output::Format;
+use ctk_cluster::read_scope::ReadScope;
+use ctk_cluster::source::ClusterSource;
 
 use super::Purge;
 

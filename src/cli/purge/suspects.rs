@@ -7,8 +7,8 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::net::IpAddr;
 
-use crate::flow::Flow;
 use crate::purge::plan::IncludeWord;
+use ctnetlink::flow::Flow;
 
 /// Selectors that are printed.
 const SHOWN: usize = 10;
@@ -106,7 +106,7 @@ mod tests {
     use std::os::unix::ffi::OsStringExt;
 
     use super::*;
-    use crate::flow::{Counters, L4, Tuple};
+    use ctnetlink::flow::{Counters, L4, Tuple};
 
     fn flow(counted: bool) -> Flow {
         let tuple = |src: [u8; 4], dst: [u8; 4]| Tuple {

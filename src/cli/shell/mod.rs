@@ -14,11 +14,11 @@ use clap_complete::engine::{
 };
 
 use crate::error::{CommandError, Status};
-use crate::flow::{self, ProtocolState};
-use crate::netns;
 use crate::output;
 use crate::purge::plan::IncludeWord;
 use crate::verdict::{Reason, Verdict};
+use ctnetlink::flow::{self, ProtocolState};
+use ctnetlink::netns;
 
 use names::{Kind, kept};
 

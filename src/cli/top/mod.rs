@@ -8,12 +8,12 @@ use std::io::{self, IsTerminal, Write};
 
 use crate::attribution;
 use crate::error::{CommandError, Status};
-use crate::netlink::{Table, TableKind};
-use crate::netns::Netns;
 use crate::output::{
     Glyphs, GroupStyle, Palette, group_csv, group_document, group_lines, group_table,
 };
 use crate::top::{Groups, Key, Order, Ranked, SortWord};
+use ctnetlink::netns::Netns;
+use ctnetlink::{Table, TableKind};
 
 use super::World;
 use super::cluster::{self, Cluster};

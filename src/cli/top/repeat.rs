@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
 use crate::error::Status;
-use crate::netlink::Table;
+use ctnetlink::Table;
 
 use super::super::cluster::Cluster;
 use super::super::context::note;

@@ -4,8 +4,8 @@ use std::io;
 
 use crate::cli::context::{self, note};
 use crate::error::{CommandError, Status};
-use crate::netlink::NetlinkError;
 use crate::output;
+use ctnetlink::NetlinkError;
 
 /// Why the loop was left.
 pub(super) enum Ended {

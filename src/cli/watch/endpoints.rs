@@ -7,14 +7,14 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use crate::attribution;
 use crate::attribution::{EndpointName, Party, PartyKind};
 use crate::cli::node_rules;
-use crate::cluster::follow::{self, EndpointChange};
-use crate::cluster::index::Index;
-use crate::cluster::rules::NodeRules;
-use crate::cluster::rules::changes::{Target, Targets, changes, targets};
-use crate::cluster::rules::present::Revision;
-use crate::netns::Netns;
 use crate::select::Selectors;
 use crate::watch::record::{self, Change, SeenBy};
+use ctk_cluster::follow::{self, EndpointChange};
+use ctk_cluster::index::Index;
+use ctk_cluster::rules::NodeRules;
+use ctk_cluster::rules::changes::{Target, Targets, changes, targets};
+use ctk_cluster::rules::present::Revision;
+use ctnetlink::netns::Netns;
 
 /// Between two looks whether the rules changed: the tools print all of them each time.
 const LEAST: Duration = Duration::from_secs(5);

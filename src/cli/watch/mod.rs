@@ -17,10 +17,10 @@ use crate::args::watch::{Until, WatchArgs};
 use std::time::Duration;
 
 use crate::error::{CommandError, Status};
-use crate::netlink::{EventOptions, EventQueue, Events, Table};
-use crate::netns::Netns;
 use crate::output::Format;
 use crate::sysctl;
+use ctnetlink::netns::Netns;
+use ctnetlink::{EventOptions, EventQueue, Events, Table};
 
 use super::World;
 use super::context::{self, note};

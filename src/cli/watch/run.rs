@@ -7,13 +7,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Instant, SystemTime};
 
-use crate::cluster::follow::SETTLE;
-use crate::cluster::source::Loaded;
 use crate::error::{CommandError, Status};
-use crate::netlink::{EventBatch, EventQueue, Table};
-use crate::netns::Netns;
 use crate::verdict::{APART, Verdict};
 use crate::watch::view::View;
+use ctk_cluster::follow::SETTLE;
+use ctk_cluster::source::Loaded;
+use ctnetlink::netns::Netns;
+use ctnetlink::{EventBatch, EventQueue, Table};
 
 use super::super::World;
 use super::super::cluster::{self, Cluster};

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use crate::cli::pick::{Picker, now};
 use crate::entry::Entry;
-use crate::flow::Flow;
 use crate::verdict::Seen;
 use crate::watch::view::{Eyes, Key};
+use ctnetlink::flow::Flow;
 
 use super::young::Young;
 

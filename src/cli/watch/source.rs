@@ -15,16 +15,16 @@ use crate::cli::node_rules;
 use crate::cli::pods::{self, Question};
 use crate::cli::remote::{self, Purpose};
 use crate::cli::shell::names;
-use crate::cluster::follow::{Change, Follower};
-use crate::cluster::index::Index;
-use crate::cluster::read_scope::ReadScope;
-use crate::cluster::rules::present::Revision;
-use crate::cluster::service_scope::{ChosenAddresses, MOST_NAMED};
-use crate::cluster::source::{ClusterSource, Loaded};
 use crate::error::CommandError;
-use crate::flow::Flow;
-use crate::netns::Netns;
 use crate::this_node::ThisNode;
+use ctk_cluster::follow::{Change, Follower};
+use ctk_cluster::index::Index;
+use ctk_cluster::read_scope::ReadScope;
+use ctk_cluster::rules::present::Revision;
+use ctk_cluster::service_scope::{ChosenAddresses, MOST_NAMED};
+use ctk_cluster::source::{ClusterSource, Loaded};
+use ctnetlink::flow::Flow;
+use ctnetlink::netns::Netns;
 
 use super::endpoints::{Heard, Led, Poller};
 

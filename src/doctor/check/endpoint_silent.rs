@@ -9,7 +9,6 @@ use std::net::IpAddr;
 
 use serde_json::{Value, json};
 
-use crate::cluster::index::PortId;
 use crate::doctor::answers::ANSWERED_BY_DESIGN;
 use crate::doctor::example::{self, Examples};
 use crate::doctor::finding::percent;
@@ -18,6 +17,7 @@ use crate::doctor::{Check, Facts, Finding, Severity, Thresholds};
 use crate::entry::Entry;
 use crate::plural::count;
 use crate::verdict::{Refreshing, Replies, Verdict};
+use ctk_cluster::index::PortId;
 
 const NAME: &str = "endpoint-silent";
 const TCP: u8 = 6;

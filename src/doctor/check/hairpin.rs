@@ -12,7 +12,7 @@ use crate::doctor::groups::Groups;
 use crate::doctor::{Check, Facts, Finding, Thresholds};
 use crate::entry::Entry;
 use crate::plural::count;
-use crate::rtnetlink::BridgePort;
+use ctnetlink::rtnetlink::BridgePort;
 
 const NAME: &str = "hairpin";
 /// Masquerade addresses that are told apart.

@@ -7,8 +7,8 @@ use crate::doctor::example::{self, Examples};
 use crate::doctor::groups::Groups;
 use crate::doctor::{Check, Facts, Finding, Thresholds};
 use crate::entry::Entry;
-use crate::flow::{ProtocolState, TcpDirection};
 use crate::plural::count;
+use ctnetlink::flow::{ProtocolState, TcpDirection};
 
 const NAME: &str = "half-closed";
 const FIN_WAIT: u8 = 4;

@@ -8,7 +8,6 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use crate::cluster::index::Index;
 use crate::doctor::answers;
 use crate::doctor::example::{self, Examples};
 use crate::doctor::groups::Groups;
@@ -16,6 +15,7 @@ use crate::doctor::{Check, Facts, Finding, Severity, Thresholds, pod_network};
 use crate::entry::Entry;
 use crate::plural::count;
 use crate::verdict::{Refreshing, Replies, Verdict};
+use ctk_cluster::index::Index;
 
 const NAME: &str = "lost-pod";
 /// Clients and ports of one address that are told apart; there may be more.
@@ -155,8 +155,8 @@ fn is_for_all(address: IpAddr, index: &Index) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::testing::world;
     use crate::doctor::testing::{flow, unreplied};
+    use ctk_cluster::testing::world;
 
     /// What is said of 30 entries without an answer.
     fn seen(protocol: u8, to: &str, stopped: bool) -> Option<Severity> {

@@ -142,9 +142,9 @@ fn finding(
 mod tests {
     use super::*;
     use crate::doctor::testing::flow;
-    use crate::flow::{ProtocolState, TcpDirection};
-    use crate::rtnetlink::LocalAddress;
     use crate::this_node::{NetnsOwner, ThisNode};
+    use ctnetlink::flow::{ProtocolState, TcpDirection};
+    use ctnetlink::rtnetlink::LocalAddress;
 
     /// Masqueraded connections to 203.0.113.10:443, spread over these source addresses.
     fn seen(connections: u32, sources: &[&str], zones: u32) -> Vec<Finding> {

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use crate::cluster::compare::Disagreement;
 use crate::doctor::{Check, Facts, Finding, Thresholds};
 use crate::plural::count;
+use ctk_cluster::compare::Disagreement;
 
 const NAME: &str = "rules-behind";
 /// Differences that are listed.
@@ -68,8 +68,8 @@ impl Check for RulesBehind {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::compare::{Difference, Place};
     use crate::doctor::Severity;
+    use ctk_cluster::compare::{Difference, Place};
 
     #[test]
     fn only_against_the_api_it_is_kube_proxy_that_is_behind() {

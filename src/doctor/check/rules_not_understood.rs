@@ -46,8 +46,8 @@ impl Check for RulesNotUnderstood {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cluster::rules::NodeRules;
     use crate::doctor::metrics::KubeProxy;
+    use ctk_cluster::rules::NodeRules;
 
     #[test]
     fn rules_of_an_unknown_form_are_a_warning_with_the_version() {

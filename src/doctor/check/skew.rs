@@ -10,7 +10,6 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde_json::{Value, json};
 
-use crate::cluster::index::{Affinity, PortId};
 use crate::doctor::example::{self, Examples};
 use crate::doctor::finding::percent;
 use crate::doctor::groups::Groups;
@@ -19,6 +18,7 @@ use crate::entry::Entry;
 use crate::plural::count;
 use crate::service::{Known, Policy, Reach, is_inside, is_open};
 use crate::spread::{Counted, Distinct, Reason, Spread};
+use ctk_cluster::index::{Affinity, PortId};
 
 const NAME: &str = "keep-alive-skew";
 const TCP: u8 = 6;
@@ -315,9 +315,9 @@ fn distinct(count: usize) -> Distinct {
 mod tests {
     use super::*;
     use crate::attribution::{self, Matched};
-    use crate::cluster::testing::world;
     use crate::doctor::testing::flow;
     use crate::this_node::{NetnsOwner, ThisNode};
+    use ctk_cluster::testing::world;
 
     const SERVICE: &str =
         "svc shop/api 10.96.8.8 http:80/TCP ingress=203.0.113.9 externalTrafficPolicy=Local";

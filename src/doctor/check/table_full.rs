@@ -5,8 +5,8 @@
 use crate::doctor::finding::{not_lately, percent};
 use crate::doctor::{Check, Facts, Finding, Severity, Thresholds};
 use crate::entry::Entry;
-use crate::flow::Status;
 use crate::plural::count;
+use ctnetlink::flow::Status;
 
 const NAME: &str = "table-full";
 
@@ -280,10 +280,10 @@ mod tests {
             if !assured {
                 unreplied(&mut flow);
             }
-            flow.state = Some(crate::flow::ProtocolState::Tcp {
+            flow.state = Some(ctnetlink::flow::ProtocolState::Tcp {
                 state,
-                original: crate::flow::TcpDirection::default(),
-                reply: crate::flow::TcpDirection::default(),
+                original: ctnetlink::flow::TcpDirection::default(),
+                reply: ctnetlink::flow::TcpDirection::default(),
             });
             check.see(&Entry::bare(flow), &Facts::default());
         }

@@ -5,8 +5,8 @@ use serde_json::{Value, json};
 use super::*;
 use crate::attribution::{PartyKind, ServiceName};
 use crate::entry::Entry;
-use crate::flow::{Counters, Flow, L4, Tuple};
 use crate::top::{Groups, Order};
+use ctnetlink::flow::{Counters, Flow, L4, Tuple};
 
 fn flow(src: [u8; 4], bytes: Option<u64>) -> Flow {
     let tuple = |src: [u8; 4], sport, dst: [u8; 4], dport| Tuple {

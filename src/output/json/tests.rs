@@ -43,7 +43,7 @@ fn expected(sample: &Sample) -> Value {
     nat.extend(flow.is_dnat().then_some("dnat"));
     let mut item = json!({
         "family": flow.family().name(),
-        "protocol": crate::flow::protocol_name(flow.protocol())
+        "protocol": ctnetlink::flow::protocol_name(flow.protocol())
             .map_or(format!("proto-{}", flow.protocol()), str::to_owned),
         "protocol_number": flow.protocol(),
         "zone": flow.zone.id,

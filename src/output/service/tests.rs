@@ -4,11 +4,11 @@ use serde_json::Value;
 
 use super::*;
 use crate::entry::Entry;
-use crate::flow::{Flow, L4, Tuple};
 use crate::output::Summary;
 use crate::service::{Known, Listed, Policy, Reach, Tally, Way};
 use crate::spread::{Counted, Spread};
 use crate::verdict::{Evidence, Judgement, Reason};
+use ctnetlink::flow::{Flow, L4, Tuple};
 
 fn report() -> Report {
     let endpoint = |n: u8, pod: &str| Listed {

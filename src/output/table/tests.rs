@@ -5,8 +5,8 @@ use super::super::fixture::{self, Sample, ports};
 use super::super::layout::SAMPLE;
 use super::*;
 use crate::attribution::{FrontendKind, Party, PartyKind};
-use crate::flow::{Flow, Status, Zone};
 use crate::verdict::{Reason, Refreshing};
+use ctnetlink::flow::{Flow, Status, Zone};
 
 fn printed(kind: Kind, terminal: Option<usize>, samples: &[Sample]) -> String {
     let results = samples.iter().any(|sample| sample.result.is_some());

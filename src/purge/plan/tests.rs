@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::filter::List;
-use crate::flow::{L4, Tuple};
+use ctnetlink::flow::{L4, Tuple};
 
 const TCP: u8 = 6;
 

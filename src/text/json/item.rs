@@ -16,7 +16,7 @@ use serde::Deserialize;
 use serde::de::{DeserializeOwned, Deserializer};
 use serde_json::Value;
 
-use crate::flow::{
+use ctnetlink::flow::{
     Counters, Direction, Family, Flow, L4, ProtocolState, Status, TcpDirection, Tuple, Zone,
     dccp_state_name, protocol_number, sctp_state_name, tcp_state_name,
 };

@@ -3,8 +3,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::entry::Entry;
-use crate::flow::{L4, ProtocolState, Status, Tuple};
 use crate::output::{Format, ItemResult, Options, Printer, Summary, fixture, json_item};
+use ctnetlink::flow::{L4, ProtocolState, Status, Tuple};
 
 fn all(text: &str) -> Result<Vec<Saved>, ReadError> {
     let mut saved = Vec::new();

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::flow::{Counters, L4, Tuple};
+use ctnetlink::flow::{Counters, L4, Tuple};
 
 const ASSURED: Status = Status::CONFIRMED
     .with(Status::SEEN_REPLY)

@@ -1,8 +1,8 @@
 //! Verdicts by the node's own rules, alone and beside a cluster.
 
 use super::*;
-use crate::cluster::datapath::Datapath;
-use crate::cluster::rules::{Condition, Forward, ForwardTarget, RuleFrontend, TargetPorts, ipvs};
+use ctk_cluster::datapath::Datapath;
+use ctk_cluster::rules::{Condition, Forward, ForwardTarget, RuleFrontend, TargetPorts, ipvs};
 
 fn frontend(targets: &[&str]) -> RuleFrontend {
     RuleFrontend {

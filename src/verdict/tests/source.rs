@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::*;
-use crate::cluster::build::Builder;
-use crate::cluster::list;
-use crate::cluster::service_scope::ServiceScope;
-use crate::cluster::testing::{self, bare_world};
+use ctk_cluster::build::Builder;
+use ctk_cluster::list;
+use ctk_cluster::service_scope::ServiceScope;
+use ctk_cluster::testing::{self, bare_world};
 
 #[test]
 fn a_source_that_is_not_whole_never_makes_an_entry_stale() {
@@ -178,11 +178,11 @@ fn policy_local_is_not_decided_on_a_node_that_is_not_known() {
 
 #[test]
 fn a_reading_that_left_something_out_says_nothing_of_it() {
-    use crate::cluster::build::Builder;
-    use crate::cluster::service_scope::{Destinations, ServiceScope};
+    use ctk_cluster::build::Builder;
+    use ctk_cluster::service_scope::{Destinations, ServiceScope};
     let lines = [
-        crate::cluster::testing::API[0],
-        crate::cluster::testing::API[1],
+        ctk_cluster::testing::API[0],
+        ctk_cluster::testing::API[1],
         "cidr 10.96.0.0/16",
         "pod a/client 10.244.0.2 @n",
         "node n 192.168.7.1",
@@ -192,8 +192,8 @@ fn a_reading_that_left_something_out_says_nothing_of_it() {
     let node = this_node();
     let judge = |narrow: fn(&mut Builder), entry: &str| {
         let mut builder = Builder::new(&[]);
-        let text = crate::cluster::testing::list(&lines);
-        crate::cluster::list::read(text.as_bytes(), &mut builder).unwrap();
+        let text = ctk_cluster::testing::list(&lines);
+        ctk_cluster::list::read(text.as_bytes(), &mut builder).unwrap();
         narrow(&mut builder);
         let index = builder.finish().unwrap().index;
         let setting = Setting {

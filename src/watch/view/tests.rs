@@ -5,10 +5,10 @@ mod kernel;
 mod stage;
 
 use super::*;
-use crate::cluster::index::Index;
-use crate::flow::{Counters, L4, TcpDirection};
 use crate::this_node::{NetnsOwner, ThisNode};
 use crate::verdict::{Refreshing, Replies};
+use ctk_cluster::index::Index;
+use ctnetlink::flow::{Counters, L4, TcpDirection};
 use stage::*;
 
 #[test]

@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use crate::cli::cluster::Cluster;
 use crate::cli::pick::Picker;
-use crate::cluster::index::Index;
-use crate::netlink::{Event, EventKind, QueueItem};
 use crate::watch::record::Record;
 use crate::watch::view::key_of;
+use ctk_cluster::index::Index;
+use ctnetlink::{Event, EventKind, QueueItem};
 
 use super::super::ended::Ended;
 use super::super::endpoints::Heard;

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use crate::cli::cluster::Cluster;
 use crate::cli::pick::{Picker, now};
-use crate::cluster::index::Index;
-use crate::flow::Direction;
-use crate::netlink::TableKind;
 use crate::watch::record::Record;
 use crate::watch::view::key_of;
+use ctk_cluster::index::Index;
+use ctnetlink::TableKind;
+use ctnetlink::flow::Direction;
 
 use super::super::ended::Ended;
 use super::super::sight::Sight;

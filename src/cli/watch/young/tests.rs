@@ -2,11 +2,11 @@
 
 use super::*;
 use crate::attribution::Matched;
-use crate::cluster::index::Index;
-use crate::cluster::testing::world;
-use crate::flow::{Flow, L4, Status, Tuple};
 use crate::this_node::{NetnsOwner, ThisNode};
 use crate::verdict::{Judge, Reason};
+use ctk_cluster::index::Index;
+use ctk_cluster::testing::world;
+use ctnetlink::flow::{Flow, L4, Status, Tuple};
 
 const SECOND: u64 = 1_000_000_000;
 

@@ -1,8 +1,8 @@
 //! An event from its bytes to its record.
 
 use super::*;
-use crate::netlink::decode;
 use crate::output::{ColorChoice, Palette, RecordFormat, RecordPrinter};
+use ctnetlink::decode;
 
 /// Netlink attribute with its header and padding.
 fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {

@@ -2,9 +2,9 @@
 
 use super::*;
 use crate::attribution::{self, Matched};
-use crate::cluster::testing::world;
-use crate::flow::L4;
 use crate::verdict::{Judge, Judgement};
+use ctk_cluster::testing::world;
+use ctnetlink::flow::L4;
 
 pub(super) const SEEN: Status = Status::CONFIRMED.with(Status::SEEN_REPLY);
 pub(super) const ASSURED: Status = SEEN.with(Status::ASSURED);
