@@ -18,8 +18,8 @@ use ctk_cluster::source::{self, ClusterError, ClusterSource, Loaded, Source, Sou
 use ctnetlink::netns::Netns;
 
 use super::World;
-use super::beside::Beside;
 use super::context::note;
+use super::node_probe::NodeProbe;
 use super::node_rules;
 use super::remote::{self, Purpose};
 use super::shell::names;
@@ -37,7 +37,7 @@ pub struct Cluster {
     /// The node's rules, as the source or beside it.
     pub rules: Option<rules::Read>,
     pub node: ThisNode,
-    pub beside: Beside,
+    pub beside: NodeProbe,
     /// Whether kube-proxy's rules are in the namespace; `None` until it was looked for, because nothing else shows whose it is.
     kube_proxy: Option<bool>,
 }
@@ -123,7 +123,7 @@ impl Cluster {
             (source, _) => source.load(&args.service_cidr).map_err(cluster_error)?,
         };
         let (loaded, rules) = match (loaded, source) {
-            (loaded, ClusterSource::Auto) => remote::the_better(loaded, netns, tell),
+            (loaded, ClusterSource::Auto) => remote::prefer_complete_source(loaded, netns, tell),
             (None, ClusterSource::Rules(path)) => {
                 (None, Some(node_rules::read(path.as_deref(), netns)?))
             }
@@ -178,7 +178,7 @@ impl Cluster {
         let warnings = loaded.iter().flat_map(|loaded| &loaded.warnings);
         warnings.for_each(|warning| tell(warning));
         let (node, kube_proxy) = this_node(args, netns, loaded.as_ref(), rules.as_ref(), tell);
-        let beside = Beside::look(loaded.as_ref(), rules.as_ref(), &node, netns, tell);
+        let beside = NodeProbe::look(loaded.as_ref(), rules.as_ref(), &node, netns, tell);
         Cluster {
             loaded,
             rules,

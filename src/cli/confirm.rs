@@ -6,7 +6,7 @@ use crate::error::{CommandError, Status};
 
 /// How a command that changes something may go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Leave {
+pub enum Consent {
     /// `--yes`.
     Given,
     /// There is a terminal: show the set there, then [`ask`].
@@ -18,15 +18,15 @@ pub enum Leave {
 ///
 /// # Errors
 /// Usage: neither `--yes` nor a terminal. Nothing must be touched then.
-pub fn leave(yes: bool, data_on_stdin: bool) -> Result<Leave, CommandError> {
+pub fn leave(yes: bool, data_on_stdin: bool) -> Result<Consent, CommandError> {
     if yes {
-        return Ok(Leave::Given);
+        return Ok(Consent::Given);
     }
     if data_on_stdin {
         return Err(refused("standard input holds the data"));
     }
     if io::stdin().is_terminal() && io::stderr().is_terminal() {
-        Ok(Leave::ToAsk)
+        Ok(Consent::ToAsk)
     } else {
         Err(refused("standard input and standard error are no terminal"))
     }
@@ -94,6 +94,6 @@ mod tests {
     fn data_on_stdin_leaves_nobody_to_ask() {
         let refused = leave(false, true).unwrap_err();
         assert_eq!(refused.status, Status::Usage);
-        assert_eq!(leave(true, true).unwrap(), Leave::Given);
+        assert_eq!(leave(true, true).unwrap(), Consent::Given);
     }
 }

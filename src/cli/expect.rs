@@ -9,7 +9,7 @@ use ctnetlink::Table;
 use ctnetlink::flow::Family;
 use ctnetlink::netns::Netns;
 
-use super::conclude;
+use super::caveats;
 use super::context;
 use super::printing::{Ended, options};
 use crate::args::ls::LsArgs;
@@ -73,7 +73,7 @@ fn list(args: &LsArgs, table: &mut Table, family: Option<Family>) -> Result<Stat
         unreadable: report.unreadable,
         ..Summary::default()
     })?;
-    let partial = conclude::of_table(report.unreadable, !report.is_consistent()).say();
+    let partial = caveats::of_table(report.unreadable, !report.is_consistent()).say();
     Ok(match (partial, args.exit_code && shown > 0) {
         (true, _) => Status::Partial,
         (false, true) => Status::Found,

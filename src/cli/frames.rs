@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::CommandError;
 
-use super::patient::{self, Patient};
+use super::interruptible_stdout::{self, InterruptibleStdout};
 use super::screen::{Screen, Wish};
 use super::stop;
 
@@ -26,7 +26,7 @@ pub struct Frames {
 enum Show {
     /// With what is on it.
     Screen(Screen, String),
-    Pipe(Patient),
+    Pipe(InterruptibleStdout),
 }
 
 impl Frames {
@@ -41,7 +41,7 @@ impl Frames {
         let show = if repaint && Screen::is_possible() {
             Show::Screen(Screen::open()?, String::new())
         } else {
-            Show::Pipe(Patient::new(Arc::clone(&stop), None))
+            Show::Pipe(InterruptibleStdout::new(Arc::clone(&stop), None))
         };
         Ok(Frames {
             interval,
@@ -65,11 +65,11 @@ impl Frames {
             }
             match &mut self.show {
                 Show::Screen(screen, text) => match screen.wish()? {
-                    Wish::Leave => return Ok(false),
+                    Wish::Consent => return Ok(false),
                     Wish::Repaint => screen.paint(text)?,
                     Wish::Nothing => {}
                 },
-                Show::Pipe(_) => patient::check_reader()?,
+                Show::Pipe(_) => interruptible_stdout::check_reader()?,
             }
             let now = Instant::now();
             let Some(left) = due.and_then(|due| due.checked_duration_since(now)) else {

@@ -10,10 +10,10 @@ use crate::plural::count;
 use ctnetlink::{Table, TableKind};
 
 use super::World;
+use super::caveats;
 use super::cluster::{self, Cluster};
-use super::conclude;
 use super::context::{self, note};
-use super::pick::{Picker, Prints};
+use super::pipeline::{EntryPipeline, Prints};
 use super::printing::{Ended, check_columns, printer};
 use super::remote::Purpose;
 use super::sample::{self, Sample};
@@ -43,27 +43,27 @@ pub fn run(world: World, args: &LsArgs) -> Result<Status, CommandError> {
     };
     cluster::require(&args.source, cluster.as_ref(), asked)?;
     let zones = args.select.named_zones();
-    let mut picker = Picker::new(filter, &args.select, &zones, cluster.as_ref())?
+    let mut pipeline = EntryPipeline::new(filter, &args.select, &zones, cluster.as_ref())?
         .hide_own()
         .for_names(printed_names(&args.output));
     let mut table = Table::open(&netns).map_err(context::netlink_error)?;
     let sample = sample::wanted(args.sample, args.select.refreshing)
-        .map(|duration| Sample::take(&mut table, &mut picker, duration))
+        .map(|duration| Sample::take(&mut table, &mut pipeline, duration))
         .transpose()?;
     let looks = Looks {
         kind,
         sample: sample.as_ref(),
     };
-    match list(args, looks, &mut table, &mut picker, cluster.as_ref()) {
+    match list(args, looks, &mut table, &mut pipeline, cluster.as_ref()) {
         Ok((shown, report)) => {
-            if picker.counts.scanned == 0 && picker.filter().is_empty() {
+            if pipeline.counts.scanned == 0 && pipeline.filter().is_empty() {
                 context::note_empty(&netns);
             }
             Ok(conclude(
                 args,
                 asked,
                 cluster.as_ref(),
-                &picker,
+                &pipeline,
                 shown,
                 &report,
             ))
@@ -93,7 +93,7 @@ fn list<'c>(
     args: &LsArgs,
     looks: Looks<'_>,
     table: &mut Table,
-    picker: &mut Picker<'c>,
+    pipeline: &mut EntryPipeline<'c>,
     cluster: Option<&'c Cluster>,
 ) -> Result<(u64, Report), Ended> {
     let mut printer = printer(&args.output, false);
@@ -102,11 +102,11 @@ fn list<'c>(
         let order = sort.clone().unwrap_or_else(SortOrder::as_found);
         let (sorter, report) = scan::gather(
             table,
-            picker,
+            pipeline,
             looks,
             || Sorter::new(order.clone(), *limit),
-            |picker, sorter, flow, seen| {
-                picker.show(flow, seen, |entry| sorter.push(entry));
+            |pipeline, sorter, flow, seen| {
+                pipeline.show(flow, seen, |entry| sorter.push(entry));
             },
         )
         .map_err(Ended::Failed)?;
@@ -115,18 +115,18 @@ fn list<'c>(
         }
         report
     } else {
-        stream(looks, table, picker, &mut printer)?
+        stream(looks, table, pipeline, &mut printer)?
     };
     let limit = limit.map_or(u64::MAX, |limit| limit as u64);
     report.inconsistent |= looks.sample.is_some_and(|sample| sample.inconsistent);
-    let shown = picker.counts.passed.min(limit);
+    let shown = pipeline.counts.passed.min(limit);
     printer.finish(&Summary {
         shown,
-        scanned: picker.counts.scanned,
+        scanned: pipeline.counts.scanned,
         consistent: !report.inconsistent,
         unreadable: report.unreadable,
         cluster: cluster::summary(cluster),
-        extra: [("own_connections".to_owned(), picker.counts.own.into())]
+        extra: [("own_connections".to_owned(), pipeline.counts.own.into())]
             .into_iter()
             .collect(),
     })?;
@@ -137,15 +137,15 @@ fn list<'c>(
 fn stream(
     looks: Looks<'_>,
     table: &mut Table,
-    picker: &mut Picker<'_>,
+    pipeline: &mut EntryPipeline<'_>,
     printer: &mut Printer<'_>,
 ) -> Result<Report, Ended> {
     let mut report = Report::default();
-    for filter in picker.filter().dumps() {
+    for filter in pipeline.filter().dumps() {
         let mut failed = None;
         let dump = table.dump_timed(looks.kind, &filter, &mut |flow, at| {
             let seen = looks.sample.map(|sample| sample.seen(&flow, at));
-            match picker.show(flow, seen, |entry| printer.entry(entry, None)) {
+            match pipeline.show(flow, seen, |entry| printer.entry(entry, None)) {
                 None | Some(Ok(())) => ControlFlow::Continue(()),
                 Some(Err(error)) => {
                     failed = Some(error);
@@ -166,11 +166,11 @@ fn conclude(
     args: &LsArgs,
     asked: bool,
     cluster: Option<&Cluster>,
-    picker: &Picker<'_>,
+    pipeline: &EntryPipeline<'_>,
     shown: u64,
     report: &Report,
 ) -> Status {
-    let counts = &picker.counts;
+    let counts = &pipeline.counts;
     if io::stderr().is_terminal() {
         note(count_line(
             shown,
@@ -181,7 +181,7 @@ fn conclude(
             note(own_line(counts.own));
         }
     }
-    let mut open = conclude::of_table(report.unreadable, report.inconsistent);
+    let mut open = caveats::of_table(report.unreadable, report.inconsistent);
     open.add_selection(&args.select, asked, cluster, counts);
     if open.say() {
         Status::Partial

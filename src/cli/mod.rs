@@ -1,8 +1,7 @@
 //! The command line: what was typed, what is meant, one command a file.
 
-mod beside;
+mod caveats;
 mod cluster;
-mod conclude;
 mod confirm;
 mod context;
 mod demo;
@@ -10,10 +9,11 @@ mod doctor;
 mod expect;
 mod frames;
 mod generate;
+mod interruptible_stdout;
 mod ls;
+mod node_probe;
 mod node_rules;
-mod patient;
-mod pick;
+mod pipeline;
 mod pods;
 mod printing;
 mod purge;

@@ -112,7 +112,7 @@ fn choose(
     let mut table = Table::open(netns).ok()?;
     for dump in filter.dumps() {
         let report = table.dump(TableKind::Conntrack, &dump, &mut |flow| {
-            if lasting.test(&flow, super::pick::now()) == Outcome::Fail {
+            if lasting.test(&flow, super::pipeline::now()) == Outcome::Fail {
                 return ControlFlow::Continue(());
             }
             match (question(&flow, index, node), also) {

@@ -53,7 +53,7 @@ pub fn api(args: &SourceArgs, purpose: Purpose, wanted: ReadScope) -> Result<Loa
 }
 
 /// `--cluster auto`: the API, which is told, else nothing. Why not is said in any case. Of an API that is not whole nothing is
-/// said here: see [`the_better`].
+/// said here: see [`prefer_complete_source`].
 ///
 /// # Errors
 /// Only what would be wrong with any source: a Service range that cannot be one.
@@ -124,7 +124,7 @@ fn usable<T>(
 }
 
 /// What `auto` takes: the API where it can judge or where there is nothing else, else the rules of kube-proxy on this node.
-pub fn the_better(
+pub fn prefer_complete_source(
     loaded: Option<Loaded>,
     netns: &Netns,
     tell: &dyn Fn(&str),

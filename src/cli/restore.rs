@@ -12,7 +12,7 @@ use crate::output::{Format, ItemResult, Options, Palette, Printer, Summary, is_c
 use crate::purge::undo::{self, Outcome, Wanted};
 use ctnetlink::{BATCH, Table};
 
-use super::confirm::{self, Leave};
+use super::confirm::{self, Consent};
 use super::context::{self, note};
 use super::printing;
 use input::{CHANGED, Input, Lines};
@@ -21,7 +21,7 @@ pub fn run(args: &RestoreArgs) -> Result<Status, CommandError> {
     check(args)?;
     let from_stdin = args.file.as_os_str() == "-";
     let leave = if args.dry_run {
-        Leave::Given
+        Consent::Given
     } else {
         confirm::leave(args.yes, from_stdin)?
     };
@@ -32,7 +32,7 @@ pub fn run(args: &RestoreArgs) -> Result<Status, CommandError> {
         true => None,
         false => Some(Table::open(&netns).map_err(context::netlink_error)?),
     };
-    if leave == Leave::ToAsk && lines.wanted > 0 {
+    if leave == Consent::ToAsk && lines.wanted > 0 {
         show(args, &mut input)?;
         let entries = entries(lines.wanted);
         confirm::ask(&format!("Put {entries} back into {}?", netns.name()))?;

@@ -10,7 +10,7 @@ use ctnetlink::flow::Flow;
 use ctnetlink::{Table, TableKind};
 
 use super::context::{self, note};
-use super::pick::Picker;
+use super::pipeline::EntryPipeline;
 use crate::args::LEAST_SAMPLE;
 
 /// How often a look is repeated that the kernel spoiled.
@@ -36,12 +36,12 @@ impl Sample {
     /// The table cannot be read.
     pub fn take(
         table: &mut Table,
-        picker: &mut Picker<'_>,
+        pipeline: &mut EntryPipeline<'_>,
         duration: Duration,
     ) -> Result<Self, CommandError> {
-        let lasting = picker.filter().lasting();
-        Self::take_of(table, picker, duration, &|picker, _, flow| {
-            picker.may_be_picked(&lasting, flow)
+        let lasting = pipeline.filter().lasting();
+        Self::take_of(table, pipeline, duration, &|pipeline, _, flow| {
+            pipeline.may_be_picked(&lasting, flow)
         })
     }
 
@@ -51,9 +51,9 @@ impl Sample {
     /// The table cannot be read.
     pub fn take_of<'c>(
         table: &mut Table,
-        picker: &mut Picker<'c>,
+        pipeline: &mut EntryPipeline<'c>,
         duration: Duration,
-        keep: &dyn Fn(&Picker<'c>, usize, &Flow) -> bool,
+        keep: &dyn Fn(&EntryPipeline<'c>, usize, &Flow) -> bool,
     ) -> Result<Self, CommandError> {
         let mut sample = Sample {
             sampler: Sampler::default(),
@@ -61,7 +61,7 @@ impl Sample {
             inconsistent: false,
         };
         for round in [Round::First, Round::Second] {
-            let began = sample.look(table, picker, round, keep)?;
+            let began = sample.look(table, pipeline, round, keep)?;
             let wait = (duration / 2).saturating_sub(began.elapsed());
             if io::stderr().is_terminal() {
                 note(format!("looking again in {} s", wait.as_secs_f64().ceil()));
@@ -69,7 +69,7 @@ impl Sample {
             std::thread::sleep(wait);
         }
         // Ages count from the look that is shown.
-        picker.start_over();
+        pipeline.start_over();
         Ok(sample)
     }
 
@@ -88,18 +88,18 @@ impl Sample {
     fn look<'c>(
         &mut self,
         table: &mut Table,
-        picker: &Picker<'c>,
+        pipeline: &EntryPipeline<'c>,
         round: Round,
-        keep: &dyn Fn(&Picker<'c>, usize, &Flow) -> bool,
+        keep: &dyn Fn(&EntryPipeline<'c>, usize, &Flow) -> bool,
     ) -> Result<Instant, CommandError> {
-        let lasting = picker.filter().lasting();
+        let lasting = pipeline.filter().lasting();
         let mut attempt = 1;
         loop {
             let began = Instant::now();
             let mut inconsistent = false;
             for filter in lasting.dumps() {
                 let dump = table.dump_timed(TableKind::Conntrack, &filter, &mut |flow, at| {
-                    if keep(picker, self.sampler.len(), &flow) {
+                    if keep(pipeline, self.sampler.len(), &flow) {
                         let at = at.saturating_duration_since(self.origin);
                         self.sampler.look(round, &flow, at);
                     }

@@ -9,7 +9,7 @@ use ctnetlink::flow::Flow;
 use ctnetlink::{DumpReport, Table, TableKind};
 
 use super::context;
-use super::pick::Picker;
+use super::pipeline::EntryPipeline;
 use super::sample::Sample;
 
 /// How often a look is repeated that was interrupted, or during which the hash was resized.
@@ -46,21 +46,21 @@ impl Report {
 /// The table cannot be read.
 pub fn gather<'c, G>(
     table: &mut Table,
-    picker: &mut Picker<'c>,
+    pipeline: &mut EntryPipeline<'c>,
     looks: Looks<'_>,
     start: impl Fn() -> G,
-    each: impl Fn(&mut Picker<'c>, &mut G, Flow, Option<Seen>),
+    each: impl Fn(&mut EntryPipeline<'c>, &mut G, Flow, Option<Seen>),
 ) -> Result<(G, Report), CommandError> {
     let mut attempt = 1;
     loop {
-        picker.start_over();
+        pipeline.start_over();
         let mut report = Report::default();
         let mut gathered = start();
-        for filter in picker.filter().dumps() {
+        for filter in pipeline.filter().dumps() {
             let began = Instant::now();
             let dump = table.dump_timed(looks.kind, &filter, &mut |flow, at| {
                 let seen = looks.sample.map(|sample| sample.seen(&flow, at));
-                each(picker, &mut gathered, flow, seen);
+                each(pipeline, &mut gathered, flow, seen);
                 ControlFlow::Continue(())
             });
             report.add(&dump.map_err(context::netlink_error)?);

@@ -45,7 +45,7 @@ pub enum Wish {
     Nothing,
     /// The terminal has another size now.
     Repaint,
-    Leave,
+    Consent,
 }
 
 impl Screen {
@@ -79,9 +79,9 @@ impl Screen {
         while event::poll(Duration::ZERO)? {
             match event::read()? {
                 Event::Key(key) => match key.code {
-                    KeyCode::Char('q') | KeyCode::Esc => return Ok(Wish::Leave),
+                    KeyCode::Char('q') | KeyCode::Esc => return Ok(Wish::Consent),
                     KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => {
-                        return Ok(Wish::Leave);
+                        return Ok(Wish::Consent);
                     }
                     _ => {}
                 },

@@ -17,7 +17,7 @@ use crate::stat::{Stat, read};
 use ctnetlink::netns::Netns;
 
 use super::context::{self, note};
-use super::patient::{Patient, check_reader};
+use super::interruptible_stdout::{InterruptibleStdout, check_reader};
 use super::stop;
 
 /// Between two looks whether to go on.
@@ -44,7 +44,7 @@ pub fn run(args: &StatArgs) -> Result<Status, CommandError> {
         None => Box::new(io::stdout().lock()),
         Some(_) => {
             stop::on_signals(&stop)?;
-            Box::new(Patient::new(Arc::clone(&stop), None))
+            Box::new(InterruptibleStdout::new(Arc::clone(&stop), None))
         }
     };
     let ended = match (print(args, &stat, &mut *out), args.interval) {

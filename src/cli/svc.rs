@@ -20,11 +20,11 @@ use ctnetlink::netns::Netns;
 use ctnetlink::{Table, TableKind};
 
 use super::World;
+use super::caveats;
 use super::cluster::{self, Cluster};
-use super::conclude;
 use super::context;
 use super::node_rules;
-use super::pick::{self, Picker};
+use super::pipeline::{self, EntryPipeline};
 use super::remote::Purpose;
 use super::scan::{self, Looks};
 use super::wanted;
@@ -51,7 +51,7 @@ pub fn run(world: World, args: &SvcArgs) -> Result<Status, CommandError> {
         known.narrow(&read.rules);
     }
     let zones = select.named_zones();
-    let mut picker = Picker::new(filter, &select, &zones, Some(cluster)).map_err(named)?;
+    let mut pipeline = EntryPipeline::new(filter, &select, &zones, Some(cluster)).map_err(named)?;
     let mut table = Table::open(&netns).map_err(context::netlink_error)?;
     let looks = Looks {
         kind: TableKind::Conntrack,
@@ -59,11 +59,11 @@ pub fn run(world: World, args: &SvcArgs) -> Result<Status, CommandError> {
     };
     let (tally, dumped) = scan::gather(
         &mut table,
-        &mut picker,
+        &mut pipeline,
         looks,
         || Tally::new(&known),
-        |picker, tally, flow, seen| {
-            picker.show(flow, seen, |entry| {
+        |pipeline, tally, flow, seen| {
+            pipeline.show(flow, seen, |entry| {
                 let source = entry.flow.original.src;
                 let inside = || service::is_inside(cluster.index()?, &cluster.node, source);
                 tally.see(entry, inside);
@@ -71,10 +71,10 @@ pub fn run(world: World, args: &SvcArgs) -> Result<Status, CommandError> {
         },
     )?;
     let deals = rules.as_ref().map_err(String::clone).and_then(chosen);
-    let report = Report::new(known, tally, deals, pick::now());
+    let report = Report::new(known, tally, deals, pipeline::now());
     let summary = Summary {
-        shown: picker.counts.passed,
-        scanned: picker.counts.scanned,
+        shown: pipeline.counts.passed,
+        scanned: pipeline.counts.scanned,
         consistent: !dumped.inconsistent,
         unreadable: dumped.unreadable,
         cluster: cluster::summary(Some(cluster)),
@@ -83,11 +83,11 @@ pub fn run(world: World, args: &SvcArgs) -> Result<Status, CommandError> {
     if let Err(error) = print(args, &report, &summary) {
         return context::unwritten(error);
     }
-    if picker.counts.scanned == 0 && picker.filter().is_empty() {
+    if pipeline.counts.scanned == 0 && pipeline.filter().is_empty() {
         context::note_empty(&netns);
     }
-    let mut open = conclude::of_table(dumped.unreadable, dumped.inconsistent);
-    open.add_selection(&select, true, Some(cluster), &picker.counts);
+    let mut open = caveats::of_table(dumped.unreadable, dumped.inconsistent);
+    open.add_selection(&select, true, Some(cluster), &pipeline.counts);
     add_blind(&report, &mut open);
     add_rules(&report, rules.ok().as_ref(), &mut open);
     Ok(match open.say() {
@@ -119,7 +119,7 @@ fn find(name: &List<ServiceRef>, cluster: &Cluster) -> Result<Known, CommandErro
     let typed = name.items().first().ok_or_else(none)?;
     let directory = cluster.directory().ok_or_else(none)?;
     let pick = ServicePick::resolve(&typed.value, directory);
-    let pick = pick.map_err(|error| unknown(pick::select_error(error, Some(cluster))))?;
+    let pick = pick.map_err(|error| unknown(pipeline::select_error(error, Some(cluster))))?;
     let known = match (&pick, cluster.index(), cluster.node_rules()) {
         (ServicePick::Ports(ports), Some(index), _) => {
             Known::of_index(index, ports, cluster.node.name.as_deref())
@@ -242,7 +242,7 @@ fn extra(report: &Report) -> Map<String, Value> {
 }
 
 /// What counters and timestamps leave open of the flows on endpoints.
-fn add_blind(report: &Report, open: &mut conclude::Open) {
+fn add_blind(report: &Report, open: &mut caveats::Caveats) {
     let loads = &report.tally.loads;
     let flows: u64 = loads.iter().map(Load::flows).sum();
     let uncounted: u64 = loads.iter().map(|load| load.uncounted).sum();
@@ -254,7 +254,7 @@ fn add_blind(report: &Report, open: &mut conclude::Open) {
 }
 
 /// Rules that are not understood leave open where new flows go, and which endpoints there are.
-fn add_rules(report: &Report, read: Option<&Read>, open: &mut conclude::Open) {
+fn add_rules(report: &Report, read: Option<&Read>, open: &mut caveats::Caveats) {
     let Some(rules) = read.map(|read| &read.rules) else {
         return;
     };

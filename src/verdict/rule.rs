@@ -32,7 +32,7 @@ impl Judgement<'_> {
 
     /// The same of an entry that may be younger than the source: its endpoint may be, too, so it cannot be called stale.
     #[must_use]
-    pub fn of_young(mut self, flow: &Flow) -> Self {
+    pub fn unsettled(mut self, flow: &Flow) -> Self {
         if self.verdict() == Verdict::Stale {
             self.reason = Reason::SourceIncomplete;
             let seen = self.evidence.seen;
@@ -49,7 +49,7 @@ impl Judgement<'_> {
     }
 
     /// The entry may be younger than the source, and the verdict is open for no other reason.
-    pub fn is_of_young(&self) -> bool {
+    pub fn is_unsettled(&self) -> bool {
         matches!(self.evidence.detail, Detail::Because(YOUNG))
     }
 

@@ -26,7 +26,7 @@ const REMEMBERED: usize = 4096;
 pub type Key = (Zone, Tuple);
 
 /// Selects and judges; what a watch sees an entry with.
-pub trait Eyes<'c> {
+pub trait ResolveEntry<'c> {
     /// The entry behind a flow, with what the looks at it showed, if it passes every selector. Without any it was not in the
     /// view before.
     fn pick(&mut self, flow: Flow, seen: Option<Seen>) -> Option<Entry<'c>>;
@@ -113,15 +113,20 @@ impl View {
     /// Every entry, for a table of them.
     pub fn entries<'a, 'c: 'a>(
         &'a self,
-        eyes: &'a mut dyn Eyes<'c>,
+        resolver: &'a mut dyn ResolveEntry<'c>,
     ) -> impl Iterator<Item = Entry<'c>> + 'a {
         self.tracked
             .values()
-            .map(|tracked| eyes.entry(tracked.flow.clone(), tracked.seen()))
+            .map(|tracked| resolver.entry(tracked.flow.clone(), tracked.seen()))
     }
 
     /// A NEW event.
-    pub fn made<'c>(&mut self, flow: Flow, eyes: &mut dyn Eyes<'c>, tell: Tell<'_, 'c>) {
+    pub fn made<'c>(
+        &mut self,
+        flow: Flow,
+        resolver: &mut dyn ResolveEntry<'c>,
+        tell: Tell<'_, 'c>,
+    ) {
         let key = key_of(&flow);
         // What came into the view with the last dump may have its NEW still to come. What was there before has not.
         let is_late = self
@@ -130,35 +135,54 @@ impl View {
             .is_some_and(|tracked| is_same(&tracked.flow, &flow) && tracked.since == self.look);
         if !is_late {
             // Its DESTROY never comes, or was told before a dump: the old one is over.
-            self.end(&key, eyes, tell);
+            self.end(&key, resolver, tell);
         }
-        eyes.begins(key);
+        resolver.begins(key);
         match is_late {
-            true => self.learn(&key, flow, eyes, tell),
-            false => self.begin(key, flow, eyes, tell),
+            true => self.learn(&key, flow, resolver, tell),
+            false => self.begin(key, flow, resolver, tell),
         }
     }
 
-    fn begin<'c>(&mut self, key: Key, flow: Flow, eyes: &mut dyn Eyes<'c>, tell: Tell<'_, 'c>) {
-        if let Some(entry) = eyes.pick(flow, None) {
+    fn begin<'c>(
+        &mut self,
+        key: Key,
+        flow: Flow,
+        resolver: &mut dyn ResolveEntry<'c>,
+        tell: Tell<'_, 'c>,
+    ) {
+        if let Some(entry) = resolver.pick(flow, None) {
             self.add(key, &entry, tell);
             tell(Record::New(self.pods.followed(entry)));
         }
     }
 
     /// An UPDATE event. One that names another entry than the view has is late.
-    pub fn changed<'c>(&mut self, flow: Flow, eyes: &mut dyn Eyes<'c>, tell: Tell<'_, 'c>) {
+    pub fn changed<'c>(
+        &mut self,
+        flow: Flow,
+        resolver: &mut dyn ResolveEntry<'c>,
+        tell: Tell<'_, 'c>,
+    ) {
         let key = key_of(&flow);
         match self.tracked.get(&key) {
-            Some(tracked) if is_same(&tracked.flow, &flow) => self.learn(&key, flow, eyes, tell),
+            Some(tracked) if is_same(&tracked.flow, &flow) => {
+                self.learn(&key, flow, resolver, tell)
+            }
             Some(_) => {}
             // It changed into the selection, or its NEW is lost: new to whoever follows.
-            None => self.begin(key, flow, eyes, tell),
+            None => self.begin(key, flow, resolver, tell),
         }
     }
 
     /// What an event says of the entry that the view has.
-    fn learn<'c>(&mut self, key: &Key, flow: Flow, eyes: &mut dyn Eyes<'c>, tell: Tell<'_, 'c>) {
+    fn learn<'c>(
+        &mut self,
+        key: &Key,
+        flow: Flow,
+        resolver: &mut dyn ResolveEntry<'c>,
+        tell: Tell<'_, 'c>,
+    ) {
         let Some(tracked) = self.tracked.get_mut(key) else {
             return;
         };
@@ -172,19 +196,25 @@ impl View {
                 updated: true,
                 refreshed: None,
             };
-            self.show(key, change, eyes, tell);
+            self.show(key, change, resolver, tell);
         }
     }
 
     /// Tells what changed in an entry, if it still passes; else that it changed, once, and forgets it.
-    fn show<'c>(&mut self, key: &Key, change: Change, eyes: &mut dyn Eyes<'c>, tell: Tell<'_, 'c>) {
+    fn show<'c>(
+        &mut self,
+        key: &Key,
+        change: Change,
+        resolver: &mut dyn ResolveEntry<'c>,
+        tell: Tell<'_, 'c>,
+    ) {
         let Some(tracked) = self.tracked.get_mut(key) else {
             return;
         };
         let (flow, seen) = (tracked.flow.clone(), tracked.seen());
-        let Some(entry) = eyes.pick(flow.clone(), seen) else {
+        let Some(entry) = resolver.pick(flow.clone(), seen) else {
             self.tracked.remove(key);
-            let entry = eyes.entry(flow, seen);
+            let entry = resolver.entry(flow, seen);
             return tell(Record::Update(self.pods.followed(entry)));
         };
         let entry = self.pods.followed(entry);
@@ -203,7 +233,12 @@ impl View {
     }
 
     /// A DESTROY event. One that names another entry than the view has is late, and told already.
-    pub fn destroyed<'c>(&mut self, flow: &Flow, eyes: &mut dyn Eyes<'c>, tell: Tell<'_, 'c>) {
+    pub fn destroyed<'c>(
+        &mut self,
+        flow: &Flow,
+        resolver: &mut dyn ResolveEntry<'c>,
+        tell: Tell<'_, 'c>,
+    ) {
         let key = key_of(flow);
         let Some(tracked) = self.tracked.get_mut(&key) else {
             return;
@@ -214,7 +249,7 @@ impl View {
         // The last counters, which only this event has.
         tracked.flow.counters_original = flow.counters_original.or(tracked.flow.counters_original);
         tracked.flow.counters_reply = flow.counters_reply.or(tracked.flow.counters_reply);
-        self.end(&key, eyes, tell);
+        self.end(&key, resolver, tell);
     }
 
     /// Before the flows of a dump are given to [`View::seen`]. `again`: the one before was spoiled, and no event was heard
@@ -229,7 +264,7 @@ impl View {
         &mut self,
         flow: Flow,
         at: Duration,
-        eyes: &mut dyn Eyes<'c>,
+        resolver: &mut dyn ResolveEntry<'c>,
         tell: Tell<'_, 'c>,
     ) {
         let (key, look) = (key_of(&flow), Look::of(&flow, at));
@@ -243,11 +278,11 @@ impl View {
                     refreshed: before.zip(flow.timeout).filter(|_| refilled),
                 };
                 tracked.flow = flow;
-                return self.show(&key, change, eyes, tell);
+                return self.show(&key, change, resolver, tell);
             }
-            self.end(&key, eyes, tell);
+            self.end(&key, resolver, tell);
         }
-        let Some(entry) = eyes.pick(flow, None) else {
+        let Some(entry) = resolver.pick(flow, None) else {
             return;
         };
         self.add(key, &entry, tell).looks.push(look);
@@ -268,30 +303,40 @@ impl View {
     }
 
     /// After the flows of a dump. `whole`: every entry that lived was seen, so one that was not has ended without a word.
-    pub fn end_dump<'c>(&mut self, whole: bool, eyes: &mut dyn Eyes<'c>, tell: Tell<'_, 'c>) {
+    pub fn end_dump<'c>(
+        &mut self,
+        whole: bool,
+        resolver: &mut dyn ResolveEntry<'c>,
+        tell: Tell<'_, 'c>,
+    ) {
         if !whole {
             return;
         }
         self.begun = true;
         for (original, zone) in self.missing() {
-            self.end(&(zone, original), eyes, tell);
+            self.end(&(zone, original), resolver, tell);
         }
     }
 
     /// The cluster changed: judges every entry anew. One that does not pass any more stays until it is looked at.
-    pub fn judge_again<'c>(&mut self, eyes: &mut dyn Eyes<'c>, tell: Tell<'_, 'c>) {
+    pub fn judge_again<'c>(&mut self, resolver: &mut dyn ResolveEntry<'c>, tell: Tell<'_, 'c>) {
         for tracked in self.tracked.values_mut() {
-            let entry = eyes.entry(tracked.flow.clone(), tracked.seen());
+            let entry = resolver.entry(tracked.flow.clone(), tracked.seen());
             self.pods.remember(&entry);
             tell_verdict(tracked, self.pods.followed(entry), false, tell);
         }
     }
 
     /// The same of some entries, as far as they are in the view.
-    pub fn judge_these<'c>(&mut self, keys: &[Key], eyes: &mut dyn Eyes<'c>, tell: Tell<'_, 'c>) {
+    pub fn judge_these<'c>(
+        &mut self,
+        keys: &[Key],
+        resolver: &mut dyn ResolveEntry<'c>,
+        tell: Tell<'_, 'c>,
+    ) {
         for key in keys {
             if let Some(tracked) = self.tracked.get_mut(key) {
-                let entry = eyes.entry(tracked.flow.clone(), tracked.seen());
+                let entry = resolver.entry(tracked.flow.clone(), tracked.seen());
                 tell_verdict(tracked, self.pods.followed(entry), false, tell);
             }
         }
@@ -317,13 +362,13 @@ impl View {
         self.tracked.entry(key).insert_entry(tracked).into_mut()
     }
 
-    fn end<'c>(&mut self, key: &Key, eyes: &mut dyn Eyes<'c>, tell: Tell<'_, 'c>) {
+    fn end<'c>(&mut self, key: &Key, resolver: &mut dyn ResolveEntry<'c>, tell: Tell<'_, 'c>) {
         let Some(mut tracked) = self.tracked.remove(key) else {
             return;
         };
         tracked.flow.timeout = None;
         let seen = tracked.seen();
-        let entry = eyes.entry(tracked.flow, seen);
+        let entry = resolver.entry(tracked.flow, seen);
         if self.ended.len() >= REMEMBERED {
             self.ended.clear();
         }
@@ -412,7 +457,7 @@ fn tell_verdict<'c>(
     let after = judgement.map(|judgement| judgement.verdict());
     let before = tracked.told;
     let fine = matches!(before, Some(Verdict::Ok | Verdict::Draining));
-    let awaited = fine && !shown && judgement.is_some_and(|judgement| judgement.is_of_young());
+    let awaited = fine && !shown && judgement.is_some_and(|judgement| judgement.is_unsettled());
     if before == after || awaited {
         return;
     }

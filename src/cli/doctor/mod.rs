@@ -26,11 +26,11 @@ use ctnetlink::netns::Netns;
 use ctnetlink::{Table, TableKind};
 
 use super::World;
+use super::caveats::{self, Caveats};
 use super::cluster::{self, Cluster};
-use super::conclude::{self, Open};
 use super::context::{self, note};
 use super::node_rules;
-use super::pick::Picker;
+use super::pipeline::EntryPipeline;
 use super::pods;
 use super::remote::Purpose;
 use super::sample::Sample;
@@ -119,7 +119,7 @@ impl Told {
         Ok(())
     }
 
-    fn say_news(&mut self, open: Open) {
+    fn say_news(&mut self, open: Caveats) {
         self.partial.fetch_or(open.partial, Ordering::Relaxed);
         let notes = open.notes;
         let news = notes.iter().filter(|note| !self.notes.contains(note));
@@ -150,13 +150,14 @@ impl Round {
             cluster::require(&args.source, cluster.as_ref(), false)?;
         }
         let nothing_selected = SelectArgs::default();
-        let mut picker = Picker::new(Filter::default(), &nothing_selected, &[], cluster.as_ref())?;
+        let mut pipeline =
+            EntryPipeline::new(Filter::default(), &nothing_selected, &[], cluster.as_ref())?;
         let mut table = Table::open(netns).map_err(context::netlink_error)?;
         let began = Instant::now();
         let mut facts = facts::gather(netns, cluster.as_ref());
         let sample = match args.sample.is_zero() {
             true => None,
-            false => Some(take_sample(&mut table, &mut picker, args.sample)?),
+            false => Some(take_sample(&mut table, &mut pipeline, args.sample)?),
         };
         facts.sampled = sample.is_some().then_some(args.sample);
         let is_full = sample
@@ -168,24 +169,24 @@ impl Round {
         };
         let (examination, report) = scan::gather(
             &mut table,
-            &mut picker,
+            &mut pipeline,
             looks,
             Examination::default,
-            |picker, examination, flow, seen| {
+            |pipeline, examination, flow, seen| {
                 let seen = seen.and_then(|seen| sampled(&flow, seen, is_full));
-                picker.show(flow, seen, |entry| examination.see(entry, &facts));
+                pipeline.show(flow, seen, |entry| examination.see(entry, &facts));
             },
         )?;
         facts.scan = Scan {
-            scanned: picker.counts.scanned,
+            scanned: pipeline.counts.scanned,
             unreadable: report.unreadable,
             inconsistent: report.inconsistent,
         };
         facts::look_again(&mut facts, netns, began);
         facts::compare_rules(&mut facts, netns, cluster.as_ref());
         let findings = examination.conclude(&facts, &args.thresholds);
-        let mut open = conclude::of_table(report.unreadable, report.inconsistent);
-        let counts = &picker.counts;
+        let mut open = caveats::of_table(report.unreadable, report.inconsistent);
+        let counts = &pipeline.counts;
         open.add_selection(&nothing_selected, false, cluster.as_ref(), counts);
         // Any of them may be a stale one that is not found.
         open.partial |= counts.range_unknown > 0;
@@ -193,7 +194,7 @@ impl Round {
         told.say_news(open);
         let summary = Summary {
             shown: findings.len() as u64,
-            scanned: picker.counts.scanned,
+            scanned: pipeline.counts.scanned,
             consistent: !report.inconsistent,
             unreadable: report.unreadable,
             cluster: cluster::summary(cluster.as_ref()),
@@ -264,15 +265,15 @@ const MOST_SAMPLED: usize = 100_000;
 /// those of a Service whose packets are counted. What is beyond [`MOST_SAMPLED`] counts as unknown.
 fn take_sample(
     table: &mut Table,
-    picker: &mut Picker<'_>,
+    pipeline: &mut EntryPipeline<'_>,
     duration: Duration,
 ) -> Result<Sample, CommandError> {
-    Sample::take_of(table, picker, duration, &|picker, kept, flow| {
+    Sample::take_of(table, pipeline, duration, &|pipeline, kept, flow| {
         if flow.protocol() != UDP || kept >= MOST_SAMPLED {
             return false;
         }
         let counted = flow.counters_reply.is_some();
-        let entry = picker.entry(flow.clone(), None);
+        let entry = pipeline.entry(flow.clone(), None);
         let sound = entry.judgement.is_none_or(|judgement| {
             use crate::verdict::Verdict::{Ok, Unknown, Unrelated};
             matches!(judgement.verdict(), Ok | Unknown | Unrelated)

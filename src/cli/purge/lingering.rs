@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use crate::cli::cluster::Cluster;
-use crate::cli::pick::Picker;
+use crate::cli::pipeline::EntryPipeline;
 use crate::plural::count;
 use crate::purge::plan::{Plan, Planned};
 use crate::purge::veto::RulesLead;
@@ -29,7 +29,7 @@ impl Lingering {
     pub fn of(
         plan: &Plan,
         cluster: &Cluster,
-        picker: &Picker<'_>,
+        pipeline: &EntryPipeline<'_>,
         is_left: impl Fn(&Planned) -> bool,
     ) -> Self {
         let mut lingering = Lingering::default();
@@ -39,7 +39,7 @@ impl Lingering {
             if matches!(lead, RulesLead::Elsewhere | RulesLead::Draining) || is_left(planned) {
                 continue;
             }
-            let judgement = picker.entry(flow.clone(), None).judgement;
+            let judgement = pipeline.entry(flow.clone(), None).judgement;
             if judgement.is_none_or(|judgement| judgement.verdict() != Verdict::Stale) {
                 continue;
             }

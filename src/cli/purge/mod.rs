@@ -3,8 +3,8 @@
 //! One scan makes the plan. Then, unless told otherwise, a wait, a second look at the cluster (and at the entries, where a
 //! selector uses what changes in them), the deletes, and a look at what came back.
 
+mod apply;
 mod basis;
-mod carry;
 mod lingering;
 mod preview;
 mod say;
@@ -25,9 +25,9 @@ use ctnetlink::{Table, TableKind};
 
 use super::World;
 use super::cluster::{self, Cluster};
-use super::confirm::{self, Leave};
+use super::confirm::{self, Consent};
 use super::context::{self, note, unwritten};
-use super::pick::{Counts, Picker};
+use super::pipeline::{Counts, EntryPipeline};
 use super::printing;
 use super::sample::{self, Sample};
 use super::scan::{self, Looks};
@@ -50,7 +50,7 @@ pub fn run(world: World, args: &PurgeArgs) -> Result<Status, CommandError> {
     let selectors = args.select.to_selectors();
     let policy = Policy::new(&selectors, &args.include).map_err(CommandError::usage)?;
     let leave = match args.dry_run {
-        true => Leave::Given,
+        true => Consent::Given,
         false => confirm::leave(args.yes, args.source.cluster_is_stdin())?,
     };
     let purge = Purge {
@@ -65,19 +65,20 @@ pub fn run(world: World, args: &PurgeArgs) -> Result<Status, CommandError> {
     if let Some(cluster) = cluster.as_ref().filter(|_| purge.by_cluster) {
         purge.accept(cluster)?;
     }
-    let mut picker = purge.picker(cluster.as_ref())?;
+    let mut pipeline = purge.pipeline(cluster.as_ref())?;
     let mut table = Table::open(&purge.netns).map_err(context::netlink_error)?;
     // What was read may change before it is deleted: the sooner the better.
     table.read_ahead();
     let sample = sample::wanted(args.sample, args.select.refreshing)
-        .map(|duration| Sample::take(&mut table, &mut picker, duration))
+        .map(|duration| Sample::take(&mut table, &mut pipeline, duration))
         .transpose()?;
-    let (plan, mut scan) = purge.plan(&mut table, &mut picker, sample.as_ref())?;
+    let (plan, mut scan) = purge.plan(&mut table, &mut pipeline, sample.as_ref())?;
     drop(sample);
     let by_rules = cluster.as_ref().is_some_and(Cluster::is_rules_only);
     say::held_back(&plan, by_rules.then_some(&scan.suspects));
-    say::undecided(&picker.counts, cluster.as_ref());
-    scan.unjudged = purge.policy.selects_by_verdict() && unjudged(cluster.as_ref(), &picker.counts);
+    say::undecided(&pipeline.counts, cluster.as_ref());
+    scan.unjudged =
+        purge.policy.selects_by_verdict() && unjudged(cluster.as_ref(), &pipeline.counts);
     if args.dry_run {
         return purge.show_only(&plan, &scan, cluster);
     }
@@ -93,10 +94,10 @@ pub fn run(world: World, args: &PurgeArgs) -> Result<Status, CommandError> {
         return purge.nothing_to_do(&scan, &plan, cluster.as_ref());
     }
     let cluster = match leave {
-        Leave::ToAsk => purge.ask(&plan, cluster)?,
-        Leave::Given => cluster,
+        Consent::ToAsk => purge.ask(&plan, cluster)?,
+        Consent::Given => cluster,
     };
-    purge.carry_out(&mut table, &plan, &scan, cluster)
+    purge.apply(&mut table, &plan, &scan, cluster)
 }
 
 fn check(args: &PurgeArgs) -> Result<(), CommandError> {
@@ -137,22 +138,25 @@ struct Scan {
 }
 
 impl<'a> Purge<'a> {
-    fn picker<'c>(&'c self, cluster: Option<&'c Cluster>) -> Result<Picker<'c>, CommandError> {
+    fn pipeline<'c>(
+        &'c self,
+        cluster: Option<&'c Cluster>,
+    ) -> Result<EntryPipeline<'c>, CommandError> {
         let filter = self.args.select.to_filter()?;
-        Picker::new(filter, &self.args.select, &self.zones, cluster)
+        EntryPipeline::new(filter, &self.args.select, &self.zones, cluster)
     }
 
-    /// As [`Purge::picker`], by what the second look found: a name may be gone by then.
-    fn picker_again<'c>(&'c self, look: &'c SecondLook) -> Result<Picker<'c>, CommandError> {
-        let picker = self.picker(look.cluster.as_ref());
-        picker.map_err(second_look::nothing_deleted)
+    /// As [`Purge::pipeline`], by what the second look found: a name may be gone by then.
+    fn picker_again<'c>(&'c self, look: &'c SecondLook) -> Result<EntryPipeline<'c>, CommandError> {
+        let pipeline = self.pipeline(look.cluster.as_ref());
+        pipeline.map_err(second_look::nothing_deleted)
     }
 
     /// Scans the table once, or again where it changed its shape meanwhile.
     fn plan(
         &self,
         table: &mut Table,
-        picker: &mut Picker<'_>,
+        pipeline: &mut EntryPipeline<'_>,
         sample: Option<&Sample>,
     ) -> Result<(Plan, Scan), CommandError> {
         let looks = Looks {
@@ -165,13 +169,13 @@ impl<'a> Purge<'a> {
         };
         let ((builder, suspects), report) = scan::gather(
             table,
-            picker,
+            pipeline,
             looks,
             start,
-            |picker, gathered, flow, seen| {
+            |pipeline, gathered, flow, seen| {
                 let (builder, suspects) = gathered;
-                if let Some(entry) = picker.consider(flow, seen) {
-                    picker.count_reason(&entry);
+                if let Some(entry) = pipeline.consider(flow, seen) {
+                    pipeline.count_reason(&entry);
                     let fate = self.fate(&entry);
                     if fate == Fate::Held(Held::Suspect) {
                         suspects.add(&entry.flow);
@@ -183,7 +187,7 @@ impl<'a> Purge<'a> {
             },
         )?;
         let scan = Scan {
-            scanned: picker.counts.scanned,
+            scanned: pipeline.counts.scanned,
             unreadable: report.unreadable,
             inconsistent: report.inconsistent,
             unjudged: false,

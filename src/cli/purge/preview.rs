@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::cli::cluster::Cluster;
 use crate::cli::confirm;
 use crate::cli::context::{note, writing};
-use crate::cli::pick::Picker;
+use crate::cli::pipeline::EntryPipeline;
 use crate::error::{CommandError, Status};
 use crate::output::ItemResult;
 use crate::purge::execute::{Outcome, Report};
@@ -51,9 +51,9 @@ impl Purge<'_> {
             true => SecondLook::without(first),
             false => self.look_again(first, plan, settle)?,
         };
-        let mut picker = self.picker_again(&look)?;
+        let mut pipeline = self.picker_again(&look)?;
         let cluster = look.cluster.as_ref();
-        let preview = self.preview(&look, plan, &mut picker);
+        let preview = self.preview(&look, plan, &mut pipeline);
         let report = Report {
             changed: preview.left() as u64,
             ..Report::default()
@@ -61,12 +61,12 @@ impl Purge<'_> {
         let mut printer = self.printer();
         let mut print = || {
             for (planned, result) in plan.planned().iter().zip(&preview.results) {
-                printer.entry(&say::entry(&picker, planned), Some(result))?;
+                printer.entry(&say::entry(&pipeline, planned), Some(result))?;
             }
             printer.finish(&self.summary(plan, &report, 0, scan, cluster))
         };
         closed_is_done(print())?;
-        self.say_of(&look, plan, &picker);
+        self.say_of(&look, plan, &pipeline);
         preview.say_left();
         note(say::would_delete(preview.deletes));
         if !plan.is_empty() {
@@ -91,16 +91,16 @@ impl Purge<'_> {
         first: Option<Cluster>,
     ) -> Result<Option<Cluster>, CommandError> {
         let look = self.look_again(first, plan, Duration::ZERO)?;
-        let mut picker = self.picker_again(&look)?;
-        let preview = self.preview(&look, plan, &mut picker);
-        say::set(plan, &picker, &preview.results, &self.args.output).map_err(writing)?;
-        self.say_of(&look, plan, &picker);
+        let mut pipeline = self.picker_again(&look)?;
+        let preview = self.preview(&look, plan, &mut pipeline);
+        say::set(plan, &pipeline, &preview.results, &self.args.output).map_err(writing)?;
+        self.say_of(&look, plan, &pipeline);
         preview.say_left();
         confirm::ask(&say::question(plan.len()))?;
         Ok(look.cluster)
     }
 
-    fn preview(&self, look: &SecondLook, plan: &Plan, picker: &mut Picker<'_>) -> Preview {
+    fn preview(&self, look: &SecondLook, plan: &Plan, pipeline: &mut EntryPipeline<'_>) -> Preview {
         let mut preview = Preview {
             results: Vec::with_capacity(plan.len()),
             deletes: 0,
@@ -108,7 +108,7 @@ impl Purge<'_> {
         };
         for planned in plan.planned() {
             let cluster = look.cluster.as_ref();
-            let decision = self.decide(picker, cluster, planned, &planned.flow);
+            let decision = self.decide(pipeline, cluster, planned, &planned.flow);
             preview.deletes += usize::from(decision.deletes);
             preview.vetoes.add(decision.veto);
             preview.results.push(ItemResult {

@@ -16,10 +16,10 @@ use crate::purge::verify::verify;
 use crate::purge::veto::Vetoes;
 use crate::verdict::Verdict;
 
+use super::super::caveats::{self, not_compared};
 use super::super::cluster::Cluster;
-use super::super::conclude::{self, not_compared};
 use super::super::context::note;
-use super::super::pick::{Counts, Picker};
+use super::super::pipeline::{Counts, EntryPipeline};
 use super::super::printing::terminal_width;
 use super::Scan;
 use super::suspects::Suspects;
@@ -36,7 +36,7 @@ const LONG: usize = 2_000;
 /// planned entry, in order.
 pub fn set(
     plan: &Plan,
-    picker: &Picker<'_>,
+    pipeline: &EntryPipeline<'_>,
     results: &[ItemResult],
     args: &OutputArgs,
 ) -> io::Result<()> {
@@ -51,7 +51,7 @@ pub fn set(
     };
     let mut printer = Printer::new(options, Box::new(stderr));
     for (planned, result) in plan.planned().iter().zip(results).take(SHOWN) {
-        printer.entry(&entry(picker, planned), Some(result))?;
+        printer.entry(&entry(pipeline, planned), Some(result))?;
     }
     printer.finish(&Summary::default())?;
     if plan.len() > SHOWN {
@@ -64,8 +64,8 @@ pub fn set(
 }
 
 /// A planned entry as it is shown.
-pub fn entry<'c>(picker: &Picker<'c>, planned: &Planned) -> Entry<'c> {
-    picker.entry(planned.flow.clone(), planned.seen)
+pub fn entry<'c>(pipeline: &EntryPipeline<'c>, planned: &Planned) -> Entry<'c> {
+    pipeline.entry(planned.flow.clone(), planned.seen)
 }
 
 pub fn question(count: usize) -> String {
@@ -193,7 +193,7 @@ pub fn undecided(counts: &Counts, cluster: Option<&Cluster>) {
     }
     // Without a selector by verdict such an entry is as good as any other.
     if let Some(cluster) = cluster.filter(|_| counts.range_sought > 0) {
-        note(conclude::range_unknown(counts.range_sought, cluster));
+        note(caveats::range_unknown(counts.range_sought, cluster));
     }
     if counts.source_incomplete > 0 {
         note(format!(
@@ -205,7 +205,7 @@ pub fn undecided(counts: &Counts, cluster: Option<&Cluster>) {
 
 /// How a purge ends as far as the scan decides it: partial where something was not read, or not judged.
 pub fn scan(scan: &Scan) -> Status {
-    match conclude::of_table(scan.unreadable, scan.inconsistent).say() || scan.unjudged {
+    match caveats::of_table(scan.unreadable, scan.inconsistent).say() || scan.unjudged {
         true => Status::Partial,
         false => Status::Done,
     }
@@ -251,11 +251,11 @@ pub fn came_back(
     table: &mut ctnetlink::Table,
     plan: &Plan,
     report: &Report,
-    picker: &Picker<'_>,
+    pipeline: &EntryPipeline<'_>,
 ) -> Result<u64, Errno> {
     let (mut dead, mut untranslated, mut named) = (0u64, 0u64, 0usize);
     verify(table, plan, report, &mut |back| {
-        let now = picker.entry(back.now, None);
+        let now = pipeline.entry(back.now, None);
         let Some(fate) = Back::of(back.before, &now) else {
             return;
         };
@@ -271,7 +271,7 @@ pub fn came_back(
             Back::Dead => "another dead endpoint",
             Back::Untranslated => "not translated",
             Back::Live => "a live endpoint",
-            Back::Open => "not decided",
+            Back::Caveats => "not decided",
         };
         note(format!(
             "came back: {} -> {}: {before} -> {}, {end}",
@@ -305,7 +305,7 @@ enum Back {
     Dead,
     Untranslated,
     Live,
-    Open,
+    Caveats,
 }
 
 impl Back {
@@ -328,7 +328,7 @@ impl Back {
             }
             _ if dead => Back::Dead,
             Verdict::Ok => Back::Live,
-            _ => Back::Open,
+            _ => Back::Caveats,
         })
     }
 }
@@ -346,7 +346,7 @@ fn endpoint(entry: &Entry<'_>) -> String {
 /// Conntrack is not the whole truth there.
 pub fn ipvs(cluster: Option<&Cluster>) {
     if cluster.is_some_and(Cluster::has_ipvs) {
-        note(conclude::IPVS);
+        note(caveats::IPVS);
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::cli::cluster::Cluster;
 use crate::cli::context::note;
 use crate::cli::node_rules;
-use crate::cli::pick::Picker;
+use crate::cli::pipeline::EntryPipeline;
 use crate::cli::wanted;
 use crate::entry::Entry;
 use crate::error::{CommandError, Status};
@@ -114,20 +114,22 @@ impl Purge<'_> {
     /// What a purge makes of a planned entry that is `flow` by now.
     pub(super) fn decide<'c>(
         &self,
-        picker: &mut Picker<'c>,
+        pipeline: &mut EntryPipeline<'c>,
         cluster: Option<&Cluster>,
         planned: &Planned,
         flow: &Flow,
     ) -> Decision<'c> {
         // One more look tells nothing new about refills, unless it shows another entry.
         let seen = planned.seen.filter(|_| !is_recreated(&planned.flow, flow));
-        let entry = picker.consider(flow.clone(), seen);
+        let entry = pipeline.consider(flow.clone(), seen);
         let matches = entry
             .as_ref()
             .is_some_and(|entry| self.fate(entry) == Fate::Planned);
         let veto = match matches {
             true => self.veto(flow, cluster),
-            false => self.is_not_judged(picker, flow).then_some(Veto::NotJudged),
+            false => self
+                .is_not_judged(pipeline, flow)
+                .then_some(Veto::NotJudged),
         };
         Decision {
             entry,
@@ -137,10 +139,10 @@ impl Purge<'_> {
     }
 
     /// It was planned for its verdict, and has none any more.
-    fn is_not_judged(&self, picker: &Picker<'_>, flow: &Flow) -> bool {
-        let judgement = || picker.entry(flow.clone(), None).judgement;
+    fn is_not_judged(&self, pipeline: &EntryPipeline<'_>, flow: &Flow) -> bool {
+        let judgement = || pipeline.entry(flow.clone(), None).judgement;
         let open = |judgement: Judgement<'_>| {
-            judgement.reason == Reason::SourceIncomplete && !judgement.is_of_young()
+            judgement.reason == Reason::SourceIncomplete && !judgement.is_unsettled()
         };
         self.policy.selects_by_verdict() && judgement().is_some_and(open)
     }
@@ -153,7 +155,12 @@ impl Purge<'_> {
     }
 
     /// Says what the second look shows beside the entries, and gives what may come back.
-    pub(super) fn say_of(&self, look: &SecondLook, plan: &Plan, picker: &Picker<'_>) -> Lingering {
+    pub(super) fn say_of(
+        &self,
+        look: &SecondLook,
+        plan: &Plan,
+        pipeline: &EntryPipeline<'_>,
+    ) -> Lingering {
         let Some(cluster) = look.cluster.as_ref() else {
             return Lingering::default();
         };
@@ -171,7 +178,7 @@ impl Purge<'_> {
             );
         }
         let is_left = |planned: &Planned| self.veto(&planned.flow, Some(cluster)).is_some();
-        let lingering = Lingering::of(plan, cluster, picker, is_left);
+        let lingering = Lingering::of(plan, cluster, pipeline, is_left);
         lingering.lines().iter().for_each(note);
         lingering
     }

@@ -19,7 +19,7 @@ use super::World;
 use super::cluster::{self, Cluster};
 use super::context;
 use super::ls::own_line;
-use super::pick::{Picker, Prints};
+use super::pipeline::{EntryPipeline, Prints};
 use super::printing::Ended;
 use super::remote::Purpose;
 use super::sample::{self, Sample};
@@ -145,15 +145,15 @@ impl Top<'_> {
     }
 
     /// Names cost time, and are looked for only where something is chosen or grouped by them.
-    fn picker<'c>(
+    fn pipeline<'c>(
         &'c self,
         by: &[Key],
         cluster: Option<&'c Cluster>,
-    ) -> Result<Picker<'c>, CommandError> {
+    ) -> Result<EntryPipeline<'c>, CommandError> {
         let cluster = cluster.filter(|_| self.names_entries(by).unwrap_or(true));
         let filter = self.args.select.to_filter()?;
-        let picker = Picker::new(filter, &self.args.select, &self.zones, cluster)?;
-        Ok(picker.hide_own().for_names(Prints {
+        let pipeline = EntryPipeline::new(filter, &self.args.select, &self.zones, cluster)?;
+        Ok(pipeline.hide_own().for_names(Prints {
             client: by.contains(&Key::Client),
             endpoint: by.contains(&Key::Endpoint),
         }))
@@ -164,21 +164,26 @@ impl Top<'_> {
         &self,
         by: &[Key],
         table: &mut Table,
-        picker: &mut Picker<'c>,
+        pipeline: &mut EntryPipeline<'c>,
         limit: Option<usize>,
     ) -> Result<(Ranked<'c>, Report), CommandError> {
         let sample = sample::wanted(None, self.args.select.refreshing)
-            .map(|duration| Sample::take(table, picker, duration))
+            .map(|duration| Sample::take(table, pipeline, duration))
             .transpose()?;
         let looks = Looks {
             kind: TableKind::Conntrack,
             sample: sample.as_ref(),
         };
         let start = || Groups::new(by, self.order.measure());
-        let (groups, report) =
-            scan::gather(table, picker, looks, start, |picker, groups, flow, seen| {
-                picker.show(flow, seen, |entry| groups.add(entry));
-            })?;
+        let (groups, report) = scan::gather(
+            table,
+            pipeline,
+            looks,
+            start,
+            |pipeline, groups, flow, seen| {
+                pipeline.show(flow, seen, |entry| groups.add(entry));
+            },
+        )?;
         Ok((groups.rank(&self.order, limit), report))
     }
 
@@ -191,28 +196,28 @@ impl Top<'_> {
         let cluster = self.read_cluster(false)?;
         let cluster = cluster.as_ref();
         let by = self.keys(cluster);
-        let mut picker = self.picker(&by, cluster)?;
+        let mut pipeline = self.pipeline(&by, cluster)?;
         let mut table = self.table()?;
-        let (ranked, report) = self.look(&by, &mut table, &mut picker, self.limit())?;
+        let (ranked, report) = self.look(&by, &mut table, &mut pipeline, self.limit())?;
         let frame = Frame {
             ranked: &ranked,
-            counts: picker.counts,
+            counts: pipeline.counts,
             report,
             time: None,
         };
         let mut out = io::stdout().lock();
         self.print(&frame, cluster, !self.args.no_header, &mut out)?;
         out.flush()?;
-        if picker.counts.scanned == 0 && picker.filter().is_empty() {
+        if pipeline.counts.scanned == 0 && pipeline.filter().is_empty() {
             context::note_empty(&self.netns);
         }
         if io::stderr().is_terminal() {
             context::note(say::count_line(
                 &ranked,
-                picker.counts.scanned - picker.counts.own,
+                pipeline.counts.scanned - pipeline.counts.own,
             ));
-            if picker.counts.own > 0 {
-                context::note(own_line(picker.counts.own));
+            if pipeline.counts.own > 0 {
+                context::note(own_line(pipeline.counts.own));
             }
         }
         Ok(match self.open(&frame, cluster).say() {
@@ -261,7 +266,7 @@ impl From<CommandError> for Ended {
 /// One look at the table.
 struct Frame<'r, 'c> {
     ranked: &'r Ranked<'c>,
-    counts: super::pick::Counts,
+    counts: super::pipeline::Counts,
     report: Report,
     /// Nanoseconds since the Unix epoch; `None` where there is one look only.
     time: Option<u64>,

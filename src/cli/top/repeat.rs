@@ -9,7 +9,7 @@ use ctnetlink::Table;
 use super::super::cluster::Cluster;
 use super::super::context::note;
 use super::super::frames::Frames;
-use super::super::pick::now;
+use super::super::pipeline::now;
 use super::super::printing::Ended;
 use super::{Frame, Top, TopFormat, say};
 
@@ -32,7 +32,7 @@ struct Told {
 pub fn run(top: &Top<'_>, interval: Duration) -> Result<Status, Ended> {
     let mut cluster = top.read_cluster(false)?;
     // A name that nobody has is said before the terminal is taken.
-    top.picker(&top.keys(cluster.as_ref()), cluster.as_ref())?;
+    top.pipeline(&top.keys(cluster.as_ref()), cluster.as_ref())?;
     let mut table = top.table()?;
     let mut frames = Frames::begin(interval, top.args.output == TopFormat::Table)?;
     let mut told = Told::default();
@@ -43,7 +43,7 @@ pub fn run(top: &Top<'_>, interval: Duration) -> Result<Status, Ended> {
             Err(ended) => break Err(ended),
         }
         let read = top.read_cluster(true).and_then(|read| {
-            top.picker(&top.keys(read.as_ref()), read.as_ref())?;
+            top.pipeline(&top.keys(read.as_ref()), read.as_ref())?;
             Ok(read)
         });
         match read {
@@ -82,7 +82,7 @@ fn follow(
     told: &mut Told,
 ) -> Result<bool, Ended> {
     let by = top.keys(cluster);
-    let mut picker = top.picker(&by, cluster)?;
+    let mut pipeline = top.pipeline(&by, cluster)?;
     let began = Instant::now();
     let changes = cluster.is_some_and(Cluster::can_be_read_again);
     loop {
@@ -91,10 +91,10 @@ fn follow(
         }
         let fits = frames.rows().map(|rows| rows.saturating_sub(ABOVE));
         let limit = [top.args.limit, fits].into_iter().flatten().min();
-        let (ranked, report) = top.look(&by, table, &mut picker, limit)?;
+        let (ranked, report) = top.look(&by, table, &mut pipeline, limit)?;
         let frame = Frame {
             ranked: &ranked,
-            counts: picker.counts,
+            counts: pipeline.counts,
             report,
             time: Some(now()),
         };

@@ -6,8 +6,8 @@ use crate::output::Summary;
 use crate::sysctl;
 use crate::top::{Key, Part, Ranked};
 
+use super::super::caveats::{self, Caveats};
 use super::super::cluster::{self, Cluster};
-use super::super::conclude::{self, Open};
 use super::{Frame, Top};
 
 /// `20 of 312 groups shown, 5000 of 6000 entries match`
@@ -88,9 +88,9 @@ fn close_wait(timeout: Option<u64>) -> String {
 
 impl Top<'_> {
     /// What the groups leave open.
-    pub(super) fn open(&self, frame: &Frame<'_, '_>, cluster: Option<&Cluster>) -> Open {
+    pub(super) fn open(&self, frame: &Frame<'_, '_>, cluster: Option<&Cluster>) -> Caveats {
         let (ranked, report) = (frame.ranked, &frame.report);
-        let mut open = conclude::of_table(report.unreadable, report.inconsistent);
+        let mut open = caveats::of_table(report.unreadable, report.inconsistent);
         let asked = self.asks_for_names();
         let mut counts = frame.counts;
         let by_verdict = ranked.by.contains(&Key::Verdict);

@@ -45,7 +45,7 @@ impl Live {
         gaps: u64,
     ) -> io::Result<bool> {
         match self.screen.wish()? {
-            Wish::Leave => return Ok(true),
+            Wish::Consent => return Ok(true),
             Wish::Repaint => self.painted = None,
             Wish::Nothing => {}
         }

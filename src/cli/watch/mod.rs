@@ -6,12 +6,12 @@
 
 mod ended;
 mod endpoints;
+mod freshness;
 mod live;
+mod record_sink;
+mod resolver;
 mod run;
-mod sight;
 mod source;
-mod tell;
-mod young;
 
 use crate::args::watch::{Until, WatchArgs};
 use std::time::Duration;

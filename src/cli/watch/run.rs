@@ -16,16 +16,16 @@ use ctnetlink::netns::Netns;
 use ctnetlink::{EventBatch, EventQueue, Table};
 
 use super::super::World;
+use super::super::caveats::{foreign_netns, range_unknown, undecided};
 use super::super::cluster::{self, Cluster};
-use super::super::conclude::{foreign_netns, range_unknown, undecided};
 use super::super::context::note;
-use super::super::pick::{Counts, Picker};
+use super::super::pipeline::{Counts, EntryPipeline};
 use super::super::stop;
 use super::ended::{Ended, Lacks};
-use super::sight::Sight;
+use super::freshness::{Due, FreshnessGuard};
+use super::record_sink::RecordSink;
+use super::resolver::EntryResolver;
 use super::source::Source;
-use super::tell::Teller;
-use super::young::{Due, Young};
 use super::{Until, WatchArgs};
 use crate::args::select::SelectArgs;
 
@@ -38,10 +38,10 @@ pub(super) struct Watch<'a> {
     table: Table,
     queue: EventQueue,
     view: View,
-    young: Young,
+    young: FreshnessGuard,
     /// Events that were received and not applied yet.
     queued: Option<EventBatch>,
-    teller: Teller,
+    teller: RecordSink,
     /// `--refreshing` chooses what is told, not what is followed: it takes two looks to know.
     select: SelectArgs,
     zones: Vec<u16>,
@@ -86,9 +86,9 @@ impl<'a> Watch<'a> {
             table,
             queue,
             view: View::default(),
-            young: Young::default(),
+            young: FreshnessGuard::default(),
             queued: None,
-            teller: Teller::new(args, began, &stop)?,
+            teller: RecordSink::new(args, began, &stop)?,
             zones: select.named_zones(),
             select,
             began,
@@ -206,30 +206,30 @@ impl<'a> Watch<'a> {
     /// A new file in which a selected name is missing is not used: its flows are just what is watched for.
     fn names_are_there(&self, cluster: Option<&Cluster>) -> Result<(), CommandError> {
         let filter = self.select.to_filter()?;
-        Picker::new(filter, &self.select, &self.zones, cluster).map(|_| ())
+        EntryPipeline::new(filter, &self.select, &self.zones, cluster).map(|_| ())
     }
 
     /// Until there is a newer reading of the cluster.
     fn follow_with(&mut self, cluster: Option<&Cluster>, first: bool) -> Result<Next, Ended> {
         let filter = self.select.to_filter().map_err(CommandError::from)?;
         let (select, zones) = (self.select.clone(), self.zones.clone());
-        let mut picker = Picker::new(filter, &select, &zones, cluster)?.hide_own();
-        self.mark_time(&mut picker, cluster);
+        let mut pipeline = EntryPipeline::new(filter, &select, &zones, cluster)?.hide_own();
+        self.mark_time(&mut pipeline, cluster);
         if first {
-            self.look(&mut picker, cluster)?;
-            say_undecided(&picker.counts, cluster);
+            self.look(&mut pipeline, cluster)?;
+            say_undecided(&pipeline.counts, cluster);
         } else {
-            self.judge_again(&mut picker, cluster);
+            self.judge_again(&mut pipeline, cluster);
             if select.wants_cluster() {
                 // Others than before may match.
-                self.look_soon(&mut picker, cluster)?;
+                self.look_soon(&mut pipeline, cluster)?;
             }
         }
         loop {
             self.teller.flush()?;
             if let Some(live) = self.teller.live() {
-                let mut eyes = Sight::new(&mut picker, &mut self.young);
-                let entries = self.view.entries(&mut eyes);
+                let mut resolver = EntryResolver::new(&mut pipeline, &mut self.young);
+                let entries = self.view.entries(&mut resolver);
                 if live.paint(entries, self.gaps)? {
                     return Err(Ended::Done);
                 }
@@ -241,26 +241,26 @@ impl<'a> Watch<'a> {
             if self.source.is_due() {
                 return Ok(Next::Read);
             }
-            self.mark_time(&mut picker, cluster);
-            self.take_events(&mut picker, cluster)?;
+            self.mark_time(&mut pipeline, cluster);
+            self.take_events(&mut pipeline, cluster)?;
             if self.next_poll.is_some_and(|poll| poll <= Instant::now()) {
-                self.look(&mut picker, cluster)?;
+                self.look(&mut pipeline, cluster)?;
             }
-            self.judge_grown(&mut picker, cluster)?;
+            self.judge_grown(&mut pipeline, cluster)?;
             self.source.ask();
         }
     }
 
     /// What is followed is true as of a moment ago, and not as of when the index was made; unless something newer is known
     /// already that no index has. Any other source has a time of its own.
-    fn mark_time(&mut self, picker: &mut Picker<'_>, cluster: Option<&Cluster>) {
+    fn mark_time(&mut self, pipeline: &mut EntryPipeline<'_>, cluster: Option<&Cluster>) {
         let followed = self.source.behind().map(|behind| behind + SETTLE);
         let time = match followed {
             Some(behind) => SystemTime::now().checked_sub(behind),
             None => cluster.and_then(Cluster::time),
         };
         if let (Some(_), Some(time)) = (followed, time) {
-            picker.source_is_of(time);
+            pipeline.source_is_of(time);
         }
         self.young.mark_time(time);
     }
@@ -268,7 +268,7 @@ impl<'a> Watch<'a> {
     /// Judges entries that are not young any more. Those that are selected by verdict may not be in the view yet.
     fn judge_grown(
         &mut self,
-        picker: &mut Picker<'_>,
+        pipeline: &mut EntryPipeline<'_>,
         cluster: Option<&Cluster>,
     ) -> Result<(), Ended> {
         let due = self.young.due();
@@ -281,23 +281,23 @@ impl<'a> Watch<'a> {
                 self.young.let_in(&keys);
             }
             self.teller.is_now();
-            let mut eyes = Sight::new(picker, &mut self.young);
+            let mut resolver = EntryResolver::new(pipeline, &mut self.young);
             self.view
-                .judge_these(&keys, &mut eyes, &mut |record| self.teller.tell(record));
+                .judge_these(&keys, &mut resolver, &mut |record| self.teller.tell(record));
         } else {
-            self.judge_again(picker, cluster);
+            self.judge_again(pipeline, cluster);
         }
         match look {
-            true => self.look_soon(picker, cluster),
+            true => self.look_soon(pipeline, cluster),
             false => Ok(()),
         }
     }
 
-    fn judge_again(&mut self, picker: &mut Picker<'_>, cluster: Option<&Cluster>) {
+    fn judge_again(&mut self, pipeline: &mut EntryPipeline<'_>, cluster: Option<&Cluster>) {
         self.teller.is_now();
-        let mut eyes = Sight::new(picker, &mut self.young);
+        let mut resolver = EntryResolver::new(pipeline, &mut self.young);
         self.view
-            .judge_again(&mut eyes, &mut |record| self.teller.tell(record));
+            .judge_again(&mut resolver, &mut |record| self.teller.tell(record));
         if let Some((index, cluster)) = asking(&self.source, cluster) {
             for flow in self.view.flows() {
                 self.source.consider(flow, index, &cluster.node);

@@ -8,8 +8,8 @@ use std::time::{Duration, Instant, SystemTime};
 use crate::args::SourceArgs;
 use crate::args::select::SelectArgs;
 use crate::cli::World;
+use crate::cli::caveats;
 use crate::cli::cluster::{self, Cluster};
-use crate::cli::conclude;
 use crate::cli::context::note;
 use crate::cli::node_rules;
 use crate::cli::pods::{self, Question};
@@ -118,7 +118,9 @@ impl<'a> Source<'a> {
             return Ok(None);
         };
         let loaded = match self.args.cluster {
-            ClusterSource::Auto => remote::the_better(Some(loaded), netns, &|text| note(text)).0,
+            ClusterSource::Auto => {
+                remote::prefer_complete_source(Some(loaded), netns, &|text| note(text)).0
+            }
             _ => Some(loaded),
         };
         let Some(loaded) = loaded else {
@@ -331,7 +333,7 @@ impl<'a> Source<'a> {
     /// Names or verdicts were asked for, and there is no source of them.
     pub fn require(&self, cluster: Option<&Cluster>, asked: bool) -> Result<bool, CommandError> {
         cluster::require(self.args, cluster, asked)?;
-        let missing = cluster.and_then(|cluster| conclude::incompleteness(cluster, 0));
+        let missing = cluster.and_then(|cluster| caveats::incompleteness(cluster, 0));
         missing.iter().for_each(note);
         Ok(missing.is_some())
     }

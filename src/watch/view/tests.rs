@@ -124,9 +124,9 @@ fn dumps_that_repeat_a_spoiled_one_do_not_make_a_waiting_birth_a_second_one() {
     stage.dump(0, true, &[]);
     for again in [false, true, true] {
         stage.view.begin_dump(again);
-        stage.act(|view, eyes, tell| {
-            view.seen(flow(7, SEEN), Duration::ZERO, eyes, tell);
-            view.end_dump(again, eyes, tell);
+        stage.act(|view, resolver, tell| {
+            view.seen(flow(7, SEEN), Duration::ZERO, resolver, tell);
+            view.end_dump(again, resolver, tell);
         });
     }
     stage.made(flow(7, Status::CONFIRMED));
@@ -153,7 +153,7 @@ fn a_flow_that_came_by_event_since_the_last_dump_is_missed_by_the_next_one_only(
     stage.view.begin_dump(false);
     let missing = flow(7, ASSURED);
     assert_eq!(stage.view.missing(), [(missing.original, missing.zone)]);
-    stage.act(|view, eyes, tell| view.end_dump(true, eyes, tell));
+    stage.act(|view, resolver, tell| view.end_dump(true, resolver, tell));
     stage.says(&["new 7", "destroy 7"]);
 }
 
@@ -177,7 +177,7 @@ fn a_refilled_timer_is_told_with_both_times_and_what_became_of_the_answers() {
     stage.dump(20, true, &look(14, 3, 109));
     stage.dump(25, true, &look(14, 3, 104));
     stage.says(&[]);
-    let entry = stage.view.entries(&mut stage.eyes).next().unwrap();
+    let entry = stage.view.entries(&mut stage.resolver).next().unwrap();
     assert_eq!(entry.refreshing, Refreshing::No);
 }
 
@@ -303,12 +303,12 @@ fn a_changed_cluster_is_a_verdict_for_each_flow_that_it_concerns() {
     });
     stage.dump(0, true, &[flow(7, ASSURED), neighbour]);
     stage.told.clear();
-    stage.eyes.index = Some(&one);
-    stage.act(|view, eyes, tell| view.judge_again(eyes, tell));
+    stage.resolver.index = Some(&one);
+    stage.act(|view, resolver, tell| view.judge_again(resolver, tell));
     stage.says(&["verdict 7 ok>stale"]);
     assert_eq!(stage.view.count(Verdict::Stale), 1);
     assert_eq!(stage.view.count_open(), 0);
-    stage.act(|view, eyes, tell| view.judge_again(eyes, tell));
+    stage.act(|view, resolver, tell| view.judge_again(resolver, tell));
     stage.says(&[]);
     // It comes back elsewhere; the pod that is gone is called by its last name.
     stage.destroyed(&flow(7, ASSURED));
@@ -332,8 +332,8 @@ fn with_a_stale_flow<'c>(both: &'c Index, one: &'c Index) -> Stage<'c> {
     });
     stage.dump(0, true, &[flow(7, ASSURED)]);
     stage.dump(1, true, &[flow(7, ASSURED)]);
-    stage.eyes.index = Some(one);
-    stage.act(|view, eyes, tell| view.judge_again(eyes, tell));
+    stage.resolver.index = Some(one);
+    stage.act(|view, resolver, tell| view.judge_again(resolver, tell));
     stage.says(&["snapshot 7", "verdict 7 ok>stale"]);
     stage
 }
@@ -372,8 +372,8 @@ fn a_flow_that_moves_back_to_a_dead_endpoint_is_told_with_the_pod_that_it_was() 
     stage.made(flow(8, Status::CONFIRMED));
     stage.told.clear();
     // It may be younger than the cluster source, so it is not called stale yet.
-    stage.act(|view, eyes, tell| {
-        view.made(flow(7, ASSURED), eyes, &mut |record| {
+    stage.act(|view, resolver, tell| {
+        view.made(flow(7, ASSURED), resolver, &mut |record| {
             if let Record::Move { followed, before } = &record {
                 assert_eq!(before, "kube-system/coredns-8");
                 let was = followed.endpoint_was.as_ref().unwrap();
@@ -397,8 +397,8 @@ fn the_verdict_of_a_young_entry_goes_from_ok_to_stale_at_once_when_it_is_known()
         });
         stage.dump(0, true, &[]);
         stage.made(flow(7, Status::CONFIRMED));
-        stage.eyes.index = Some(&one);
-        stage.act(|view, eyes, tell| view.judge_again(eyes, tell));
+        stage.resolver.index = Some(&one);
+        stage.act(|view, resolver, tell| view.judge_again(resolver, tell));
         stage.says(&["new 7"]);
         // It may be stale.
         assert_eq!(stage.view.count(Verdict::Ok), 0);
@@ -407,9 +407,9 @@ fn the_verdict_of_a_young_entry_goes_from_ok_to_stale_at_once_when_it_is_known()
             stage.changed(flow(7, SEEN));
             stage.says(&["update 7", "verdict 7 ok>unknown"]);
         }
-        stage.eyes.young.clear();
+        stage.resolver.young.clear();
         let seven = key_of(&flow(7, SEEN));
-        stage.act(|view, eyes, tell| view.judge_these(&[seven], eyes, tell));
+        stage.act(|view, resolver, tell| view.judge_these(&[seven], resolver, tell));
         stage.says(match shown {
             false => &["verdict 7 ok>stale"],
             true => &["verdict 7 unknown>stale"],

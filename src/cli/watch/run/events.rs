@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::cli::cluster::Cluster;
-use crate::cli::pick::Picker;
+use crate::cli::pipeline::EntryPipeline;
 use crate::watch::record::Record;
 use crate::watch::view::key_of;
 use ctk_cluster::index::Index;
@@ -11,7 +11,7 @@ use ctnetlink::{Event, EventKind, QueueItem};
 
 use super::super::ended::Ended;
 use super::super::endpoints::Heard;
-use super::super::sight::Sight;
+use super::super::resolver::EntryResolver;
 use super::Watch;
 use super::look::asking;
 
@@ -22,7 +22,7 @@ impl Watch<'_> {
     /// What the kernel told since, and a fresh dump where it lost something.
     pub(super) fn take_events(
         &mut self,
-        picker: &mut Picker<'_>,
+        pipeline: &mut EntryPipeline<'_>,
         cluster: Option<&Cluster>,
     ) -> Result<(), Ended> {
         let batch = match self.queued.take() {
@@ -47,7 +47,7 @@ impl Watch<'_> {
                     if let Some((index, cluster)) = asking(&self.source, cluster) {
                         self.source.consider(&event.flow, index, &cluster.node);
                     }
-                    self.event(event, picker);
+                    self.event(event, pipeline);
                 }
                 QueueItem::Gap(_) => self.gap(std::mem::take(&mut untold)),
             }
@@ -58,7 +58,7 @@ impl Watch<'_> {
         }
         self.gap(untold);
         if lost > 0 {
-            self.look(picker, cluster)?;
+            self.look(pipeline, cluster)?;
         }
         Ok(())
     }
@@ -79,16 +79,16 @@ impl Watch<'_> {
         }
     }
 
-    fn event(&mut self, event: Event, picker: &mut Picker<'_>) {
+    fn event(&mut self, event: Event, pipeline: &mut EntryPipeline<'_>) {
         self.teller.time = event.time;
-        let mut eyes = Sight::of_event(picker, &mut self.young, event.time);
+        let mut resolver = EntryResolver::of_event(pipeline, &mut self.young, event.time);
         let teller = &mut self.teller;
         let tell: &mut dyn FnMut(Record<'_>) = &mut |record| teller.tell(record);
         match event.kind {
-            EventKind::New => self.view.made(event.flow, &mut eyes, tell),
-            EventKind::Update => self.view.changed(event.flow, &mut eyes, tell),
+            EventKind::New => self.view.made(event.flow, &mut resolver, tell),
+            EventKind::Update => self.view.changed(event.flow, &mut resolver, tell),
             EventKind::Destroy => {
-                self.view.destroyed(&event.flow, &mut eyes, tell);
+                self.view.destroyed(&event.flow, &mut resolver, tell);
                 self.young.forget(&key_of(&event.flow), event.time);
             }
         }

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use crate::cli::cluster::Cluster;
-use crate::cli::pick::{Picker, now};
+use crate::cli::pipeline::{EntryPipeline, now};
 use crate::watch::record::Record;
 use crate::watch::view::key_of;
 use ctk_cluster::index::Index;
@@ -12,7 +12,7 @@ use ctnetlink::TableKind;
 use ctnetlink::flow::Direction;
 
 use super::super::ended::Ended;
-use super::super::sight::Sight;
+use super::super::resolver::EntryResolver;
 use super::super::source::Source;
 use super::Watch;
 
@@ -27,24 +27,24 @@ impl Watch<'_> {
     /// A dump into the view; again when the table changed its shape meanwhile.
     pub(super) fn look(
         &mut self,
-        picker: &mut Picker<'_>,
+        pipeline: &mut EntryPipeline<'_>,
         cluster: Option<&Cluster>,
     ) -> Result<(), Ended> {
-        picker.start_over();
+        pipeline.start_over();
         self.source.forget_questions();
         let began = Instant::now();
         let mut whole = false;
         for attempt in 0..ATTEMPTS {
             self.teller.is_now();
             self.view.begin_dump(attempt > 0);
-            whole = self.dump(picker, cluster)?;
+            whole = self.dump(pipeline, cluster)?;
             if whole {
-                self.look_for_missing(picker)?;
+                self.look_for_missing(pipeline)?;
             }
-            self.look_at_unsure(picker)?;
+            self.look_at_unsure(pipeline)?;
             let tell: &mut dyn FnMut(Record<'_>) = &mut |record| self.teller.tell(record);
-            let mut eyes = Sight::new(picker, &mut self.young);
-            self.view.end_dump(whole, &mut eyes, tell);
+            let mut resolver = EntryResolver::new(pipeline, &mut self.young);
+            self.view.end_dump(whole, &mut resolver, tell);
             if whole {
                 break;
             }
@@ -68,19 +68,23 @@ impl Watch<'_> {
     }
 
     /// Shows the view every entry that the kernel gives for the selectors; whether these are all.
-    fn dump(&mut self, picker: &mut Picker<'_>, cluster: Option<&Cluster>) -> Result<bool, Ended> {
+    fn dump(
+        &mut self,
+        pipeline: &mut EntryPipeline<'_>,
+        cluster: Option<&Cluster>,
+    ) -> Result<bool, Ended> {
         let mut whole = true;
         let asking = asking(&self.source, cluster);
-        for filter in picker.filter().dumps() {
+        for filter in pipeline.filter().dumps() {
             let kind = TableKind::Conntrack;
             let dump = self.table.dump_timed(kind, &filter, &mut |flow, at| {
                 let at = at.saturating_duration_since(self.began);
                 let tell: &mut dyn FnMut(Record<'_>) = &mut |record| self.teller.tell(record);
-                let mut eyes = Sight::of_look(picker, &mut self.young, at);
+                let mut resolver = EntryResolver::of_look(pipeline, &mut self.young, at);
                 if let Some((index, cluster)) = asking {
                     self.source.consider(&flow, index, &cluster.node);
                 }
-                self.view.seen(flow, at, &mut eyes, tell);
+                self.view.seen(flow, at, &mut resolver, tell);
                 match self.teller.has_failed() {
                     true => ControlFlow::Break(()),
                     false => ControlFlow::Continue(()),
@@ -95,8 +99,8 @@ impl Watch<'_> {
 
     /// Where the kernel leaves out entries by what can change in one, such as its status, those that were left out may live
     /// on: they are asked for one by one.
-    fn look_for_missing(&mut self, picker: &mut Picker<'_>) -> Result<(), Ended> {
-        if picker.filter().dumps() == picker.filter().lasting().dumps() {
+    fn look_for_missing(&mut self, pipeline: &mut EntryPipeline<'_>) -> Result<(), Ended> {
+        if pipeline.filter().dumps() == pipeline.filter().lasting().dumps() {
             return Ok(());
         }
         for (original, zone) in self.view.missing() {
@@ -104,8 +108,8 @@ impl Watch<'_> {
             if let Some(flow) = found {
                 let at = self.began.elapsed();
                 let tell: &mut dyn FnMut(Record<'_>) = &mut |record| self.teller.tell(record);
-                let mut eyes = Sight::of_look(picker, &mut self.young, at);
-                self.view.seen(flow, at, &mut eyes, tell);
+                let mut resolver = EntryResolver::of_look(pipeline, &mut self.young, at);
+                self.view.seen(flow, at, &mut resolver, tell);
             }
         }
         self.teller.check()?;
@@ -114,7 +118,7 @@ impl Watch<'_> {
 
     /// Of stale entries of the first look the queue tells which were made since the watch began to listen: these may be
     /// younger than the cluster source.
-    fn look_at_unsure(&mut self, picker: &mut Picker<'_>) -> Result<(), Ended> {
+    fn look_at_unsure(&mut self, pipeline: &mut EntryPipeline<'_>) -> Result<(), Ended> {
         let unsure = self.young.take_unsure();
         if unsure.is_empty() {
             return Ok(());
@@ -127,8 +131,8 @@ impl Watch<'_> {
         }
         for (flow, at) in unsure {
             let tell: &mut dyn FnMut(Record<'_>) = &mut |record| self.teller.tell(record);
-            let mut eyes = Sight::of_look(picker, &mut self.young, at);
-            self.view.seen(flow, at, &mut eyes, tell);
+            let mut resolver = EntryResolver::of_look(pipeline, &mut self.young, at);
+            self.view.seen(flow, at, &mut resolver, tell);
         }
         self.teller.check()?;
         Ok(())
@@ -138,12 +142,12 @@ impl Watch<'_> {
     /// time.
     pub(super) fn look_soon(
         &mut self,
-        picker: &mut Picker<'_>,
+        pipeline: &mut EntryPipeline<'_>,
         cluster: Option<&Cluster>,
     ) -> Result<(), Ended> {
         let just_now = self.looked.map(|(began, _)| began + RETRY);
         match just_now.filter(|soon| *soon > Instant::now()) {
-            None => self.look(picker, cluster),
+            None => self.look(pipeline, cluster),
             Some(soon) => {
                 let next = self.next_poll.map_or(soon, |next| next.min(soon));
                 self.next_poll = Some(next);

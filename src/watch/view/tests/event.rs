@@ -105,8 +105,8 @@ fn the_end_of_a_stale_entry_is_printed_with_the_pod_that_its_endpoint_was() {
     let ended = |format| {
         let mut stage = with_a_stale_flow(&both, &one);
         printed(format, |tell| {
-            let Stage { view, eyes, .. } = &mut stage;
-            view.made(flow(8, Status::CONFIRMED), eyes, tell);
+            let Stage { view, resolver, .. } = &mut stage;
+            view.made(flow(8, Status::CONFIRMED), resolver, tell);
         })
     };
     let lines = ended(RecordFormat::Lines);

@@ -157,18 +157,21 @@ struct Run {
 }
 
 impl Run {
-    fn act(&mut self, act: impl FnOnce(&mut View, &mut dyn Eyes<'static>, Tell<'_, 'static>)) {
+    fn act(
+        &mut self,
+        act: impl FnOnce(&mut View, &mut dyn ResolveEntry<'static>, Tell<'_, 'static>),
+    ) {
         let Run {
             view,
             rebuilt,
             passes,
             ..
         } = self;
-        let mut eyes = See {
+        let mut resolver = See {
             passes: *passes,
             ..See::all()
         };
-        act(view, &mut eyes, &mut |record| {
+        act(view, &mut resolver, &mut |record| {
             take_down(rebuilt, &record, *passes);
         });
         // The view is what was told, at any time.
@@ -194,9 +197,9 @@ impl Run {
             let (passes, flows) = (self.passes, &flows);
             let given: Vec<Flow> = flows.iter().filter(|flow| passes(flow)).cloned().collect();
             let given = given.into_iter().skip(usize::from(!whole));
-            self.act(|view, eyes, tell| {
+            self.act(|view, resolver, tell| {
                 for flow in given {
-                    view.seen(flow, at, eyes, tell);
+                    view.seen(flow, at, resolver, tell);
                 }
                 if whole {
                     for (original, zone) in view.missing() {
@@ -204,11 +207,11 @@ impl Run {
                             .iter()
                             .find(|f| (f.original, f.zone) == (original, zone));
                         if let Some(flow) = found {
-                            view.seen(flow.clone(), at, eyes, tell);
+                            view.seen(flow.clone(), at, resolver, tell);
                         }
                     }
                 }
-                view.end_dump(whole, eyes, tell);
+                view.end_dump(whole, resolver, tell);
             });
         }
         self.unsynced = false;
@@ -218,12 +221,14 @@ impl Run {
         for _ in 0..count {
             match self.kernel.queue.pop_front() {
                 None => return,
-                Some(Event::New(flow)) => self.act(|view, eyes, tell| view.made(flow, eyes, tell)),
+                Some(Event::New(flow)) => {
+                    self.act(|view, resolver, tell| view.made(flow, resolver, tell))
+                }
                 Some(Event::Update(flow)) => {
-                    self.act(|view, eyes, tell| view.changed(flow, eyes, tell));
+                    self.act(|view, resolver, tell| view.changed(flow, resolver, tell));
                 }
                 Some(Event::Destroy(flow)) => {
-                    self.act(|view, eyes, tell| view.destroyed(&flow, eyes, tell));
+                    self.act(|view, resolver, tell| view.destroyed(&flow, resolver, tell));
                 }
                 Some(Event::Gap) => self.unsynced = true,
             }

@@ -97,7 +97,7 @@ impl See<'_> {
     }
 }
 
-impl<'c> Eyes<'c> for See<'c> {
+impl<'c> ResolveEntry<'c> for See<'c> {
     fn pick(&mut self, flow: Flow, seen: Option<Seen>) -> Option<Entry<'c>> {
         (self.passes)(&flow).then(|| self.entry(flow, seen))
     }
@@ -117,7 +117,7 @@ impl<'c> Eyes<'c> for See<'c> {
             };
             entry.judgement = judge.judge(&entry.flow, matched);
             if self.young.contains(&key_of(&entry.flow)) {
-                let young = |judgement: Judgement<'c>| judgement.of_young(&entry.flow);
+                let young = |judgement: Judgement<'c>| judgement.unsettled(&entry.flow);
                 entry.judgement = entry.judgement.map(young);
             }
         }
@@ -135,7 +135,7 @@ impl<'c> Eyes<'c> for See<'c> {
 /// A view, what it sees with, and what it told.
 pub(super) struct Stage<'c> {
     pub(super) view: View,
-    pub(super) eyes: See<'c>,
+    pub(super) resolver: See<'c>,
     pub(super) told: Vec<String>,
     pub(super) last: Option<Entry<'c>>,
     /// The entry of the last destroy record.
@@ -143,25 +143,28 @@ pub(super) struct Stage<'c> {
 }
 
 impl<'c> Stage<'c> {
-    pub(super) fn of(eyes: See<'c>) -> Self {
+    pub(super) fn of(resolver: See<'c>) -> Self {
         Stage {
             view: View::default(),
-            eyes,
+            resolver,
             told: Vec::new(),
             last: None,
             ended: None,
         }
     }
 
-    pub(super) fn act(&mut self, act: impl FnOnce(&mut View, &mut dyn Eyes<'c>, Tell<'_, 'c>)) {
+    pub(super) fn act(
+        &mut self,
+        act: impl FnOnce(&mut View, &mut dyn ResolveEntry<'c>, Tell<'_, 'c>),
+    ) {
         let Stage {
             view,
-            eyes,
+            resolver,
             told,
             last,
             ended,
         } = self;
-        act(view, eyes, &mut |record| {
+        act(view, resolver, &mut |record| {
             told.push(word(&record));
             if let Some(entry) = record.entry() {
                 *last = Some(entry.clone());
@@ -173,24 +176,24 @@ impl<'c> Stage<'c> {
     }
 
     pub(super) fn made(&mut self, flow: Flow) {
-        self.act(|view, eyes, tell| view.made(flow, eyes, tell));
+        self.act(|view, resolver, tell| view.made(flow, resolver, tell));
     }
 
     pub(super) fn changed(&mut self, flow: Flow) {
-        self.act(|view, eyes, tell| view.changed(flow, eyes, tell));
+        self.act(|view, resolver, tell| view.changed(flow, resolver, tell));
     }
 
     pub(super) fn destroyed(&mut self, flow: &Flow) {
-        self.act(|view, eyes, tell| view.destroyed(flow, eyes, tell));
+        self.act(|view, resolver, tell| view.destroyed(flow, resolver, tell));
     }
 
     pub(super) fn dump(&mut self, second: u64, whole: bool, flows: &[Flow]) {
         self.view.begin_dump(false);
-        self.act(|view, eyes, tell| {
+        self.act(|view, resolver, tell| {
             for flow in flows {
-                view.seen(flow.clone(), Duration::from_secs(second), eyes, tell);
+                view.seen(flow.clone(), Duration::from_secs(second), resolver, tell);
             }
-            view.end_dump(whole, eyes, tell);
+            view.end_dump(whole, resolver, tell);
         });
     }
 

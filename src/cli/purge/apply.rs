@@ -17,7 +17,7 @@ use ctnetlink::flow::Flow;
 
 use super::super::cluster::Cluster;
 use super::super::context::{note, writing};
-use super::super::pick::Picker;
+use super::super::pipeline::EntryPipeline;
 use super::super::stop;
 use super::lingering::Lingering;
 use super::second_look::SecondLook;
@@ -30,11 +30,11 @@ const VERIFY: Duration = Duration::from_secs(1);
 /// The same where this node's rules still lead to a dead endpoint.
 const VERIFY_LINGERING: Duration = Duration::from_secs(3);
 /// How soon a signal ends a wait.
-const GLANCE: Duration = Duration::from_millis(50);
+const SIGNAL_POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 impl Purge<'_> {
     /// Deletes the plan and says what became of it.
-    pub(super) fn carry_out(
+    pub(super) fn apply(
         &self,
         table: &mut Table,
         plan: &Plan,
@@ -47,12 +47,12 @@ impl Purge<'_> {
             .settle
             .unwrap_or(if by_verdict { SETTLE } else { Duration::ZERO });
         let look = self.look_again(first, plan, settle)?;
-        let mut picker = self.picker_again(&look)?;
-        let lingering = self.say_of(&look, plan, &picker);
+        let mut pipeline = self.picker_again(&look)?;
+        let lingering = self.say_of(&look, plan, &pipeline);
         let stop = Arc::new(AtomicBool::new(false));
         stop::on_signals(&stop)?;
         note(say::about_to(plan.len()));
-        let (report, vetoes, mut printer) = self.delete(table, plan, &mut picker, &look, &stop);
+        let (report, vetoes, mut printer) = self.delete(table, plan, &mut pipeline, &look, &stop);
         say::vetoes(vetoes);
         if let Some(error) = &report.unwritten {
             say::outcome(&report, plan.len());
@@ -64,7 +64,7 @@ impl Purge<'_> {
         }
         tracing::info!(looking = ?report.looking, deleting = ?report.deleting, "deletes");
         let wait = self.verify_after(plan, &lingering);
-        let back = self.verify(table, plan, &report, &picker, wait, &stop);
+        let back = self.verify(table, plan, &report, &pipeline, wait, &stop);
         let came_back = back.unwrap_or_default();
         let cluster = look.cluster.as_ref();
         let summary = self.summary(plan, &report, came_back, scan, cluster);
@@ -97,7 +97,7 @@ impl Purge<'_> {
         table: &mut Table,
         plan: &Plan,
         report: &Report,
-        picker: &Picker<'_>,
+        pipeline: &EntryPipeline<'_>,
         wait: Duration,
         stop: &AtomicBool,
     ) -> Option<u64> {
@@ -109,10 +109,10 @@ impl Purge<'_> {
         }
         let until = Instant::now() + wait;
         while Instant::now() < until && !stop.load(Ordering::Relaxed) {
-            std::thread::sleep((until - Instant::now()).min(GLANCE));
+            std::thread::sleep((until - Instant::now()).min(SIGNAL_POLL_INTERVAL));
         }
         let began = Instant::now();
-        let back = say::came_back(table, plan, report, picker);
+        let back = say::came_back(table, plan, report, pipeline);
         tracing::info!(looking = ?began.elapsed(), "looked again");
         back.inspect_err(|error| note(format!("what came back is not known: {error}")))
             .ok()
@@ -123,7 +123,7 @@ impl Purge<'_> {
         &self,
         table: &mut Table,
         plan: &Plan,
-        picker: &mut Picker<'_>,
+        pipeline: &mut EntryPipeline<'_>,
         look: &SecondLook,
         stop: &AtomicBool,
     ) -> (Report, Vetoes, Printer<'static>) {
@@ -140,7 +140,7 @@ impl Purge<'_> {
             || (self.by_cluster && !look.read_again)
             || verdict_may_change;
         let printer = RefCell::new(self.printer());
-        let picker = RefCell::new(picker);
+        let pipeline = RefCell::new(pipeline);
         // Of one batch, by place in the plan: an entry that was judged as it was planned is printed as it was judged.
         let judged: RefCell<VecDeque<(*const Planned, Entry<'_>)>> = RefCell::default();
         let report = execute(
@@ -148,8 +148,8 @@ impl Purge<'_> {
             plan,
             Steps {
                 still_wanted: &mut |planned: &Planned, flow: &Flow| {
-                    let mut picker = picker.borrow_mut();
-                    let decision = self.decide(&mut picker, look.cluster.as_ref(), planned, flow);
+                    let mut pipeline = pipeline.borrow_mut();
+                    let decision = self.decide(&mut pipeline, look.cluster.as_ref(), planned, flow);
                     let mut so_far = vetoes.get();
                     so_far.add(decision.veto);
                     vetoes.set(so_far);
@@ -167,7 +167,7 @@ impl Purge<'_> {
                     let kept = if is_kept { judged.pop_front() } else { None };
                     let entry = match kept {
                         Some((_, entry)) => entry,
-                        None => say::entry(&picker.borrow(), planned),
+                        None => say::entry(&pipeline.borrow(), planned),
                     };
                     let error = match outcome {
                         Outcome::Failed(error) => Some(error.clone()),

@@ -37,7 +37,7 @@ fn key(port: u16) -> Key {
 
 struct Stage {
     index: Index,
-    young: Young,
+    young: FreshnessGuard,
 }
 
 impl Stage {
@@ -47,9 +47,9 @@ impl Stage {
             "svc kube-system/kube-dns 10.96.0.10 dns:53/UDP",
             "slice kube-system/kube-dns dns:53/UDP 10.244.1.8(ready)@n->coredns-8",
         ];
-        let mut young = Young {
+        let mut young = FreshnessGuard {
             is_followed: true,
-            ..Young::default()
+            ..FreshnessGuard::default()
         };
         young.looked();
         let index = world(&lines);

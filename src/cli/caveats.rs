@@ -1,11 +1,11 @@
-//! What an answer leaves open: said on stderr, and whether it makes the answer partial.
+//! Caveats of an answer: notes on stderr, and whether they make the answer partial.
 
 use crate::filter::list::List;
 use crate::plural::count;
 
 use super::cluster::Cluster;
 use super::context::note;
-use super::pick::Counts;
+use super::pipeline::Counts;
 use crate::args::select::SelectArgs;
 
 /// An entry is not the whole binding of a flow there.
@@ -13,17 +13,17 @@ pub const IPVS: &str = "IPVS mode: the IPVS connection entry may re-create these
 
 /// What is to be said of an answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Open {
+pub struct Caveats {
     pub notes: Vec<String>,
     /// Something is missing from the answer.
     pub partial: bool,
 }
 
 /// What of the table is missing.
-pub fn of_table(unreadable: u64, inconsistent: bool) -> Open {
-    let mut open = Open {
+pub fn of_table(unreadable: u64, inconsistent: bool) -> Caveats {
+    let mut open = Caveats {
         partial: unreadable > 0 || inconsistent,
-        ..Open::default()
+        ..Caveats::default()
     };
     if unreadable > 0 {
         open.note(format!(
@@ -38,7 +38,7 @@ pub fn of_table(unreadable: u64, inconsistent: bool) -> Open {
     open
 }
 
-impl Open {
+impl Caveats {
     pub fn note(&mut self, text: impl Into<String>) {
         self.notes.push(text.into());
     }

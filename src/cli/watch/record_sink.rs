@@ -1,4 +1,4 @@
-//! Where the records of a watch go, and what is counted of them.
+//! Writes and counts the records of a watch.
 
 use std::io::{self, IsTerminal};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use crate::output::{Format, Palette, RecordFormat, RecordPrinter};
 use crate::verdict::Refreshing;
 use crate::watch::record::Record;
 
-use super::super::patient::{self, Patient};
+use super::super::interruptible_stdout::{self, InterruptibleStdout};
 use super::WatchArgs;
 use super::live::Live;
 
@@ -20,7 +20,7 @@ enum Show {
 }
 
 /// Prints records and remembers what ends a watch.
-pub struct Teller {
+pub struct RecordSink {
     show: Show,
     /// Only of entries that are being refreshed.
     refreshing: bool,
@@ -36,7 +36,7 @@ pub struct Teller {
     failed: Option<io::Error>,
 }
 
-impl Teller {
+impl RecordSink {
     /// `began`: what `--for` counts from. `stop`: the watch is to end.
     ///
     /// # Errors
@@ -58,10 +58,10 @@ impl Teller {
                 _ => RecordFormat::Lines,
             };
             let end = args.time.and_then(|time| began.checked_add(time));
-            let out = Patient::new(Arc::clone(stop), end);
+            let out = InterruptibleStdout::new(Arc::clone(stop), end);
             Show::Records(RecordPrinter::new(format, palette, Box::new(out)), format)
         };
-        Ok(Teller {
+        Ok(RecordSink {
             show,
             refreshing: args.select.refreshing,
             most: args.count,
@@ -78,7 +78,7 @@ impl Teller {
         self.time = since.map_or(0, |since| since.as_nanos() as u64);
     }
 
-    /// Takes a record. A failure shows at the next [`Teller::check`].
+    /// Takes a record. A failure shows at the next [`RecordSink::check`].
     pub fn tell(&mut self, record: Record<'_>) {
         let entry = record.entry();
         if self.refreshing && entry.is_some_and(|entry| entry.refreshing != Refreshing::Yes) {
@@ -132,7 +132,7 @@ impl Teller {
         match &mut self.show {
             Show::Records(printer, _) => {
                 printer.flush()?;
-                patient::check_reader()
+                interruptible_stdout::check_reader()
             }
             Show::Live(_) => Ok(()),
         }

@@ -1,4 +1,4 @@
-//! Entries that are too young to be called stale.
+//! Guards entries that may be younger than the cluster source from being called stale.
 //!
 //! An entry that was made after the time that the cluster source is true as of may go to an endpoint that the source does
 //! not have yet. It is not called stale before the source is true as of a later time: at once where it is followed over the
@@ -7,7 +7,7 @@
 //! When an entry was made is told by its NEW event. One that comes into the view without one, by a dump or because it
 //! changed, may have been made just now. That is assumed where the source is followed, which is known again soon; any other
 //! source may stay as old as it is. Entries of the first look are old, unless a NEW waits in the queue: see
-//! [`Young::take_unsure`].
+//! [`FreshnessGuard::take_unsure`].
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -24,7 +24,7 @@ const MOST_UNSURE: usize = 1 << 16;
 
 /// Entries that were made a moment ago.
 #[derive(Debug, Default)]
-pub(super) struct Young {
+pub(super) struct FreshnessGuard {
     /// The cluster is followed.
     pub is_followed: bool,
     /// The beginning is over: what comes into the view from now on may be new.
@@ -64,7 +64,7 @@ fn is_settled(made: u64, as_of: Option<u64>) -> bool {
     as_of.is_none_or(|as_of| made <= as_of)
 }
 
-impl Young {
+impl FreshnessGuard {
     /// What is judged by from now on is true as of `time`.
     pub fn mark_time(&mut self, time: Option<SystemTime>) {
         let since = time.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
@@ -107,7 +107,7 @@ impl Young {
     }
 
     /// Takes the verdict back that an entry is too young for. `enters`: it comes into the view `now`, by a look at this
-    /// monotonic time. `false`: it cannot be told yet, see [`Young::take_unsure`].
+    /// monotonic time. `false`: it cannot be told yet, see [`FreshnessGuard::take_unsure`].
     pub fn correct(
         &mut self,
         entry: &mut Entry<'_>,
@@ -117,7 +117,7 @@ impl Young {
         let Some(judgement) = entry.judgement.filter(|_| self.as_of.is_some()) else {
             return true;
         };
-        if judgement.verdict() != Verdict::Stale && !judgement.is_of_young() {
+        if judgement.verdict() != Verdict::Stale && !judgement.is_unsettled() {
             return true;
         }
         let key = key_of(&entry.flow);
@@ -132,7 +132,7 @@ impl Young {
             self.keep(key, now());
         }
         let is_new = enters.is_some() && self.has_begun && self.is_followed;
-        if unknown && (is_new || judgement.is_of_young()) {
+        if unknown && (is_new || judgement.is_unsettled()) {
             self.keep(key, entry.flow.start.unwrap_or_else(now));
         }
         let as_of = self.as_of;
@@ -141,10 +141,10 @@ impl Young {
             None => self.forgotten.as_mut(),
         };
         if let Some(made) = made
-            && (judgement.is_of_young() || !is_settled(made.at, as_of))
+            && (judgement.is_unsettled() || !is_settled(made.at, as_of))
         {
             made.held = true;
-            entry.judgement = Some(judgement.of_young(&entry.flow));
+            entry.judgement = Some(judgement.unsettled(&entry.flow));
         }
         true
     }
@@ -199,5 +199,5 @@ impl Young {
 }
 
 #[cfg(test)]
-#[path = "young/tests.rs"]
+#[path = "freshness/tests.rs"]
 mod tests;

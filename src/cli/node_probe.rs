@@ -1,4 +1,4 @@
-//! What the node itself says beside the API: rules that lag behind it, and whoever translates in kube-proxy's place.
+//! Facts of the node beside the cluster source: rules that lag behind it, and another translator in kube-proxy's place.
 
 use std::collections::{BTreeSet, HashSet};
 use std::path::Path;
@@ -21,13 +21,13 @@ const MOST_ITEMS: usize = 100;
 
 /// What was found beside the source.
 #[derive(Clone, Debug, Default)]
-pub struct Beside {
+pub struct NodeProbe {
     pub translator: Option<Translator>,
     /// `None` where not both sources were read.
     pub disagreements: Option<Vec<Disagreement>>,
 }
 
-impl Beside {
+impl NodeProbe {
     /// Cross-checks two sources, and looks for whoever translates in kube-proxy's place, in the node's own namespace.
     pub fn look(
         loaded: Option<&Loaded>,
@@ -44,7 +44,7 @@ impl Beside {
         let here = node.namespace == NetnsOwner::Node;
         let translator = here.then(|| Translator::find(rules, netns)).flatten();
         translator.iter().for_each(|found| found.describe(tell));
-        Beside {
+        NodeProbe {
             translator,
             disagreements,
         }

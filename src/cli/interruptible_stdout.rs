@@ -15,15 +15,15 @@ const PIECE: usize = 4096;
 const TICK: Duration = Duration::from_millis(100);
 
 /// Writes to standard output, until the command is to end.
-pub struct Patient {
+pub struct InterruptibleStdout {
     stop: Arc<AtomicBool>,
     end: Option<Instant>,
 }
 
-impl Patient {
+impl InterruptibleStdout {
     /// Writing fails with [`io::ErrorKind::TimedOut`] when the reader takes nothing and `stop` is set or `end` is over.
     pub fn new(stop: Arc<AtomicBool>, end: Option<Instant>) -> Self {
-        Patient { stop, end }
+        InterruptibleStdout { stop, end }
     }
 
     fn is_over(&self) -> bool {
@@ -31,7 +31,7 @@ impl Patient {
     }
 }
 
-impl Write for Patient {
+impl Write for InterruptibleStdout {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let stdout = io::stdout();
         while wait(PollFlags::OUT, TICK)?.is_empty() {

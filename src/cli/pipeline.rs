@@ -1,4 +1,4 @@
-//! The selectors at work: from a flow to the entry that is shown, or to nothing. For every command that selects.
+//! The one path from a flow to an entry that is named, judged and selected, for every command.
 
 use std::net::SocketAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -19,7 +19,7 @@ use super::cluster::Cluster;
 use crate::args::select::SelectArgs;
 
 /// Every selector of a command line, resolved, with the counts of what it met.
-pub struct Picker<'c> {
+pub struct EntryPipeline<'c> {
     filter: Filter,
     /// `None` when nothing is selected by names or verdicts: most listings, and then no entry is asked for them.
     selection: Option<Selection>,
@@ -72,7 +72,7 @@ pub struct Counts {
 /// What `unknown/service-range-unknown` may be.
 const BY_RANGE: [Reason; 2] = [Reason::ServiceGone, Reason::NoFrontend];
 
-impl<'c> Picker<'c> {
+impl<'c> EntryPipeline<'c> {
     /// # Errors
     /// Names that nobody has, or that two namespaces have.
     pub fn new(
@@ -95,7 +95,7 @@ impl<'c> Picker<'c> {
             zones,
             source_time: cluster.time(),
         });
-        Ok(Picker {
+        Ok(EntryPipeline {
             filter,
             selection: (!selection.is_empty()).then_some(selection),
             judge,
@@ -162,7 +162,7 @@ impl<'c> Picker<'c> {
         }
     }
 
-    /// As [`Picker::pick`], for listings: an entry is half a kilobyte, and lent to `show` it is made once and never moved.
+    /// As [`EntryPipeline::pick`], for listings: an entry is half a kilobyte, and lent to `show` it is made once and never moved.
     ///
     /// The source was read before the first look, so an entry that came after it may lead to an endpoint that came, too.
     #[inline]
@@ -178,7 +178,7 @@ impl<'c> Picker<'c> {
         let mut entry = Entry::bare(flow);
         self.complete(&mut entry, seen);
         if seen.is_some_and(|seen| seen.is_new) {
-            let young = |judgement: Judgement<'c>| judgement.of_young(&entry.flow);
+            let young = |judgement: Judgement<'c>| judgement.unsettled(&entry.flow);
             entry.judgement = entry.judgement.map(young);
         }
         self.passes(&entry).then(|| show(&entry))
