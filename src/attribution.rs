@@ -16,7 +16,7 @@ pub use names::{EndpointName, FrontendKind, Names, Party, PartyKind, ServiceName
 
 /// What the original destination is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Matched<'c> {
+pub enum FrontendMatch<'c> {
     #[default]
     Nothing,
     /// An address of one or more Services with one of their ports. Two Services may share an external address and port.
@@ -29,33 +29,33 @@ pub enum Matched<'c> {
     Forward(&'c Forward),
 }
 
-impl<'c> Matched<'c> {
+impl<'c> FrontendMatch<'c> {
     /// The frontend behind the original destination. Protocol and port always belong to the match.
     pub fn of(flow: &Flow, index: &'c Index, node: &ThisNode) -> Self {
         let Some(port) = flow.original.dport() else {
-            return Matched::Nothing;
+            return FrontendMatch::Nothing;
         };
         let (address, protocol) = (flow.original.dst, flow.protocol());
         let frontends = index.frontends(address, protocol, port);
         if !frontends.is_empty() {
-            return Matched::Addresses(frontends);
+            return FrontendMatch::Addresses(frontends);
         }
         let ports = index.node_ports(protocol, port);
         if !ports.is_empty() && node.owns(Some(index), address) == Some(true) {
-            return Matched::NodePorts(ports);
+            return FrontendMatch::NodePorts(ports);
         }
-        Matched::Nothing
+        FrontendMatch::Nothing
     }
 
     /// The same by the node's own rules.
     pub fn by_rules(flow: &Flow, rules: &'c NodeRules, node: &ThisNode) -> Self {
         let Some(port) = flow.original.dport() else {
-            return Matched::Nothing;
+            return FrontendMatch::Nothing;
         };
         let (address, protocol) = (flow.original.dst, flow.protocol());
         let local = node.owns(None, address) == Some(true);
         match rules.frontend(address, protocol, port, local) {
-            Some(frontend) => Matched::Rule(frontend),
+            Some(frontend) => FrontendMatch::Rule(frontend),
             None => Self::by_forwards(flow, rules, node),
         }
     }
@@ -64,24 +64,29 @@ impl<'c> Matched<'c> {
     pub fn by_forwards(flow: &Flow, rules: &'c NodeRules, node: &ThisNode) -> Self {
         forwards_to(rules, node, flow)
             .next()
-            .map_or(Matched::Nothing, Matched::Forward)
+            .map_or(FrontendMatch::Nothing, FrontendMatch::Forward)
     }
 
     pub fn is_nothing(self) -> bool {
-        matches!(self, Matched::Nothing)
+        matches!(self, FrontendMatch::Nothing)
     }
 
     /// Some Service port of the index matched.
     pub fn is_service_port(self) -> bool {
-        matches!(self, Matched::Addresses(_) | Matched::NodePorts(_))
+        matches!(
+            self,
+            FrontendMatch::Addresses(_) | FrontendMatch::NodePorts(_)
+        )
     }
 
     /// Every Service port that matched, with the kind of frontend.
     pub fn ports(self) -> impl Iterator<Item = (PortId, FrontendKind)> + 'c {
         let (addresses, ports): (&[Frontend], &[PortId]) = match self {
-            Matched::Nothing | Matched::Rule(_) | Matched::Forward(_) => (&[], &[]),
-            Matched::Addresses(frontends) => (frontends, &[]),
-            Matched::NodePorts(ports) => (&[], ports),
+            FrontendMatch::Nothing | FrontendMatch::Rule(_) | FrontendMatch::Forward(_) => {
+                (&[], &[])
+            }
+            FrontendMatch::Addresses(frontends) => (frontends, &[]),
+            FrontendMatch::NodePorts(ports) => (&[], ports),
         };
         let addresses = addresses
             .iter()
@@ -106,7 +111,7 @@ pub fn endpoint_at<'c>(port: &'c ServicePort, tuple: &Tuple) -> Option<&'c Endpo
 }
 
 /// The names behind an entry whose destination matched `matched`.
-pub fn names<'c>(flow: &Flow, matched: Matched<'c>, index: &'c Index) -> Names<'c> {
+pub fn names<'c>(flow: &Flow, matched: FrontendMatch<'c>, index: &'c Index) -> Names<'c> {
     let reply = &flow.reply;
     let listed = matched.ports().find_map(|(id, kind)| {
         let endpoint = endpoint_at(index.port(id), reply)?;
@@ -140,10 +145,10 @@ pub fn names<'c>(flow: &Flow, matched: Matched<'c>, index: &'c Index) -> Names<'
 }
 
 /// The names that the node's rules tell, alone: that of the Service. Pods are not known.
-pub fn names_by_rules<'c>(flow: &Flow, matched: Matched<'c>) -> Names<'c> {
+pub fn names_by_rules<'c>(flow: &Flow, matched: FrontendMatch<'c>) -> Names<'c> {
     let (service, frontend) = match matched {
-        Matched::Rule(frontend) => (frontend.service.as_ref(), kind_of_rule(frontend)),
-        Matched::Forward(_) => (None, FrontendKind::Rule),
+        FrontendMatch::Rule(frontend) => (frontend.service.as_ref(), kind_of_rule(frontend)),
+        FrontendMatch::Forward(_) => (None, FrontendKind::Rule),
         _ => return Names::default(),
     };
     Names {
@@ -166,7 +171,7 @@ pub fn with_forward<'c>(
     rules: &'c NodeRules,
     node: &ThisNode,
 ) -> Names<'c> {
-    let by_rule = names_by_rules(flow, Matched::by_forwards(flow, rules, node));
+    let by_rule = names_by_rules(flow, FrontendMatch::by_forwards(flow, rules, node));
     Names {
         matched: by_rule.matched,
         service: by_rule.service,

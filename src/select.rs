@@ -7,7 +7,7 @@
 pub mod name;
 mod resolve;
 
-use crate::attribution::Matched;
+use crate::attribution::FrontendMatch;
 use crate::attribution::{Party, PartyKind};
 use crate::entry::Entry;
 use crate::filter::Picks;
@@ -344,7 +344,7 @@ impl ServicePick {
     }
 
     /// By the frontend that the original destination matched, and nothing else. Services can share one.
-    fn is_matched(&self, matched: Matched<'_>) -> Option<bool> {
+    fn is_matched(&self, matched: FrontendMatch<'_>) -> Option<bool> {
         match self {
             ServicePick::Ports(wanted) => {
                 let mut ports = matched.ports().map(|(id, _)| id).peekable();
@@ -356,7 +356,7 @@ impl ServicePick {
                 name,
                 ports,
             } => {
-                let Matched::Rule(frontend) = matched else {
+                let FrontendMatch::Rule(frontend) = matched else {
                     return None;
                 };
                 let service = frontend.service.as_ref()?;

@@ -1,6 +1,6 @@
 //! Names behind the addresses of an entry. They borrow from the cluster index.
 
-use super::Matched;
+use super::FrontendMatch;
 
 /// What stands behind an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -90,7 +90,7 @@ pub struct EndpointName<'c> {
 pub struct Names<'c> {
     pub client: Option<Party<'c>>,
     /// Every Service port that the destination is; `service` is the one to show.
-    pub matched: Matched<'c>,
+    pub matched: FrontendMatch<'c>,
     pub service: Option<ServiceName<'c>>,
     pub endpoint: Option<EndpointName<'c>>,
 }

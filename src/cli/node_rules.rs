@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::error::{CommandError, Status, chain};
 use crate::plural::count;
-use ctk_cluster::rules::deal::Wanted;
+use ctk_cluster::rules::lb_chain::ServiceFilter;
 use ctk_cluster::rules::present::{self, Revision};
 use ctk_cluster::rules::read::{self, Read, ReadError};
 use ctk_cluster::rules::{NodeRules, Proxy};
@@ -23,14 +23,14 @@ pub fn read(path: Option<&Path>, netns: &Netns) -> Result<Read, CommandError> {
     read_dealing(path, netns, None)
 }
 
-/// The same, and how the rules of one Service deal new flows out.
+/// The same, and how the rules of one Service spread new flows over endpoints.
 ///
 /// # Errors
 /// They cannot be read at all.
 pub fn read_dealing(
     path: Option<&Path>,
     netns: &Netns,
-    wanted: Option<&Wanted>,
+    wanted: Option<&ServiceFilter>,
 ) -> Result<Read, CommandError> {
     let read = match path {
         Some(path) => read::file(path, wanted),

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::attribution::{self, Matched, Names, Party, PartyKind};
+use crate::attribution::{self, FrontendMatch, Names, Party, PartyKind};
 use crate::entry::Entry;
 use crate::error::{CommandError, Status};
 use crate::filter::protocol::TCP;
@@ -299,7 +299,7 @@ impl<'c> EntryPipeline<'c> {
 fn names<'c>(flow: &Flow, judge: &Judge<'c>) -> Names<'c> {
     match (judge.index, judge.rules) {
         (Some(index), rules) => {
-            let matched = Matched::of(flow, index, judge.node);
+            let matched = FrontendMatch::of(flow, index, judge.node);
             let names = attribution::names(flow, matched, index);
             match rules.filter(|_| matched.is_nothing()) {
                 Some(rules) => attribution::with_forward(names, flow, rules, judge.node),
@@ -307,7 +307,7 @@ fn names<'c>(flow: &Flow, judge: &Judge<'c>) -> Names<'c> {
             }
         }
         (None, Some(rules)) => {
-            attribution::names_by_rules(flow, Matched::by_rules(flow, rules, judge.node))
+            attribution::names_by_rules(flow, FrontendMatch::by_rules(flow, rules, judge.node))
         }
         (None, None) => Names::default(),
     }

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use std::ops::ControlFlow;
 
 use crate::attribution::FrontendKind;
-use crate::attribution::{Matched, endpoint_at};
+use crate::attribution::{FrontendMatch, endpoint_at};
 use crate::doctor::groups::Groups;
 use crate::filter::{Filter, Outcome};
 use crate::select::Selectors;
@@ -180,7 +180,7 @@ pub enum Question {
 
 /// The address of an entry whose owner matters.
 pub fn question(flow: &Flow, index: &Index, node: &ThisNode) -> Option<Question> {
-    let matched = Matched::of(flow, index, node);
+    let matched = FrontendMatch::of(flow, index, node);
     let source = flow.reply.src;
     if matched.is_nothing() {
         let is_named = || index.node_at(source).is_some() || index.listed_pod(source).is_some();

@@ -14,7 +14,7 @@ use crate::select::name::ServiceRef;
 use crate::service::{self, Known, Load, Report, Tally};
 use crate::this_node::NetnsOwner;
 use ctk_cluster::rules::Proxy;
-use ctk_cluster::rules::deal::{Deal, Wanted};
+use ctk_cluster::rules::lb_chain::{LbChain, ServiceFilter};
 use ctk_cluster::rules::read::Read;
 use ctnetlink::netns::Netns;
 use ctnetlink::{Table, TableKind};
@@ -70,8 +70,8 @@ pub fn run(world: World, args: &SvcArgs) -> Result<Status, CommandError> {
             });
         },
     )?;
-    let deals = rules.as_ref().map_err(String::clone).and_then(chosen);
-    let report = Report::new(known, tally, deals, pipeline::now());
+    let lb_chains = rules.as_ref().map_err(String::clone).and_then(chosen);
+    let report = Report::new(known, tally, lb_chains, pipeline::now());
     let summary = Summary {
         shown: pipeline.counts.passed,
         scanned: pipeline.counts.scanned,
@@ -160,7 +160,7 @@ fn named(mut error: CommandError) -> CommandError {
 
 /// This node's rules, with what they do for the Service; or why they are not known.
 fn rules(cluster: &Cluster, known: &Known, netns: &Netns) -> Result<Read, String> {
-    let wanted = Wanted {
+    let wanted = ServiceFilter {
         namespace: Some((*known.namespace).into()),
         name: (*known.name).into(),
     };
@@ -190,9 +190,9 @@ fn rules(cluster: &Cluster, known: &Known, netns: &Netns) -> Result<Read, String
 }
 
 /// The chains that choose endpoints; or why none of them is known.
-fn chosen(read: &Read) -> Result<&[Deal], String> {
-    match read.rules.is_whole() || !read.deals.is_empty() {
-        true => Ok(read.deals.as_slice()),
+fn chosen(read: &Read) -> Result<&[LbChain], String> {
+    match read.rules.is_whole() || !read.lb_chains.is_empty() {
+        true => Ok(read.lb_chains.as_slice()),
         false => Err("some rules of this node are not understood".to_owned()),
     }
 }

@@ -22,8 +22,8 @@ static CLUSTER: LazyLock<Index> = LazyLock::new(|| {
     ])
 });
 
-fn matched(address: &str, protocol: u8, port: u16) -> Matched<'static> {
-    Matched::Addresses(CLUSTER.frontends(address.parse().unwrap(), protocol, port))
+fn matched(address: &str, protocol: u8, port: u16) -> FrontendMatch<'static> {
+    FrontendMatch::Addresses(CLUSTER.frontends(address.parse().unwrap(), protocol, port))
 }
 
 fn picks<T: std::str::FromStr<Err = BadValue> + Clone>(text: &str) -> Picks<T> {
@@ -163,7 +163,7 @@ fn what_an_entry_lacks_satisfies_no_test() {
     untold.names.client = Some(nameless(PartyKind::Unknown));
     untold.names.endpoint = None;
     let mut rule = dns();
-    rule.names.matched = Matched::Nothing;
+    rule.names.matched = FrontendMatch::Nothing;
     rule.names.service = Some(ServiceName {
         namespace: None,
         name: None,

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use crate::attribution::FrontendKind;
 use crate::spread::Spread;
 use ctk_cluster::index::Affinity;
-use ctk_cluster::rules::deal::{Deal, one_of};
+use ctk_cluster::rules::lb_chain::{LbChain, one_of};
 
 use super::known::{Known, kind_of_rule};
 use super::reach::Reach;
@@ -62,23 +62,29 @@ pub struct Report {
 
 impl Report {
     /// `deals`: how the node's rules deal new flows of this Service out, or why that is not known.
-    pub fn new(mut known: Known, tally: Tally, deals: Result<&[Deal], String>, now: u64) -> Self {
-        let of_service = |deal: &&Deal| {
+    pub fn new(
+        mut known: Known,
+        tally: Tally,
+        lb_chains: Result<&[LbChain], String>,
+        now: u64,
+    ) -> Self {
+        let of_service = |chain: &&LbChain| {
             let ports = known.frontends.iter();
             let mut ports = ports.map(|frontend| (frontend.protocol, &frontend.name));
-            deal.service.namespace == known.namespace
-                && deal.service.name == known.name
-                && ports.any(|port| port == (deal.protocol, &deal.service.port))
+            chain.service.namespace == known.namespace
+                && chain.service.name == known.name
+                && ports.any(|port| port == (chain.protocol, &chain.service.port))
         };
-        let deals = deals.map(|deals| deals.iter().filter(of_service).collect::<Vec<_>>());
-        let found = deals.and_then(|deals| match deals.is_empty() {
+        let lb_chains =
+            lb_chains.map(|lb_chains| lb_chains.iter().filter(of_service).collect::<Vec<_>>());
+        let found = lb_chains.and_then(|lb_chains| match lb_chains.is_empty() {
             true => Err("they hold no rule that translates this Service".to_owned()),
-            false => Ok(deals),
+            false => Ok(lb_chains),
         });
         let affinity = found
             .as_ref()
             .ok()
-            .map(|deals| deals.iter().any(|deal| deal.affinity));
+            .map(|lb_chains| lb_chains.iter().any(|chain| chain.affinity));
         if let (None, Some(affinity)) = (known.affinity, affinity) {
             known.affinity = Some(match affinity {
                 true => Affinity::ClientIp(None),
@@ -86,7 +92,7 @@ impl Report {
             });
         }
         let (ahead, no_rules) = match found {
-            Ok(deals) => (Some(Ahead::of(&deals)), None),
+            Ok(lb_chains) => (Some(Ahead::of(&lb_chains)), None),
             Err(why) => (None, Some(why)),
         };
         Report {
@@ -122,22 +128,22 @@ impl Report {
 }
 
 impl Ahead {
-    fn of(deals: &[&Deal]) -> Self {
+    fn of(lb_chains: &[&LbChain]) -> Self {
         let mut ahead = Ahead::default();
-        for deal in deals {
-            let Some(hands) = &deal.hands else {
-                ahead.not_understood.push(deal.chain.clone());
+        for chain in lb_chains {
+            let Some(shares) = &chain.shares else {
+                ahead.not_understood.push(chain.chain.clone());
                 continue;
             };
-            ahead.ways.extend(hands.iter().map(|hand| {
+            ahead.ways.extend(shares.iter().map(|hand| {
                 Way {
-                    chain: deal.chain.clone(),
-                    frontends: deal
+                    chain: chain.chain.clone(),
+                    frontends: chain
                         .frontends
                         .iter()
                         .map(|kind| kind_of_rule(*kind))
                         .collect(),
-                    protocol: deal.protocol,
+                    protocol: chain.protocol,
                     place: hand.endpoint,
                     probability: hand.probability,
                     share: hand.share,

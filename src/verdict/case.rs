@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use crate::attribution::FrontendKind;
-use crate::attribution::{Matched, endpoint_at};
+use crate::attribution::{FrontendMatch, endpoint_at};
 use crate::this_node::ThisNode;
 use ctk_cluster::index::{AddressKind, Endpoint, Index, PortId, Service, ServiceId, ServicePort};
 use ctk_cluster::rules::NodeRules;
@@ -22,7 +22,7 @@ pub(super) struct Case<'a, 'c> {
     pub rules: Option<&'c NodeRules>,
     pub index: &'c Index,
     pub flow: &'a Flow,
-    pub matched: Matched<'c>,
+    pub matched: FrontendMatch<'c>,
     pub translated: bool,
 }
 
@@ -135,7 +135,7 @@ impl<'c> Case<'_, 'c> {
 
     /// Row 6.
     fn not_kube_proxys(&self) -> Option<Finding<'c>> {
-        if let Matched::Addresses(frontends) = self.matched {
+        if let FrontendMatch::Addresses(frontends) = self.matched {
             let mut proxy = frontends
                 .iter()
                 .filter(|f| f.kind == AddressKind::ProxyIngress);
@@ -199,7 +199,7 @@ impl<'c> Case<'_, 'c> {
                 );
             }
             Some(_) => {}
-            None if matches!(self.matched, Matched::NodePorts(_)) => {
+            None if matches!(self.matched, FrontendMatch::NodePorts(_)) => {
                 let internal = node
                     .object(index)
                     .is_some_and(|node| node.internal.contains(&address));
@@ -271,7 +271,7 @@ impl<'c> Case<'_, 'c> {
         let (address, protocol) = (self.flow.original.dst, self.flow.protocol());
         let frontend = match self.matched {
             // IPVS has a virtual server for a node port on each address of the node.
-            Matched::NodePorts(_) => rules.frontend(address, protocol, port, true),
+            FrontendMatch::NodePorts(_) => rules.frontend(address, protocol, port, true),
             _ => rules.frontends.get(&(address, protocol, port)),
         };
         match frontend {

@@ -6,7 +6,7 @@
 use std::net::SocketAddr;
 use std::time::SystemTime;
 
-use crate::attribution::Matched;
+use crate::attribution::FrontendMatch;
 use ctk_cluster::datapath::Datapath;
 use ctk_cluster::index::Index;
 use ctk_cluster::rules::{NodeRules, RuleFrontend};
@@ -82,7 +82,7 @@ pub struct Judge<'c> {
 impl<'c> Judge<'c> {
     /// The verdict of one entry whose destination matched `matched`; `None` for entries that are not confirmed or are
     /// dying, which get none.
-    pub fn judge(&self, flow: &Flow, matched: Matched<'c>) -> Option<Judgement<'c>> {
+    pub fn judge(&self, flow: &Flow, matched: FrontendMatch<'c>) -> Option<Judgement<'c>> {
         if !flow.status.contains(Status::CONFIRMED) || flow.status.contains(Status::DYING) {
             return None;
         }
@@ -123,7 +123,7 @@ impl<'c> Judge<'c> {
     }
 
     /// Rows 2 to 4b, then those of the source at hand.
-    fn find(&self, flow: &Flow, matched: Matched<'c>) -> Finding<'c> {
+    fn find(&self, flow: &Flow, matched: FrontendMatch<'c>) -> Finding<'c> {
         if flow.status.is_offloaded() {
             return Finding::new(Reason::Offloaded);
         }
@@ -174,7 +174,7 @@ impl<'c> Judge<'c> {
         &self,
         flow: &Flow,
         rules: &'c NodeRules,
-        matched: Matched<'c>,
+        matched: FrontendMatch<'c>,
     ) -> Finding<'c> {
         if rules.cut {
             return Finding::incomplete("not all rules of this node could be read");
@@ -182,7 +182,7 @@ impl<'c> Judge<'c> {
         if rules.unknown_shapes > 0 {
             return Finding::incomplete("some rules of kube-proxy on this node are not understood");
         }
-        if let Matched::Forward(_) = matched
+        if let FrontendMatch::Forward(_) = matched
             && let Some(finding) = self.find_by_forward(flow)
         {
             return finding;
@@ -193,7 +193,7 @@ impl<'c> Judge<'c> {
             return Finding::new(Reason::ForeignNetns);
         }
         match matched {
-            Matched::Rule(frontend) => {
+            FrontendMatch::Rule(frontend) => {
                 let mut finding = by_frontend(flow, frontend);
                 finding.named = frontend.service.as_ref();
                 finding
@@ -234,7 +234,7 @@ fn by_frontend<'c>(flow: &Flow, frontend: &'c RuleFrontend) -> Finding<'c> {
 }
 
 /// Row 4: what must have been read whole for this entry, and was not.
-fn incomplete(index: &Index, flow: &Flow, matched: Matched<'_>) -> Option<&'static str> {
+fn incomplete(index: &Index, flow: &Flow, matched: FrontendMatch<'_>) -> Option<&'static str> {
     let complete = index.completeness();
     if !complete.services {
         return Some("not all Services are known");
@@ -264,9 +264,9 @@ fn incomplete(index: &Index, flow: &Flow, matched: Matched<'_>) -> Option<&'stat
         return None;
     }
     let node_port = match matched {
-        Matched::NodePorts(_) => true,
-        Matched::Addresses(_) => false,
-        Matched::Nothing | Matched::Rule(_) | Matched::Forward(_) => {
+        FrontendMatch::NodePorts(_) => true,
+        FrontendMatch::Addresses(_) => false,
+        FrontendMatch::Nothing | FrontendMatch::Rule(_) | FrontendMatch::Forward(_) => {
             let port = flow.original.dport();
             index.owners(flow.original.dst).is_empty()
                 && port.is_some_and(|port| !index.node_ports(flow.protocol(), port).is_empty())

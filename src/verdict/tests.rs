@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
 use std::time::SystemTime;
 
-use crate::attribution::Matched;
+use crate::attribution::FrontendMatch;
 use ctk_cluster::index::Index;
 use ctk_cluster::rules::NodeRules;
 use ctk_cluster::testing::world;
@@ -150,9 +150,9 @@ impl Setting<'_> {
             source_time: self.time,
         };
         let matched = match self.index {
-            Some(index) => Matched::of(&flow, index, self.node),
-            None => self.rules.map_or(Matched::Nothing, |rules| {
-                Matched::by_rules(&flow, rules, self.node)
+            Some(index) => FrontendMatch::of(&flow, index, self.node),
+            None => self.rules.map_or(FrontendMatch::Nothing, |rules| {
+                FrontendMatch::by_rules(&flow, rules, self.node)
             }),
         };
         let judgement = judge.judge(&flow, matched)?;

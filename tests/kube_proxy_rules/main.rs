@@ -12,7 +12,7 @@ mod world;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
-use ctk_cluster::rules::deal::Wanted;
+use ctk_cluster::rules::lb_chain::ServiceFilter;
 use ctk_cluster::rules::{NodeRules, text};
 
 use private_netns::private_netns;
@@ -68,34 +68,34 @@ fn check(world: &World, text: &str, form: &str) {
     assert_eq!(rules.not_understood(), 0, "{form}: {text}");
     assert_eq!(found(&rules), world.expected(), "{form}: {text}");
     for port in &world.ports {
-        let wanted = Wanted {
+        let wanted = ServiceFilter {
             namespace: Some(port.namespace.into()),
             name: port.name.as_str().into(),
         };
-        let (_, deals) = text::read(text, Some(&wanted)).unwrap();
+        let (_, lb_chains) = text::read(text, Some(&wanted)).unwrap();
         let places = |local| -> BTreeSet<SocketAddr> {
             port.chosen(local).iter().map(|e| e.place).collect()
         };
-        let deals = deals
+        let lb_chains = lb_chains
             .iter()
-            .filter(|deal| deal.service.port.as_deref().unwrap_or_default() == port.port_name);
+            .filter(|chain| chain.service.port.as_deref().unwrap_or_default() == port.port_name);
         let mut chosen = BTreeSet::new();
-        for deal in deals {
-            let hands = deal
-                .hands
+        for chain in lb_chains {
+            let shares = chain
+                .shares
                 .as_ref()
-                .unwrap_or_else(|| panic!("{form}: {}: {text}", deal.chain));
-            let to: BTreeSet<SocketAddr> = hands.iter().map(|hand| hand.endpoint).collect();
+                .unwrap_or_else(|| panic!("{form}: {}: {text}", chain.chain));
+            let to: BTreeSet<SocketAddr> = shares.iter().map(|hand| hand.endpoint).collect();
             assert!(
                 to == places(false) || to == places(true),
                 "{form}: {} {to:?}",
-                deal.chain
+                chain.chain
             );
-            let even = hands
+            let even = shares
                 .iter()
-                .all(|hand| (hand.share * hands.len() as f64 - 1.0).abs() < 1e-6);
-            assert!(even, "{form}: {hands:?}");
-            assert_eq!(deal.affinity, port.affinity, "{form}: {}", deal.chain);
+                .all(|hand| (hand.share * shares.len() as f64 - 1.0).abs() < 1e-6);
+            assert!(even, "{form}: {shares:?}");
+            assert_eq!(chain.affinity, port.affinity, "{form}: {}", chain.chain);
             chosen.extend(to);
         }
         let reachable = match port.uses_cluster_chain() {

@@ -6,19 +6,19 @@
 //! missing in the index: names stay, and nothing is judged by it.
 //!
 //! The streams are independent of each other, so one may be a moment ahead of another, and all are a moment behind the
-//! cluster: an entry younger than [`SETTLE`] may go to an endpoint that was not heard of yet. What is judged by is older
+//! cluster: an entry younger than [`DEFAULT_SETTLE`] may go to an endpoint that was not heard of yet. What is judged by is older
 //! still while a change waits to be built in, and while nothing proves that a silent stream lives: [`Follower::behind`].
 
-mod board;
 mod connect;
 mod event;
 mod feed;
-mod news;
 mod pace;
+mod reflector_state;
 mod store;
 #[cfg(test)]
 mod tests;
 mod transition;
+mod update;
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::IpAddr;
@@ -39,16 +39,16 @@ use super::read_scope::ChoosePods;
 use super::server::{GetError, Server};
 use super::service_scope::ChosenAddresses;
 use super::source::Loaded;
-pub use board::GRACE;
-use board::{Board, Post};
 use connect::Login;
-pub use news::News;
 use pace::Pace;
+pub use reflector_state::GRACE;
+use reflector_state::{FeedHandle, ReflectorState};
 use store::Decoder;
 pub use transition::Change;
+pub use update::ClusterUpdate;
 
 /// An entry younger than this may go to an endpoint that nobody told of yet.
-pub const SETTLE: Duration = Duration::from_millis(2500);
+pub const DEFAULT_SETTLE: Duration = Duration::from_millis(2500);
 /// Streams that are not open by so long after the lists are not waited for.
 const FIRST_STREAMS: Duration = Duration::from_secs(1);
 /// A list, or the part of it that a selector chooses.
@@ -109,7 +109,7 @@ pub struct EndpointChange {
 
 /// Follows a cluster until it is dropped.
 pub struct Follower {
-    board: Arc<Board>,
+    board: Arc<ReflectorState>,
     login: Arc<dyn Login>,
     limit: Duration,
     ranges: Vec<IpNet>,
@@ -219,7 +219,7 @@ impl Follower {
             pace: Pace::of(&feed),
             troubled: false,
             recoveries: 0,
-            post: Post::new(&self.board, &feed, &over),
+            post: FeedHandle::new(&self.board, &feed, &over),
             server,
             login: Arc::clone(&self.login),
             credential,

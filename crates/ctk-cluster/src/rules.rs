@@ -4,10 +4,10 @@
 //! All of them walk from the entry chains: chains that nothing leads to any more linger on a node.
 
 pub mod changes;
-pub mod deal;
 mod guards;
 pub mod iptables;
 pub mod ipvs;
+pub mod lb_chain;
 mod matches;
 mod nf_tables;
 pub mod nft;

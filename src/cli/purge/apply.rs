@@ -24,7 +24,7 @@ use super::second_look::SecondLook;
 use super::{Purge, Scan, say};
 
 /// Between the two looks at the cluster: an EndpointSlice may lag behind its pods by about this much.
-const SETTLE: Duration = Duration::from_secs(2);
+const DEFAULT_SETTLE: Duration = Duration::from_secs(2);
 /// A look right after: time for a client that asks every second to ask again.
 const VERIFY: Duration = Duration::from_secs(1);
 /// The same where this node's rules still lead to a dead endpoint.
@@ -42,10 +42,11 @@ impl Purge<'_> {
         first: Option<Cluster>,
     ) -> Result<Status, CommandError> {
         let by_verdict = self.policy.selects_by_verdict();
-        let settle = self
-            .args
-            .settle
-            .unwrap_or(if by_verdict { SETTLE } else { Duration::ZERO });
+        let settle = self.args.settle.unwrap_or(if by_verdict {
+            DEFAULT_SETTLE
+        } else {
+            Duration::ZERO
+        });
         let look = self.look_again(first, plan, settle)?;
         let mut pipeline = self.picker_again(&look)?;
         let lingering = self.say_of(&look, plan, &pipeline);

@@ -2,7 +2,7 @@
 //!
 //! An entry that was made after the time that the cluster source is true as of may go to an endpoint that the source does
 //! not have yet. It is not called stale before the source is true as of a later time: at once where it is followed over the
-//! API (which lies [`SETTLE`](ctk_cluster::follow::SETTLE) behind at least), when it is read again where it is not.
+//! API (which lies [`DEFAULT_SETTLE`](ctk_cluster::follow::SETTLE) behind at least), when it is read again where it is not.
 //!
 //! When an entry was made is told by its NEW event. One that comes into the view without one, by a dump or because it
 //! changed, may have been made just now. That is assumed where the source is followed, which is known again soon; any other

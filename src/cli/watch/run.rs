@@ -10,7 +10,7 @@ use std::time::{Instant, SystemTime};
 use crate::error::{CommandError, Status};
 use crate::verdict::{APART, Verdict};
 use crate::watch::view::View;
-use ctk_cluster::follow::SETTLE;
+use ctk_cluster::follow::DEFAULT_SETTLE;
 use ctk_cluster::source::Loaded;
 use ctnetlink::netns::Netns;
 use ctnetlink::{EventBatch, EventQueue, Table};
@@ -254,7 +254,7 @@ impl<'a> Watch<'a> {
     /// What is followed is true as of a moment ago, and not as of when the index was made; unless something newer is known
     /// already that no index has. Any other source has a time of its own.
     fn mark_time(&mut self, pipeline: &mut EntryPipeline<'_>, cluster: Option<&Cluster>) {
-        let followed = self.source.behind().map(|behind| behind + SETTLE);
+        let followed = self.source.behind().map(|behind| behind + DEFAULT_SETTLE);
         let time = match followed {
             Some(behind) => SystemTime::now().checked_sub(behind),
             None => cluster.and_then(Cluster::time),

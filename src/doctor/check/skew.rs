@@ -314,7 +314,7 @@ fn distinct(count: usize) -> Distinct {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attribution::{self, Matched};
+    use crate::attribution::{self, FrontendMatch};
     use crate::doctor::testing::flow;
     use crate::this_node::{NetnsOwner, ThisNode};
     use ctk_cluster::testing::world;
@@ -361,7 +361,7 @@ mod tests {
         for port in 0..100 {
             let client = format!("{client}:{}", 40000 + port);
             let mut entry = Entry::bare(flow(6, &client, destination, "10.244.1.1:8080"));
-            let matched = Matched::of(&entry.flow, &index, &node);
+            let matched = FrontendMatch::of(&entry.flow, &index, &node);
             entry.names = attribution::names(&entry.flow, matched, &index);
             skew.see(&entry, &facts);
         }

@@ -6,7 +6,7 @@ use crate::attribution::{Names, PartyKind};
 
 fn names<'c>(entry: &str, index: &'c Index) -> Names<'c> {
     let flow = flow(entry);
-    attribution::names(&flow, Matched::of(&flow, index, &this_node()), index)
+    attribution::names(&flow, FrontendMatch::of(&flow, index, &this_node()), index)
 }
 
 #[test]

@@ -453,7 +453,7 @@ fn nothing_is_stale_where_bpf_programs_translate_in_kube_proxys_place() {
     ] {
         for datapath in [None, Some(Datapath::Cilium), Some(Datapath::CalicoEbpf)] {
             let flow = flow(entry);
-            let matched = Matched::of(&flow, &index, &node);
+            let matched = FrontendMatch::of(&flow, &index, &node);
             let judge = Judge {
                 index: Some(&index),
                 // Without kube-proxy's rules an untranslated entry would be pending.

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
 
-use super::board::{Post, Standing};
 use super::connect::Login;
 use super::event::{Event, Lines, Malformed, event};
 use super::pace::{Pace, REFUSED_WAIT};
+use super::reflector_state::{FeedHandle, Standing};
 use super::store::Decoder;
 use super::{DECIDING, Feed, Stream};
 use crate::listed::State;
@@ -42,7 +42,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 const CAUGHT_UP: Duration = Duration::from_secs(5);
 
 pub(super) struct Reader {
-    pub post: Post,
+    pub post: FeedHandle,
     pub server: Box<dyn Stream>,
     /// Where there may be newer credentials, and the number of those that are shown.
     pub login: Arc<dyn Login>,

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::board::{Board, Post, Standing};
 use super::connect::Login;
-use super::news::notes;
+use super::reflector_state::{FeedHandle, ReflectorState, Standing};
 use super::store::{Decoded, Decoder, Items, Store};
+use super::update::notes;
 use super::{Change, EndpointChange, Feed, Follower, Stream};
 use crate::build::{Builder, NotAServiceRange};
 use crate::index::Index;
@@ -202,9 +202,9 @@ fn a_broken_stream_is_believed_for_a_moment_and_a_lost_list_not_at_all() {
     assert!(!board.is_whole(&feed), "only a list makes it whole");
 }
 
-fn posted(feed: &Feed) -> (Arc<Board>, Post, Arc<AtomicBool>) {
-    let (board, over) = (Arc::<Board>::default(), Arc::default());
-    let post = Post::new(&board, feed, &over);
+fn posted(feed: &Feed) -> (Arc<ReflectorState>, FeedHandle, Arc<AtomicBool>) {
+    let (board, over) = (Arc::<ReflectorState>::default(), Arc::default());
+    let post = FeedHandle::new(&board, feed, &over);
     (board, post, over)
 }
 
@@ -226,7 +226,7 @@ fn a_reader_that_was_ended_writes_nothing_on_what_its_successor_knows() {
     let (board, old, over) = posted(&feed);
     over.store(true, Ordering::Relaxed);
     board.remove(&feed);
-    let new = Post::new(&board, &feed, &Arc::default());
+    let new = FeedHandle::new(&board, &feed, &Arc::default());
     let pod = json!({"metadata": {"namespace": "shop", "name": "web"}, "spec": {"nodeName": "node1"},
         "status": {"podIP": "10.244.0.1"}});
     let stands = || format!("{:?}", board.known().standing(&feed));
@@ -248,7 +248,7 @@ fn a_reader_that_was_ended_writes_nothing_on_what_its_successor_knows() {
 #[test]
 fn an_index_is_as_old_as_the_oldest_proof_and_the_first_change_that_it_lacks() {
     let (board, services, over) = posted(&Feed::Services);
-    let slices = Post::new(&board, &Feed::Slices, &over);
+    let slices = FeedHandle::new(&board, &Feed::Slices, &over);
     assert_eq!(board.known().as_of(), None);
     services.replace(Decoded::default(), ago(30));
     assert_eq!(
@@ -351,7 +351,7 @@ fn a_range_that_cannot_be_one_is_dropped_and_swallows_no_change() {
     let range: ipnet::IpNet = "10.96.0.0/12".parse().unwrap();
     let mut follower = follower();
     follower.ranges = vec![range];
-    let services = Post::new(&follower.board, &Feed::Services, &Arc::default());
+    let services = FeedHandle::new(&follower.board, &Feed::Services, &Arc::default());
     let conflict = || NotAServiceRange {
         range,
         address: "10.96.0.1".parse().unwrap(),
@@ -377,7 +377,7 @@ fn a_range_that_cannot_be_one_is_dropped_and_swallows_no_change() {
 #[test]
 fn a_list_that_is_lost_is_told_at_once_however_long_building_takes() {
     let mut follower = follower();
-    let services = Post::new(&follower.board, &Feed::Services, &Arc::default());
+    let services = FeedHandle::new(&follower.board, &Feed::Services, &Arc::default());
     services.replace(Decoded::default(), Instant::now());
     follower.build().unwrap();
     follower.not_before = Instant::now() + Duration::from_secs(60);
@@ -396,7 +396,7 @@ fn who_has_an_address_is_asked_when_the_family_of_the_nodes_own_pods_is_known() 
     let of_node = Feed::PodsOf("node1".to_owned());
     let mut follower = follower();
     let over: Arc<AtomicBool> = Arc::default();
-    let own = Post::new(&follower.board, &of_node, &over);
+    let own = FeedHandle::new(&follower.board, &of_node, &over);
     follower.feeds.insert(of_node.clone(), over);
     let addresses = ChosenAddresses {
         deciding: HashSet::from(["10.244.9.9".parse().unwrap()]),
@@ -420,7 +420,7 @@ fn who_has_an_address_is_asked_when_the_family_of_the_nodes_own_pods_is_known() 
 fn at_first_it_is_waited_until_it_shows_whether_what_was_listed_can_be_followed() {
     let feeds = [Feed::Services, Feed::Slices];
     let (board, services, over) = posted(&feeds[0]);
-    let slices = Post::new(&board, &feeds[1], &over);
+    let slices = FeedHandle::new(&board, &feeds[1], &over);
     services.replace(Decoded::default(), Instant::now());
     services.is_followed();
     slices.replace(Decoded::default(), Instant::now());

@@ -3,16 +3,16 @@
 //! Each `*table ... COMMIT` block is a table of its own, so files may be put together. Lines are only split into words when
 //! the walk comes to them: a node with thousands of Services has hundreds of thousands.
 
-mod deal;
 mod forward;
 mod kube;
+mod lb_chain;
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 
 use ipnet::IpNet;
 
-use super::deal::{Deal, Wanted};
+use super::lb_chain::{LbChain, ServiceFilter};
 use super::matches::{Ports, port_range};
 use super::{NodeRules, Untracked, protocol};
 
@@ -67,11 +67,12 @@ pub fn read(text: &str) -> NodeRules {
     rules
 }
 
-/// How the rules of one Service deal new flows out. Packets are counted where `iptables-save` was run with `-c`.
-pub fn deals(text: &str, wanted: &Wanted) -> Vec<Deal> {
+/// How the rules of one Service spread new flows over endpoints. Packets are counted where `iptables-save` was run with `-c`.
+pub fn lb_chains(text: &str, filter: &ServiceFilter) -> Vec<LbChain> {
     let tables = tables(text);
     let nat = tables.iter().filter(|table| table.name == "nat");
-    nat.flat_map(|table| deal::deals(table, wanted)).collect()
+    nat.flat_map(|table| lb_chain::lb_chains(table, filter))
+        .collect()
 }
 
 fn tables(text: &str) -> Vec<Table<'_>> {

@@ -60,26 +60,26 @@ impl Matches {
         self.local_only = true;
     }
 
-    pub fn protocols(&mut self, wanted: &[u8]) {
+    pub fn protocols(&mut self, filter: &[u8]) {
         let both = match &self.protocols {
-            None => wanted.to_vec(),
+            None => filter.to_vec(),
             Some(known) => known
                 .iter()
                 .copied()
-                .filter(|p| wanted.contains(p))
+                .filter(|p| filter.contains(p))
                 .collect(),
         };
         self.never |= both.is_empty();
         self.protocols = Some(both);
     }
 
-    pub fn destinations(&mut self, wanted: &[IpNet]) {
+    pub fn destinations(&mut self, filter: &[IpNet]) {
         let both = match &self.destinations {
-            None => wanted.to_vec(),
+            None => filter.to_vec(),
             Some(known) => {
                 let pairs = known
                     .iter()
-                    .flat_map(|a| wanted.iter().filter_map(move |b| narrower(a, b)));
+                    .flat_map(|a| filter.iter().filter_map(move |b| narrower(a, b)));
                 pairs.take(EXPANDED).collect()
             }
         };
@@ -87,13 +87,13 @@ impl Matches {
         self.destinations = Some(both);
     }
 
-    pub fn ports(&mut self, wanted: &[Ports]) {
+    pub fn ports(&mut self, filter: &[Ports]) {
         let both = match &self.ports {
-            None => wanted.to_vec(),
+            None => filter.to_vec(),
             Some(known) => {
                 let pairs = known
                     .iter()
-                    .flat_map(|a| wanted.iter().filter_map(move |b| overlap(a, b)));
+                    .flat_map(|a| filter.iter().filter_map(move |b| overlap(a, b)));
                 pairs.take(EXPANDED).collect()
             }
         };

@@ -3,11 +3,11 @@
 //! Expressions stay text until the walk comes to them. Tables that `iptables-nft` wrote hide their targets from nft behind
 //! `xt` expressions: these are read by [`super::iptables`], and are marked here only where nobody else read them.
 
-mod deal;
 mod draw;
 mod entrance;
 mod forward;
 mod kube;
+mod lb_chain;
 mod show;
 
 use std::borrow::Cow;
@@ -20,7 +20,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::NodeRules;
-use super::deal::{Deal, Wanted};
+use super::lb_chain::{LbChain, ServiceFilter};
 
 #[derive(Deserialize)]
 struct Document<'t> {
@@ -142,18 +142,20 @@ pub fn read_first(
     Ok((rules, documents.byte_offset()))
 }
 
-/// How kube-proxy's rules of one Service deal new flows out, by the document that `json` begins with.
+/// How kube-proxy's rules of one Service spread new flows over endpoints, by the document that `json` begins with.
 ///
 /// # Errors
 /// As [`read`].
-pub fn deals(json: &str, wanted: &Wanted) -> Result<Vec<Deal>, serde_json::Error> {
+pub fn lb_chains(json: &str, filter: &ServiceFilter) -> Result<Vec<LbChain>, serde_json::Error> {
     let mut documents = serde_json::Deserializer::from_str(json).into_iter::<Document<'_>>();
     let Some(first) = documents.next() else {
         return Ok(Vec::new());
     };
     let tables = gather(first?);
     let own = tables.values().filter(|table| table.name == kube::TABLE);
-    Ok(own.flat_map(|table| deal::deals(table, wanted)).collect())
+    Ok(own
+        .flat_map(|table| lb_chain::lb_chains(table, filter))
+        .collect())
 }
 
 /// kube-proxy calls its table so, in each family.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use crate::tool::{self, Fault};
 
-use super::deal::{self, Deal, Wanted};
+use super::lb_chain::{self, LbChain, ServiceFilter};
 use super::nf_tables::{self, Table};
 use super::present::proc_net;
 use super::text::{self, TextError};
@@ -33,8 +33,8 @@ pub struct Read {
     pub path: Option<PathBuf>,
     /// One line each: what could not be read, and what is odd.
     pub notes: Vec<String>,
-    /// How the rules of the Service that was asked for deal new flows out.
-    pub deals: Vec<Deal>,
+    /// How the rules of the Service that was asked for spread new flows over endpoints.
+    pub lb_chains: Vec<LbChain>,
 }
 
 /// Why there are no rules at all.
@@ -54,11 +54,11 @@ pub enum ReadError {
     Text { path: PathBuf, error: TextError },
 }
 
-/// Reads a saved rule set; `wanted`: and how the rules of this Service deal new flows out.
+/// Reads a saved rule set; `wanted`: and how the rules of this Service spread new flows over endpoints.
 ///
 /// # Errors
 /// [`ReadError::File`], [`ReadError::Text`]
-pub fn file(path: &Path, wanted: Option<&Wanted>) -> Result<Read, ReadError> {
+pub fn file(path: &Path, filter: Option<&ServiceFilter>) -> Result<Read, ReadError> {
     let failed = |error| ReadError::File {
         path: path.to_owned(),
         error,
@@ -72,14 +72,14 @@ pub fn file(path: &Path, wanted: Option<&Wanted>) -> Result<Read, ReadError> {
     };
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes).map_err(failed)?;
-    let read = text::read(&String::from_utf8_lossy(&bytes), wanted);
-    let (rules, deals) = read.map_err(|error| ReadError::Text {
+    let read = text::read(&String::from_utf8_lossy(&bytes), filter);
+    let (rules, lb_chains) = read.map_err(|error| ReadError::Text {
         path: path.to_owned(),
         error,
     })?;
     Ok(Read {
         rules,
-        deals: deal::together(deals),
+        lb_chains: lb_chain::together(lb_chains),
         time,
         path: Some(path.to_owned()),
         notes: Vec::new(),
@@ -90,8 +90,8 @@ pub fn file(path: &Path, wanted: Option<&Wanted>) -> Result<Read, ReadError> {
 ///
 /// # Errors
 /// No tool, or none that worked.
-pub fn here(wanted: Option<&Wanted>) -> Result<Read, ReadError> {
-    let mut reader = Reader::new(wanted);
+pub fn here(filter: Option<&ServiceFilter>) -> Result<Read, ReadError> {
+    let mut reader = Reader::new(filter);
     let time = SystemTime::now();
     let mut saved = Vec::new();
     reader.iptables("iptables", "ip", &mut saved);
@@ -107,7 +107,7 @@ pub fn here(wanted: Option<&Wanted>) -> Result<Read, ReadError> {
             time,
             path: None,
             notes: reader.notes,
-            deals: deal::together(reader.deals),
+            lb_chains: lb_chain::together(reader.lb_chains),
         }),
     }
 }
@@ -158,9 +158,9 @@ impl Saved {
 
 struct Reader<'w> {
     until: Instant,
-    wanted: Option<&'w Wanted>,
+    filter: Option<&'w ServiceFilter>,
     rules: NodeRules,
-    deals: Vec<Deal>,
+    lb_chains: Vec<LbChain>,
     notes: Vec<String>,
     worked: usize,
     /// nf_tables holds no table beside those that were read.
@@ -170,10 +170,10 @@ struct Reader<'w> {
 }
 
 impl<'w> Reader<'w> {
-    fn new(wanted: Option<&'w Wanted>) -> Self {
+    fn new(filter: Option<&'w ServiceFilter>) -> Self {
         Reader {
-            wanted,
-            deals: Vec::new(),
+            filter,
+            lb_chains: Vec::new(),
             until: Instant::now() + BUDGET,
             rules: NodeRules::default(),
             notes: Vec::new(),
@@ -186,8 +186,8 @@ impl<'w> Reader<'w> {
 
     /// Both flavours of one family: their rules are in force side by side.
     fn iptables(&mut self, tool: &str, family: &'static str, saved: &mut Vec<Saved>) {
-        // Packets are of use only where somebody asked how they were dealt out.
-        let counted: &[&str] = match self.wanted {
+        // Packets are of use only where somebody asked how they were spread.
+        let counted: &[&str] = match self.filter {
             Some(_) => &["-c"],
             None => &[],
         };
@@ -228,8 +228,8 @@ impl<'w> Reader<'w> {
 
     fn saved(&mut self, text: &str) {
         self.rules.merge(iptables::read(text));
-        let deals = self.wanted.map(|wanted| iptables::deals(text, wanted));
-        self.deals.extend(deals.into_iter().flatten());
+        let lb_chains = self.filter.map(|filter| iptables::lb_chains(text, filter));
+        self.lb_chains.extend(lb_chains.into_iter().flatten());
     }
 
     /// Tables that iptables did not write.
@@ -253,9 +253,9 @@ impl<'w> Reader<'w> {
                 Said::NoTool => return self.without_nft(&others, saved),
                 Said::Failed => continue,
             };
-            let deals = self.wanted.map(|wanted| nft::deals(&json, wanted));
-            self.deals
-                .extend(deals.into_iter().filter_map(Result::ok).flatten());
+            let lb_chains = self.filter.map(|filter| nft::lb_chains(&json, filter));
+            self.lb_chains
+                .extend(lb_chains.into_iter().filter_map(Result::ok).flatten());
             match nft::read(&json, &families) {
                 Ok(rules) => self.rules.merge(rules),
                 Err(error) => {

@@ -1,7 +1,7 @@
 //! A saved rule set: what `iptables-save`, `ip6tables-save`, `nft -j list ruleset` and `/proc/net/ip_vs` print, one or
 //! several behind each other, told apart by content.
 
-use super::deal::{Deal, Wanted};
+use super::lb_chain::{LbChain, ServiceFilter};
 use super::{NodeRules, iptables, ipvs, nft};
 
 /// Why a text is no saved rule set.
@@ -25,13 +25,16 @@ enum Kind {
     Lines,
 }
 
-/// Reads the whole text; `wanted`: and how the rules of this Service deal new flows out.
+/// Reads the whole text; `wanted`: and how the rules of this Service spread new flows over endpoints.
 ///
 /// # Errors
 /// [`TextError`]
-pub fn read(text: &str, wanted: Option<&Wanted>) -> Result<(NodeRules, Vec<Deal>), TextError> {
+pub fn read(
+    text: &str,
+    filter: Option<&ServiceFilter>,
+) -> Result<(NodeRules, Vec<LbChain>), TextError> {
     let mut rules = NodeRules::default();
-    let mut deals = Vec::new();
+    let mut lb_chains = Vec::new();
     let mut found = false;
     // Whether the targets of tables that iptables wrote were given, too.
     let saved: &[&str] = match text.lines().any(|line| line.starts_with('*')) {
@@ -49,8 +52,8 @@ pub fn read(text: &str, wanted: Option<&Wanted>) -> Result<(NodeRules, Vec<Deal>
                     TextError::Json { line, error }
                 })?;
                 rules.merge(part);
-                let dealt = wanted.and_then(|wanted| nft::deals(rest, wanted).ok());
-                deals.extend(dealt.into_iter().flatten());
+                let taken = filter.and_then(|filter| nft::lb_chains(rest, filter).ok());
+                lb_chains.extend(taken.into_iter().flatten());
                 found = true;
                 length
             }
@@ -62,8 +65,8 @@ pub fn read(text: &str, wanted: Option<&Wanted>) -> Result<(NodeRules, Vec<Deal>
                     found = true;
                 } else {
                     rules.merge(iptables::read(piece));
-                    let dealt = wanted.map(|wanted| iptables::deals(piece, wanted));
-                    deals.extend(dealt.into_iter().flatten());
+                    let taken = filter.map(|filter| iptables::lb_chains(piece, filter));
+                    lb_chains.extend(taken.into_iter().flatten());
                     found |= piece
                         .lines()
                         .any(|line| line.starts_with('*') || line.starts_with("-A "));
@@ -74,7 +77,7 @@ pub fn read(text: &str, wanted: Option<&Wanted>) -> Result<(NodeRules, Vec<Deal>
         rest = rest.get(length.max(1)..).unwrap_or_default();
     }
     match found {
-        true => Ok((rules, deals)),
+        true => Ok((rules, lb_chains)),
         false => Err(TextError::NoRules),
     }
 }

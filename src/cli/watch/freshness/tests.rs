@@ -1,7 +1,7 @@
 //! The youth of entries, by times that are told.
 
 use super::*;
-use crate::attribution::Matched;
+use crate::attribution::FrontendMatch;
 use crate::this_node::{NetnsOwner, ThisNode};
 use crate::verdict::{Judge, Reason};
 use ctk_cluster::index::Index;
@@ -79,7 +79,7 @@ impl Stage {
             namespace: NetnsOwner::Node,
         };
         let mut entry = Entry::bare(flow(port));
-        let matched = Matched::of(&entry.flow, &self.index, &node);
+        let matched = FrontendMatch::of(&entry.flow, &self.index, &node);
         let judge = Judge {
             index: Some(&self.index),
             rules: None,

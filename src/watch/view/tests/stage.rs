@@ -1,7 +1,7 @@
 //! What the tests of the view play with: one client's flow, clusters, and a view that tells in short.
 
 use super::*;
-use crate::attribution::{self, Matched};
+use crate::attribution::{self, FrontendMatch};
 use crate::verdict::{Judge, Judgement};
 use ctk_cluster::testing::world;
 use ctnetlink::flow::L4;
@@ -105,7 +105,7 @@ impl<'c> ResolveEntry<'c> for See<'c> {
     fn entry(&mut self, flow: Flow, seen: Option<Seen>) -> Entry<'c> {
         let mut entry = Entry::bare(flow);
         if let Some(index) = self.index {
-            let matched = Matched::of(&entry.flow, index, self.node);
+            let matched = FrontendMatch::of(&entry.flow, index, self.node);
             entry.names = attribution::names(&entry.flow, matched, index);
             let judge = Judge {
                 index: Some(index),

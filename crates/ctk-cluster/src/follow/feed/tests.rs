@@ -3,7 +3,7 @@
 use std::io::{Cursor, ErrorKind, Read};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use super::super::board::Board;
+use super::super::reflector_state::ReflectorState;
 use super::*;
 
 /// An empty list of what this path names.
@@ -60,9 +60,14 @@ impl Login for Cutter {
     }
 }
 
-fn reader(board: &Arc<Board>, server: &Cutter, over: &Arc<AtomicBool>, feed: &Feed) -> Reader {
+fn reader(
+    board: &Arc<ReflectorState>,
+    server: &Cutter,
+    over: &Arc<AtomicBool>,
+    feed: &Feed,
+) -> Reader {
     Reader {
-        post: Post::new(board, feed, over),
+        post: FeedHandle::new(board, feed, over),
         server: Box::new(server.clone()),
         login: Arc::new(server.clone()),
         credential: 0,

@@ -510,7 +510,7 @@ proptest! {
             let text = String::from_utf8_lossy(&bytes);
             read(&text);
             for name in ["kube-dns", "sflow", "s", "t"] {
-                deals(&text, &Wanted { namespace: None, name: name.into() });
+                lb_chains(&text, &ServiceFilter { namespace: None, name: name.into() });
             }
         }
     }

@@ -11,12 +11,12 @@ use super::super::{Condition, ForwardTarget, NodeRules, SCTP, TCP, TargetPorts, 
 use super::{Table, element, jump, net, pairs, port, protocol, show};
 
 /// Walks from the hooks that are `wanted`.
-pub(super) fn table(table: &Table<'_>, rules: &mut NodeRules, wanted: impl Fn(&str) -> bool) {
+pub(super) fn table(table: &Table<'_>, rules: &mut NodeRules, filter: impl Fn(&str) -> bool) {
     let mut walk = Walk {
         table,
         walked: Walked::default(),
     };
-    for (output, chain) in table.hooks.iter().filter(|(_, chain)| wanted(chain)) {
+    for (output, chain) in table.hooks.iter().filter(|(_, chain)| filter(chain)) {
         let above = walk.walked.at_hook(*output);
         walk.chain(chain, &above, DEPTH);
     }

@@ -286,7 +286,7 @@ fn rules_of_others_are_understood_as_far_as_their_matches_are() {
     ]));
     assert_eq!(sets.forwards.len(), 4);
 
-    let (odd, dealt) = (
+    let (odd, taken) = (
         prerouting(json!([
             dport(json!(7)),
             is(json!({"meta": {"key": "mark"}}), "==", json!(1)),
@@ -301,7 +301,7 @@ fn rules_of_others_are_understood_as_far_as_their_matches_are() {
             .conditions
             .contains(&Condition::Other("mark 1".into()))
     );
-    assert_eq!(dealt.forwards.len(), 2);
+    assert_eq!(taken.forwards.len(), 2);
     let by_port = prerouting(
         json!([{"dnat": {"addr": {"map": {"key": payload("udp", "dport"), "data": {"set": [[5, {"concat": ["10.0.0.1", 6]}]]}}}}}]),
     );
@@ -393,7 +393,7 @@ proptest! {
         bytes.splice(at..end, put.bytes());
         let text = String::from_utf8_lossy(&bytes);
         let _ = read(&text, &[]);
-        let _ = deals(&text, &Wanted { namespace: None, name: "kube-dns".into() });
+        let _ = lb_chains(&text, &ServiceFilter { namespace: None, name: "kube-dns".into() });
     }
 
     #[test]

@@ -18,7 +18,7 @@ const SHARE: u32 = 10;
 
 /// What is new since somebody asked.
 #[derive(Debug, Default)]
-pub struct News {
+pub struct ClusterUpdate {
     /// A newer index.
     pub loaded: Option<Loaded>,
     /// For people.
@@ -33,8 +33,8 @@ impl Follower {
     }
 
     /// What is new. An index at most every now and then: building takes a small part of the time.
-    pub fn news(&mut self) -> News {
-        let mut news = News::default();
+    pub fn news(&mut self) -> ClusterUpdate {
+        let mut news = ClusterUpdate::default();
         let due = {
             let mut known = self.board.known();
             let dropped = std::mem::take(&mut known.dropped);
@@ -63,7 +63,7 @@ impl Follower {
         news
     }
 
-    fn renew(&mut self, news: &mut News) {
+    fn renew(&mut self, news: &mut ClusterUpdate) {
         let before = std::mem::take(&mut self.listed);
         let built = match self.build() {
             Err(error) => {

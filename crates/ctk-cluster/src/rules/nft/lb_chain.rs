@@ -6,16 +6,16 @@ use std::net::SocketAddr;
 
 use serde_json::Value;
 
-use super::super::deal::{Deal, Dealing, Wanted, Way};
+use super::super::lb_chain::{ChainShares, FrontendPath, LbChain, ServiceFilter};
 use super::super::{RuleKind, service_name};
 use super::draw::{Translation, draw, place};
 use super::entrance::{NODE_PORTS, SERVICE_IPS};
 use super::kube::{Kinds, address_key, named_by_chain, port_key, split};
 use super::{Table, jump};
 
-pub(super) fn deals(table: &Table<'_>, wanted: &Wanted) -> Vec<Deal> {
+pub(super) fn lb_chains(table: &Table<'_>, filter: &ServiceFilter) -> Vec<LbChain> {
     let kinds = Kinds::of_table(table);
-    let mut deals = Vec::new();
+    let mut lb_chains = Vec::new();
     for map in [SERVICE_IPS, NODE_PORTS] {
         for pair in table.named(map).unwrap_or_default() {
             let found = split(&pair).and_then(|(key, verdict, comment)| {
@@ -29,24 +29,24 @@ pub(super) fn deals(table: &Table<'_>, wanted: &Wanted) -> Vec<Deal> {
                     }
                     _ => (port_key(key)?.0, RuleKind::NodePort),
                 };
-                wanted.is(&service).then(|| {
-                    let way = Way {
+                filter.is(&service).then(|| {
+                    let way = FrontendPath {
                         service,
                         protocol,
                         kind,
                         ipv6: table.family == "ip6",
                     };
-                    way.walk(chain, |chain, dealing| {
+                    way.walk(chain, |chain, chain_shares| {
                         let rules = table.rules(chain);
-                        let onward = rules.filter_map(|rule| take(table, &rule, dealing));
+                        let onward = rules.filter_map(|rule| take(table, &rule, chain_shares));
                         onward.collect()
                     })
                 })
             });
-            deals.extend(found.into_iter().flatten());
+            lb_chains.extend(found.into_iter().flatten());
         }
     }
-    deals
+    lb_chains
 }
 
 /// How names of endpoints' chains begin (`servicePortEndpointChainNamePrefix`).
@@ -101,50 +101,50 @@ impl<'r> Parts<'r> {
 }
 
 /// Takes in one rule of a chain; the chain that it leads to, when that is no endpoint's.
-fn take(table: &Table<'_>, rule: &[Value], dealing: &mut Dealing) -> Option<String> {
+fn take(table: &Table<'_>, rule: &[Value], chain_shares: &mut ChainShares) -> Option<String> {
     let parts = Parts::of(rule);
     if parts.odd {
-        dealing.not_understood();
+        chain_shares.not_understood();
         return None;
     }
     let (word, verdict) = parts.verdict?;
     match word {
         "vmap" => {
             let to = |verdict: &Value| endpoint_of(table, jump(verdict)?.0);
-            if parts.some || by_number(table, verdict, dealing, to).is_none() {
-                dealing.not_understood();
+            if parts.some || by_number(table, verdict, chain_shares, to).is_none() {
+                chain_shares.not_understood();
             }
             None
         }
         "dnat" => {
             let understood = match Translation::of(verdict).filter(|_| !parts.some) {
                 Some(Translation::One(endpoint)) => {
-                    dealing.deal(endpoint, 1.0, parts.packets);
+                    chain_shares.add(endpoint, 1.0, parts.packets);
                     true
                 }
                 Some(Translation::Drawn(map)) => {
                     // Nothing counts the packets of one element.
-                    by_number(table, map, dealing, |to| Some((place(to)?, None))).is_some()
+                    by_number(table, map, chain_shares, |to| Some((place(to)?, None))).is_some()
                 }
                 None => false,
             };
             if !understood {
-                dealing.not_understood();
+                chain_shares.not_understood();
             }
             None
         }
         _ => {
             let (chain, goto) = jump(verdict)?;
             match endpoint_of(table, chain) {
-                Some((endpoint, _)) if parts.affinity => dealing.pin(endpoint, parts.packets),
+                Some((endpoint, _)) if parts.affinity => chain_shares.pin(endpoint, parts.packets),
                 Some((endpoint, counted)) if !parts.some => {
-                    dealing.deal(endpoint, 1.0, counted.or(parts.packets));
+                    chain_shares.add(endpoint, 1.0, counted.or(parts.packets));
                 }
-                Some(_) => dealing.not_understood(),
+                Some(_) => chain_shares.not_understood(),
                 None => {
                     // Packets of some sources may go another way. A jump comes back.
                     if goto && !parts.some {
-                        dealing.pass_on();
+                        chain_shares.pass_on();
                     }
                     return Some(chain.to_owned());
                 }
@@ -158,15 +158,15 @@ fn take(table: &Table<'_>, rule: &[Value], dealing: &mut Dealing) -> Option<Stri
 fn by_number(
     table: &Table<'_>,
     map: &Value,
-    dealing: &mut Dealing,
+    chain_shares: &mut ChainShares,
     to: impl Fn(&Value) -> Option<(SocketAddr, Option<u64>)>,
 ) -> Option<()> {
     let draw = draw(table, map)?;
     for (chance, element) in draw.chances() {
         let (endpoint, packets) = to(element)?;
-        dealing.deal_part(endpoint, chance, packets);
+        chain_shares.add_part(endpoint, chance, packets);
     }
-    dealing.dealt(draw.total());
+    chain_shares.taken(draw.total());
     Some(())
 }
 
@@ -233,7 +233,7 @@ mod tests {
     }
 
     /// a/s with two endpoints; `service` are the rules of its chain.
-    fn of(service: Vec<Value>) -> Vec<Deal> {
+    fn of(service: Vec<Value>) -> Vec<LbChain> {
         let endpoint = |n: u8, counter: Value| {
             let chain = format!("endpoint-{n}");
             let address = format!("10.244.1.{n}");
@@ -271,18 +271,18 @@ mod tests {
         all.extend(endpoint(2, json!({"counter": "named"})));
         all.extend(service);
         let text = json!({ "nftables": all }).to_string();
-        let wanted = Wanted {
+        let filter = ServiceFilter {
             namespace: None,
             name: "s".into(),
         };
-        let mut deals = super::super::deals(&text, &wanted).unwrap();
-        deals.retain(|deal| &*deal.service.namespace == "a");
-        deals
+        let mut lb_chains = super::super::lb_chains(&text, &filter).unwrap();
+        lb_chains.retain(|chain| &*chain.service.namespace == "a");
+        lb_chains
     }
 
     #[test]
     fn numbers_deal_out_by_their_count_and_counters_are_those_of_the_endpoint() {
-        let deals = of(vec![
+        let lb_chains = of(vec![
             rule(
                 "service",
                 json!([saddr("@affinity-1"), {"counter": {"packets": 2, "bytes": 9}}, goto("endpoint-1")]),
@@ -295,7 +295,10 @@ mod tests {
                 )]),
             ),
         ]);
-        let chains: Vec<_> = deals.iter().map(|d| (&*d.chain, d.frontends[0])).collect();
+        let chains: Vec<_> = lb_chains
+            .iter()
+            .map(|d| (&*d.chain, d.frontends[0]))
+            .collect();
         assert_eq!(
             chains,
             [
@@ -304,15 +307,15 @@ mod tests {
                 ("service", RuleKind::NodePort),
             ]
         );
-        let hands = deals[0].hands.as_ref().unwrap();
-        let shown: Vec<_> = hands
+        let shares = lb_chains[0].shares.as_ref().unwrap();
+        let shown: Vec<_> = shares
             .iter()
-            .map(|hand| {
+            .map(|share| {
                 (
-                    hand.endpoint.to_string(),
-                    hand.share,
-                    hand.packets,
-                    hand.pinned,
+                    share.endpoint.to_string(),
+                    share.share,
+                    share.packets,
+                    share.pinned,
                 )
             })
             .collect();
@@ -323,8 +326,8 @@ mod tests {
                 ("10.244.1.2:8080".into(), 0.25, None, None),
             ]
         );
-        assert!(deals[0].affinity);
-        let local = deals[1].hands.as_ref().unwrap();
+        assert!(lb_chains[0].affinity);
+        let local = lb_chains[1].shares.as_ref().unwrap();
         assert_eq!((local.len(), local[0].share), (1, 1.0));
     }
 
@@ -332,7 +335,7 @@ mod tests {
     fn a_shape_that_is_not_understood_gives_no_shares() {
         let whole = || numgen(2, json!([[0, goto("endpoint-1")], [1, goto("endpoint-2")]]));
         let fine = of(vec![rule("service", json!([whole()]))]);
-        assert!(fine[0].hands.is_some());
+        assert!(fine[0].shares.is_some());
         for odd in [
             json!([saddr("10.0.0.1"), whole()]),
             json!([numgen(
@@ -354,16 +357,16 @@ mod tests {
             )]),
             json!([{"vmap": {"key": {"meta": {"key": "mark"}}, "data": {"set": [[0, goto("endpoint-1")]]}}}]),
         ] {
-            let deals = of(vec![
+            let lb_chains = of(vec![
                 rule("service", odd.clone()),
                 rule("service", json!([goto("endpoint-1")])),
             ]);
-            assert_eq!(deals[0].hands, None, "{odd}");
+            assert_eq!(lb_chains[0].shares, None, "{odd}");
         }
         let dropped = of(vec![
             rule("service", json!([saddr("10.0.0.1"), {"drop": null}])),
             rule("service", json!([whole()])),
         ]);
-        assert_eq!(dropped[0].hands, None);
+        assert_eq!(dropped[0].shares, None);
     }
 }

@@ -151,14 +151,14 @@ impl Known {
 
 /// The board.
 #[derive(Debug, Default)]
-pub struct Board {
+pub struct ReflectorState {
     known: Mutex<Known>,
     changed: Condvar,
     /// How often a reader that had failed, or was refused, could read again.
     recoveries: AtomicU64,
 }
 
-impl Board {
+impl ReflectorState {
     pub fn known(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -233,17 +233,17 @@ impl Board {
 }
 
 /// Where one reader writes. Once its feed was ended nothing that it says counts: the feed may have a new reader by then.
-pub struct Post {
-    pub board: Arc<Board>,
+pub struct FeedHandle {
+    pub board: Arc<ReflectorState>,
     pub feed: Feed,
     over: Arc<AtomicBool>,
 }
 
-impl Post {
+impl FeedHandle {
     /// `over`: set before the feed is removed from the board.
-    pub fn new(board: &Arc<Board>, feed: &Feed, over: &Arc<AtomicBool>) -> Self {
+    pub fn new(board: &Arc<ReflectorState>, feed: &Feed, over: &Arc<AtomicBool>) -> Self {
         board.add(feed);
-        Post {
+        FeedHandle {
             board: Arc::clone(board),
             feed: feed.clone(),
             over: Arc::clone(over),

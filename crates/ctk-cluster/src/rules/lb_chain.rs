@@ -1,8 +1,8 @@
-//! How the rules of a Service deal new flows out to its endpoints: rule after rule, with the chance of each and the packets
-//! that took it. Only the first packet of a flow comes to these rules, so packets are new flows.
+//! Chains of kube-proxy in which the endpoint of a new flow is chosen: rule after rule, with the chance of each and the
+//! packets that took it. Only the first packet of a flow comes to these rules, so packets are new flows.
 //!
-//! Read on its own, for the one Service that somebody asks about: counters and chances of every Service would double what
-//! [`super::NodeRules`] holds, and make no two readings equal.
+//! Read apart from [`super::NodeRules`], for one Service: counters and chances of every Service would double its size, and
+//! no two readings would be equal.
 
 use std::net::SocketAddr;
 
@@ -11,22 +11,22 @@ use super::{RuleKind, RuleService};
 
 /// The Service whose rules are wanted.
 #[derive(Clone, Debug)]
-pub struct Wanted {
+pub struct ServiceFilter {
     /// `None`: in any namespace.
     pub namespace: Option<Box<str>>,
     pub name: Box<str>,
 }
 
-impl Wanted {
+impl ServiceFilter {
     pub(super) fn is(&self, service: &RuleService) -> bool {
         let mut namespace = self.namespace.iter();
-        *service.name == *self.name && namespace.all(|wanted| **wanted == *service.namespace)
+        *service.name == *self.name && namespace.all(|filter| **filter == *service.namespace)
     }
 }
 
 /// A chain in which the endpoint of a new flow is chosen.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Deal {
+pub struct LbChain {
     pub chain: String,
     pub ipv6: bool,
     /// IANA number.
@@ -37,12 +37,12 @@ pub struct Deal {
     /// Some client addresses are sent where they were sent before.
     pub affinity: bool,
     /// In the order of the rules; `None` where a rule has a shape that is not understood.
-    pub hands: Option<Vec<Hand>>,
+    pub shares: Option<Vec<BackendShare>>,
 }
 
 /// What one endpoint gets.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Hand {
+pub struct BackendShare {
     pub endpoint: SocketAddr,
     /// Chance that a packet which comes to this rule takes it; 1 for the last rule, that takes the rest.
     pub probability: f64,
@@ -56,7 +56,7 @@ pub struct Hand {
 
 /// Adds up the rules of one chain.
 #[derive(Debug)]
-pub(super) struct Dealing {
+pub(super) struct ChainShares {
     /// Part of the packets that no rule has taken yet.
     left: f64,
     /// A rule is not understood.
@@ -64,25 +64,25 @@ pub(super) struct Dealing {
     /// Every packet that is left goes to another chain.
     passes_on: bool,
     pub affinity: bool,
-    hands: Vec<Hand>,
+    shares: Vec<BackendShare>,
     pinned: Vec<(SocketAddr, Option<u64>)>,
 }
 
-impl Dealing {
+impl ChainShares {
     pub fn new() -> Self {
-        Dealing {
+        ChainShares {
             left: 1.0,
             odd: false,
             passes_on: false,
             affinity: false,
-            hands: Vec::new(),
+            shares: Vec::new(),
             pinned: Vec::new(),
         }
     }
 
     /// The next rule takes a packet with this chance.
-    pub fn deal(&mut self, endpoint: SocketAddr, probability: f64, packets: Option<u64>) {
-        self.hands.push(Hand {
+    pub fn add(&mut self, endpoint: SocketAddr, probability: f64, packets: Option<u64>) {
+        self.shares.push(BackendShare {
             endpoint,
             probability,
             share: self.left * probability,
@@ -93,8 +93,8 @@ impl Dealing {
     }
 
     /// One rule takes every packet that is left, `parts` of `whole` for this endpoint.
-    pub fn deal_part(&mut self, endpoint: SocketAddr, part: f64, packets: Option<u64>) {
-        self.hands.push(Hand {
+    pub fn add_part(&mut self, endpoint: SocketAddr, part: f64, packets: Option<u64>) {
+        self.shares.push(BackendShare {
             endpoint,
             probability: part,
             share: self.left * part,
@@ -103,8 +103,8 @@ impl Dealing {
         });
     }
 
-    /// What [`Dealing::deal_part`] took, together.
-    pub fn dealt(&mut self, parts: f64) {
+    /// What [`ChainShares::add_part`] took, together.
+    pub fn taken(&mut self, parts: f64) {
         self.left *= (1.0 - parts).max(0.0);
     }
 
@@ -126,69 +126,69 @@ impl Dealing {
 
     /// No rule so far leads to an endpoint, and each is understood.
     pub fn is_empty(&self) -> bool {
-        self.hands.is_empty() && self.pinned.is_empty() && !self.odd
+        self.shares.is_empty() && self.pinned.is_empty() && !self.odd
     }
 
     /// `None` where the shape is not understood.
-    pub fn hands(mut self) -> Option<Vec<Hand>> {
+    pub fn shares(mut self) -> Option<Vec<BackendShare>> {
         for (endpoint, packets) in self.pinned {
-            let mut hands = self.hands.iter_mut();
-            hands.find(|hand| hand.endpoint == endpoint)?.pinned = packets;
+            let mut shares = self.shares.iter_mut();
+            shares.find(|share| share.endpoint == endpoint)?.pinned = packets;
         }
-        let mixed = self.passes_on && !self.hands.is_empty();
-        (!self.odd && !mixed).then_some(self.hands)
+        let mixed = self.passes_on && !self.shares.is_empty();
+        (!self.odd && !mixed).then_some(self.shares)
     }
 }
 
-/// How packets come to a dealing chain.
-pub(super) struct Way {
+/// How packets come to a load-balancing chain.
+pub(super) struct FrontendPath {
     pub service: RuleService,
     pub protocol: u8,
     pub kind: RuleKind,
     pub ipv6: bool,
 }
 
-impl Way {
-    /// Every dealing chain that a frontend's chain can lead to. `take` takes in the rules of one, and gives the names of
+impl FrontendPath {
+    /// Every load-balancing chain that a frontend's chain can lead to. `take` takes in the rules of one, and gives the names of
     /// those that they lead to, other than endpoints'.
     pub fn walk(
         &self,
         chain: &str,
-        mut take: impl FnMut(&str, &mut Dealing) -> Vec<String>,
-    ) -> Vec<Deal> {
-        let mut deals = Vec::new();
+        mut take: impl FnMut(&str, &mut ChainShares) -> Vec<String>,
+    ) -> Vec<LbChain> {
+        let mut lb_chains = Vec::new();
         each_chain(chain, |chain| {
-            let mut dealing = Dealing::new();
-            let onward = take(chain, &mut dealing);
-            if !dealing.is_empty() {
-                deals.push(Deal {
+            let mut chain_shares = ChainShares::new();
+            let onward = take(chain, &mut chain_shares);
+            if !chain_shares.is_empty() {
+                lb_chains.push(LbChain {
                     chain: chain.to_owned(),
                     ipv6: self.ipv6,
                     protocol: self.protocol,
                     service: self.service.clone(),
                     frontends: vec![self.kind],
-                    affinity: dealing.affinity,
-                    hands: dealing.hands(),
+                    affinity: chain_shares.affinity,
+                    shares: chain_shares.shares(),
                 });
             }
             onward
         });
-        deals
+        lb_chains
     }
 }
 
-/// One deal for each chain: several frontends lead to one.
-pub(super) fn together(deals: Vec<Deal>) -> Vec<Deal> {
-    let mut all: Vec<Deal> = Vec::new();
-    for deal in deals {
-        let same = |other: &&mut Deal| {
-            (&other.chain, other.ipv6, other.protocol) == (&deal.chain, deal.ipv6, deal.protocol)
-                && other.hands == deal.hands
+/// One item for each chain: several frontends lead to one.
+pub(super) fn together(lb_chains: Vec<LbChain>) -> Vec<LbChain> {
+    let mut all: Vec<LbChain> = Vec::new();
+    for chain in lb_chains {
+        let same = |other: &&mut LbChain| {
+            (&other.chain, other.ipv6, other.protocol) == (&chain.chain, chain.ipv6, chain.protocol)
+                && other.shares == chain.shares
         };
         match all.iter_mut().find(same) {
-            None => all.push(deal),
+            None => all.push(chain),
             Some(known) => {
-                for kind in deal.frontends {
+                for kind in chain.frontends {
                     if !known.frontends.contains(&kind) {
                         known.frontends.push(kind);
                     }
