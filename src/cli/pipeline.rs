@@ -205,9 +205,8 @@ impl<'c> EntryPipeline<'c> {
     /// Counts an entry of which not all names that there may be were looked up.
     #[inline]
     fn count_names(&mut self, entry: &Entry<'_>) {
-        let Some(index) = self.judge.as_ref().and_then(|judge| judge.index) else {
-            return;
-        };
+        let Some(judge) = &self.judge else { return };
+        let Some(index) = judge.index else { return };
         let (names, known, prints) = (&entry.names, index.completeness(), self.prints);
         let endpoint = names.endpoint.as_ref().map(|endpoint| &endpoint.party);
         if !known.pods || !known.nodes {
@@ -215,8 +214,9 @@ impl<'c> EntryPipeline<'c> {
                 || (prints.endpoint && lacks_name(endpoint));
             self.counts.nameless += u64::from(lacking);
         } else if prints.endpoint && endpoint.is_none() && entry.flow.is_dnat() {
-            let asked = index.pods_known_at(entry.flow.reply.src);
-            self.counts.not_asked += u64::from(!asked);
+            let to = entry.flow.reply.src;
+            let of_node = judge.node.owns(Some(index), to) == Some(true);
+            self.counts.not_asked += u64::from(!of_node && !index.pods_known_at(to));
         }
     }
 
