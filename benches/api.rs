@@ -11,9 +11,10 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use ctk::cluster::api::Api;
+use ctk::cluster::connection::Options;
 use ctk::cluster::lists::Server;
-use ctk::cluster::live::{Options, load};
-use ctk::cluster::wanted::Wanted;
+use ctk::cluster::live::load;
+use ctk::cluster::read_scope::ReadScope;
 use nix::sys::resource::{UsageWho, getrusage};
 use serde::de::IgnoredAny;
 
@@ -136,7 +137,7 @@ fn child(told: &str) {
     let began = Instant::now();
     match how {
         Some("read") => {
-            let loaded = load(&options, Wanted::default(), &[]).expect("it is served");
+            let loaded = load(&options, ReadScope::default(), &[]).expect("it is served");
             assert!(loaded.summary.complete, "{:?}", loaded.warnings);
             let counts = loaded.summary.counts;
             assert_eq!(

@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use crate::cluster::datapath::Datapath;
 use crate::cluster::index::Index;
+use crate::cluster::read_scope::ReadScope;
 use crate::cluster::rules::read as rules;
 use crate::cluster::rules::{NodeRules, Proxy};
 use crate::cluster::source::{self, ClusterError, ClusterSource, Loaded, Source, SourceKind};
-use crate::cluster::wanted::Wanted;
 use crate::error::{CommandError, Status};
 use crate::netns::Netns;
 use crate::output::ClusterSummary;
@@ -49,7 +49,7 @@ impl Cluster {
         args: &SourceArgs,
         netns: &Netns,
         purpose: Purpose,
-        wanted: Wanted,
+        wanted: ReadScope,
     ) -> Result<Option<Self>, CommandError> {
         let source = &args.cluster;
         let read = Self::read_telling(world, source, args, netns, purpose, wanted, &|text| {
@@ -72,7 +72,7 @@ impl Cluster {
         args: &SourceArgs,
         netns: &Netns,
         purpose: Purpose,
-        wanted: Wanted,
+        wanted: ReadScope,
     ) -> Result<Option<Self>, CommandError> {
         Self::read_from(&args.cluster, world, args, netns, purpose, wanted)
     }
@@ -84,7 +84,7 @@ impl Cluster {
         args: &SourceArgs,
         netns: &Netns,
         purpose: Purpose,
-        wanted: Wanted,
+        wanted: ReadScope,
     ) -> Result<Option<Self>, CommandError> {
         let tell = |text: &str| tracing::info!(text, "cluster");
         Self::read_telling(world, source, args, netns, purpose, wanted, &tell)
@@ -96,7 +96,7 @@ impl Cluster {
         args: &SourceArgs,
         netns: &Netns,
         purpose: Purpose,
-        wanted: Wanted,
+        wanted: ReadScope,
         tell: &dyn Fn(&str),
     ) -> Result<Option<Self>, CommandError> {
         // Before the API: an endpoint that comes meanwhile must not look like one that lingers in the rules.
@@ -129,6 +129,9 @@ impl Cluster {
             }
             (loaded, _) => (loaded, both),
         };
+        if args.cluster == ClusterSource::ApiAndRules {
+            tell("cluster: the API");
+        }
         if let Some(rules) = &rules {
             node_rules::describe(rules, tell);
         }

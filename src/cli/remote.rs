@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use crate::cluster::connection::{LiveError, Obstacle, Options};
 use crate::cluster::follow::Follower;
 use crate::cluster::listed;
-use crate::cluster::live::{self, LiveError, Obstacle, Options};
+use crate::cluster::live;
+use crate::cluster::read_scope::{ChoosePods, ReadScope};
 use crate::cluster::rules::read::Read;
 use crate::cluster::source::{ClusterSource, Loaded};
-use crate::cluster::wanted::{ChoosePods, Wanted};
 use crate::error::{CommandError, Status};
 use crate::netns::Netns;
 
@@ -35,7 +36,7 @@ pub enum Purpose {
 ///
 /// # Errors
 /// Nothing could be read of it.
-pub fn api(args: &SourceArgs, purpose: Purpose, wanted: Wanted) -> Result<Loaded, CommandError> {
+pub fn api(args: &SourceArgs, purpose: Purpose, wanted: ReadScope) -> Result<Loaded, CommandError> {
     if purpose == Purpose::Follow {
         let error = "watch judges by the API or by the rules, not by both: --cluster api or --cluster rules";
         return Err(CommandError::usage(error).hint(
@@ -59,7 +60,7 @@ pub fn api(args: &SourceArgs, purpose: Purpose, wanted: Wanted) -> Result<Loaded
 pub fn auto(
     args: &SourceArgs,
     purpose: Purpose,
-    wanted: Wanted,
+    wanted: ReadScope,
     tell: &dyn Fn(&str),
 ) -> Result<Option<Loaded>, CommandError> {
     if purpose == Purpose::Follow {

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use crate::cluster::index::{AddressKind, Index, Name};
+use crate::cluster::read_scope::{ReadScope, Reread};
+use crate::cluster::service_scope::{Destinations, MOST_SERVICES, ServiceScope};
 use crate::cluster::source::{Loaded, SourceKind};
-use crate::cluster::wanted::{Again, Concerned, Destinations, MOST_SERVICES, Wanted};
 use crate::filter::Filter;
 use crate::netns::Netns;
 use crate::purge::plan::Plan;
@@ -15,7 +16,12 @@ use crate::args::SourceArgs;
 
 /// For a first look. Entries of a Service that is selected by name are judged by its endpoints, and by those of every Service
 /// that shares a frontend with it.
-pub fn first(args: &SourceArgs, netns: &Netns, filter: &Filter, selectors: &Selectors) -> Wanted {
+pub fn first(
+    args: &SourceArgs,
+    netns: &Netns,
+    filter: &Filter,
+    selectors: &Selectors,
+) -> ReadScope {
     let asked = selectors.services.plain();
     let by_service = !asked.is_empty() && !names_pods(selectors);
     let named = || {
@@ -24,8 +30,8 @@ pub fn first(args: &SourceArgs, netns: &Netns, filter: &Filter, selectors: &Sele
             .map(|one| (one.namespace.clone(), one.name.clone()))
             .collect()
     };
-    Wanted {
-        slices: by_service.then(|| Concerned::Named(named())),
+    ReadScope {
+        slices: by_service.then(|| ServiceScope::Named(named())),
         pods: pods::choice(args, netns, filter, selectors),
         again: None,
     }
@@ -33,7 +39,7 @@ pub fn first(args: &SourceArgs, netns: &Netns, filter: &Filter, selectors: &Sele
 
 /// For a second look at what a plan hangs on: Services and slices that its destinations belong to. Everything else stays as
 /// the first look found it; `first` is left where it is when all must be read again.
-pub fn again(first: &mut Option<Loaded>, plan: &Plan, selectors: &Selectors) -> Option<Wanted> {
+pub fn again(first: &mut Option<Loaded>, plan: &Plan, selectors: &Selectors) -> Option<ReadScope> {
     let is_live = |loaded: &mut Loaded| loaded.source.kind == SourceKind::Api;
     if names_pods(selectors) {
         return None;
@@ -41,10 +47,10 @@ pub fn again(first: &mut Option<Loaded>, plan: &Plan, selectors: &Selectors) -> 
     let loaded = first.take_if(is_live)?;
     let destinations = destinations(plan);
     let services = services(&destinations, &loaded.index, selectors);
-    Some(Wanted {
-        slices: Some(Concerned::Destinations(destinations)),
+    Some(ReadScope {
+        slices: Some(ServiceScope::Destinations(destinations)),
         pods: None,
-        again: Some(Again {
+        again: Some(Reread {
             first: Box::new(loaded),
             services,
         }),

@@ -7,6 +7,7 @@ use crate::attribution::FrontendKind;
 use crate::cluster::index::{AddressKind, Affinity, Endpoint, Index, Name, PortId};
 use crate::cluster::rules::{NodeRules, RuleFrontend, RuleKind, RuleService};
 
+use super::policy::Policy;
 use super::reach::Reach;
 
 /// Where packets to the Service go, before they are translated.
@@ -20,31 +21,6 @@ pub struct Frontend {
     pub port: u16,
     /// Name of the Service port; `None` for an unnamed one.
     pub name: Option<Name>,
-}
-
-/// Which endpoints a traffic policy lets packets go to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Policy {
-    Cluster,
-    /// Those on the node only.
-    Local,
-}
-
-impl Policy {
-    pub fn of(local: bool) -> Self {
-        if local {
-            Policy::Local
-        } else {
-            Policy::Cluster
-        }
-    }
-
-    pub const fn name(self) -> &'static str {
-        match self {
-            Policy::Cluster => "cluster",
-            Policy::Local => "local",
-        }
-    }
 }
 
 /// An endpoint as the source lists it. Conditions are `None` where only rules are known.

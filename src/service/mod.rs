@@ -4,6 +4,7 @@
 //! its memory grows with the endpoints and the clients of the Service, not with the table. [`Report`] is what is shown.
 
 mod known;
+mod policy;
 mod reach;
 mod report;
 mod tally;
@@ -11,7 +12,8 @@ mod tally;
 mod tests;
 
 pub use crate::cluster::index::Affinity;
-pub use known::{Frontend, Known, Listed, Policy};
+pub use known::{Frontend, Known, Listed};
+pub use policy::Policy;
 pub use reach::{Reach, is_inside};
 pub use report::{Ahead, Report, Way};
 pub use tally::{Load, Other, Tally, is_open};

@@ -9,7 +9,7 @@ use crate::attribution::FrontendKind;
 use crate::cluster::index::Index;
 use crate::this_node::ThisNode;
 
-use super::known::Policy;
+use super::policy::Policy;
 
 /// Endpoints that a new flow may be sent to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -11,7 +11,8 @@ use crate::flow::{Flow, ProtocolState};
 use crate::spread::{Counted, Sources, Spread};
 use crate::verdict::{Reason, Verdict};
 
-use super::known::{Known, Policy};
+use super::known::Known;
+use super::policy::Policy;
 use super::reach::Reach;
 
 /// Places that are told apart beside the endpoints.

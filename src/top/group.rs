@@ -4,17 +4,8 @@ use std::cmp::Ordering;
 
 use crate::entry::Entry;
 
-use super::heavy::{GROUPS, Heavy, Missed, Tally};
+use super::heavy::{GROUPS, Heavy, Measure, Missed, Tally};
 use super::key::{Key, Names, Part};
-
-/// A number that a group has.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Measure {
-    #[default]
-    Count,
-    Packets,
-    Bytes,
-}
 
 /// What to sort by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -9,8 +9,16 @@ use std::collections::HashMap;
 
 use crate::flow::Flow;
 
-use super::group::Measure;
 use super::key::Part;
+
+/// A number that a group has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Measure {
+    #[default]
+    Count,
+    Packets,
+    Bytes,
+}
 
 /// Groups that are counted at a time: about 20 MiB with one key, 25 MiB with two.
 pub const GROUPS: usize = 100_000;

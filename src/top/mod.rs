@@ -5,6 +5,7 @@ mod group;
 mod heavy;
 mod key;
 
-pub use group::{Group, Groups, Measure, Order, Ranked, SortWord};
+pub use group::{Group, Groups, Order, Ranked, SortWord};
+pub use heavy::Measure;
 pub use heavy::{GROUPS, Missed, Tally};
 pub use key::{Key, Name, NameId, Names, Part};

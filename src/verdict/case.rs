@@ -9,9 +9,10 @@ use crate::cluster::index::{
 };
 use crate::cluster::rules::NodeRules;
 use crate::flow::{Family, Flow};
+use crate::this_node::ThisNode;
 
 use super::evidence::Detail;
-use super::rule::{Finding, Judge};
+use super::finding::Finding;
 use super::{Reason, forward};
 
 const TCP: u8 = 6;
@@ -19,7 +20,8 @@ const SCTP: u8 = 132;
 
 /// One entry before the rows that need a complete cluster.
 pub(super) struct Case<'a, 'c> {
-    pub judge: &'a Judge<'c>,
+    pub node: &'c ThisNode,
+    pub rules: Option<&'c NodeRules>,
     pub index: &'c Index,
     pub flow: &'a Flow,
     pub matched: Matched<'c>,
@@ -66,7 +68,7 @@ impl<'c> Case<'_, 'c> {
             .dport()
             .is_some_and(|port| !index.node_ports(flow.protocol(), port).is_empty());
         if node_port {
-            match self.judge.node.owns(Some(index), address) {
+            match self.node.owns(Some(index), address) {
                 None => {
                     return Finding::incomplete(
                         "this node's addresses are not known, and the port is a node port",
@@ -172,7 +174,7 @@ impl<'c> Case<'_, 'c> {
 
     /// Rows 9 and 11: RS = OD.
     fn not_translated(&self) -> Finding<'c> {
-        let (index, node) = (self.index, self.judge.node);
+        let (index, node) = (self.index, self.node);
         let address = self.flow.original.dst;
         let mut kinds = self.matched.ports().map(|(_, kind)| kind);
         let cluster_ip = kinds.any(|kind| kind == FrontendKind::ClusterIp);
@@ -187,7 +189,7 @@ impl<'c> Case<'_, 'c> {
                 );
             }
         };
-        let by_rules = self.judge.rules.map(|rules| self.rules_translate(rules));
+        let by_rules = self.rules.map(|rules| self.rules_translate(rules));
         if usable == 0 || by_rules == Some(RuleAnswer::Refused) {
             return Finding::new(Reason::NoDnatNoEndpoint);
         }
@@ -231,7 +233,7 @@ impl<'c> Case<'_, 'c> {
                 FrontendKind::ClusterIp => service.internal_local,
                 _ => service.external_local && !self.source_is_inside(),
             };
-            let node = self.judge.node.name.as_deref();
+            let node = self.node.name.as_deref();
             // Whether the policy binds hangs on a Pod that nobody asked for.
             let external = kind != FrontendKind::ClusterIp;
             if local && external && self.index.pods_are_chosen() {
@@ -261,7 +263,7 @@ impl<'c> Case<'_, 'c> {
         let source = self.flow.original.src;
         self.index.in_pod_range(source) == Some(true)
             || self.index.pods_at(source).next().is_some()
-            || self.judge.node.owns(Some(self.index), source) == Some(true)
+            || self.node.owns(Some(self.index), source) == Some(true)
     }
 
     fn rules_translate(&self, rules: &NodeRules) -> RuleAnswer {
@@ -296,8 +298,8 @@ impl<'c> Case<'_, 'c> {
         if self.is_service_hop() {
             return Finding::new(Reason::ServiceHop);
         }
-        let rules = self.judge.rules;
-        if rules.is_some_and(|rules| forward::leads(rules, self.judge.node, flow)) {
+        let rules = self.rules;
+        if rules.is_some_and(|rules| forward::leads(rules, self.node, flow)) {
             let because = "a rule that is not kube-proxy's leads there, too";
             return Finding::new(Reason::NotKubeProxy).with(Detail::Because(because));
         }
@@ -345,7 +347,7 @@ impl<'c> Case<'_, 'c> {
         let node_port = || {
             let mut ports = index.node_ports(protocol, port).iter();
             let on_node = index.node_at(source).is_some()
-                || self.judge.node.owns(Some(index), source) == Some(true);
+                || self.node.owns(Some(index), source) == Some(true);
             on_node
                 && ports.any(|id| {
                     let owner = index.port(*id).service;

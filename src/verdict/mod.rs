@@ -4,6 +4,7 @@ mod case;
 #[cfg(test)]
 mod cases;
 mod evidence;
+mod finding;
 mod forward;
 mod refresh;
 mod rule;

@@ -8,12 +8,13 @@ use std::time::SystemTime;
 
 use crate::attribution::Matched;
 use crate::cluster::datapath::Datapath;
-use crate::cluster::index::{Index, PortId, Service};
-use crate::cluster::rules::{NodeRules, RuleFrontend, RuleService};
+use crate::cluster::index::Index;
+use crate::cluster::rules::{NodeRules, RuleFrontend};
 use crate::flow::{Flow, Status};
 
 use super::case::Case;
 use super::evidence::{Detail, Evidence};
+use super::finding::Finding;
 use super::{Reason, Seen, Verdict, forward};
 use crate::this_node::{NetnsOwner, ThisNode};
 
@@ -76,51 +77,6 @@ pub struct Judge<'c> {
     pub zones: &'c [u16],
     /// When the source was true. An entry that is younger cannot be called stale by it.
     pub source_time: Option<SystemTime>,
-}
-
-/// A reason with what its sentence needs.
-pub(super) struct Finding<'c> {
-    pub reason: Reason,
-    port: Option<PortId>,
-    pub owner: Option<&'c Service>,
-    /// The Service as the node's rules name it.
-    named: Option<&'c RuleService>,
-    detail: Detail<'c>,
-}
-
-impl<'c> Finding<'c> {
-    pub(super) fn new(reason: Reason) -> Self {
-        Finding {
-            reason,
-            port: None,
-            owner: None,
-            named: None,
-            detail: Detail::None,
-        }
-    }
-
-    pub(super) fn incomplete(because: &'static str) -> Self {
-        Finding::new(Reason::SourceIncomplete).with(Detail::Because(because))
-    }
-
-    pub(super) fn with(mut self, detail: Detail<'c>) -> Self {
-        self.detail = detail;
-        self
-    }
-
-    pub(super) fn of(mut self, port: PortId) -> Self {
-        self.port = Some(port);
-        self
-    }
-
-    /// It only holds where kube-proxy translates: it says more than where the entry leads, and no other rule said it.
-    fn is_by_kube_proxy(&self) -> bool {
-        let fact = matches!(
-            self.reason.verdict(),
-            Verdict::Ok | Verdict::Unknown | Verdict::Unrelated
-        );
-        !fact && !matches!(self.detail, Detail::Rule(_))
-    }
 }
 
 impl<'c> Judge<'c> {
@@ -192,7 +148,8 @@ impl<'c> Judge<'c> {
             return Finding::new(Reason::ForeignNetns);
         }
         let case = Case {
-            judge: self,
+            node: self.node,
+            rules: self.rules,
             index,
             flow,
             matched,

@@ -3,11 +3,12 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use ctk::cluster::connection::Obstacle;
 use ctk::cluster::listed::State;
-use ctk::cluster::live::{Obstacle, load};
+use ctk::cluster::live::load;
 use ctk::cluster::object::Kind;
+use ctk::cluster::read_scope::ReadScope;
 use ctk::cluster::source::{Loaded, SourceKind};
-use ctk::cluster::wanted::Wanted;
 
 use super::server::{Answer, ApiServer, Asked, Piece};
 use super::{lab, objects, options, read};
@@ -72,12 +73,12 @@ fn services_are_listed_before_the_slices_that_name_them() {
 fn what_decides_comes_from_no_cache_and_names_do_unless_a_delete_hangs_on_them() {
     for consistent in [false, true] {
         let server = server_with(|_| None);
-        let options = ctk::cluster::live::Options {
+        let options = ctk::cluster::connection::Options {
             consistent,
             ..options(server.kubeconfig())
         };
         assert!(
-            load(&options, Wanted::default(), &[])
+            load(&options, ReadScope::default(), &[])
                 .unwrap()
                 .summary
                 .complete
@@ -385,12 +386,12 @@ fn a_silent_server_ends_in_time_with_what_was_read_before() {
                 ..Answer::ok("")
             })
         });
-        let options = ctk::cluster::live::Options {
+        let options = ctk::cluster::connection::Options {
             limit: Duration::from_secs(2),
             ..options(server.kubeconfig())
         };
         let began = Instant::now();
-        let loaded = load(&options, Wanted::default(), &[]).unwrap();
+        let loaded = load(&options, ReadScope::default(), &[]).unwrap();
         // The server would go on after a minute.
         assert!(began.elapsed() < Duration::from_secs(30), "{resource}");
         assert_eq!(
@@ -431,7 +432,7 @@ fn a_server_that_never_answers_is_told_from_one_that_is_not_there() {
 fn a_service_range_with_a_node_in_it_is_refused() {
     let server = server_with(|_| None);
     let wrong = ["192.0.2.0/24".parse().unwrap()];
-    let error = load(&options(server.kubeconfig()), Wanted::default(), &wrong).unwrap_err();
+    let error = load(&options(server.kubeconfig()), ReadScope::default(), &wrong).unwrap_err();
     assert_eq!(error.obstacle, Obstacle::ServiceRange);
     assert!(error.message.contains("192.0.2."), "{error}");
 }

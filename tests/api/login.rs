@@ -5,8 +5,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use ctk::cluster::live::{LiveError, Obstacle};
-use ctk::cluster::wanted::Wanted;
+use ctk::cluster::connection::{LiveError, Obstacle};
+use ctk::cluster::read_scope::ReadScope;
 use serde_json::{Value, json};
 
 use super::server::{ApiServer, TOKEN};
@@ -136,11 +136,11 @@ fn a_plugin_that_hangs_is_ended_and_named() {
         &format!("echo $$ > {}; exec sleep 600", server.path("pid").display()),
     );
     let kubeconfig = server.kubeconfig_of(&user, "ca.pem");
-    let options = ctk::cluster::live::Options {
+    let options = ctk::cluster::connection::Options {
         limit: Duration::from_secs(1),
         ..super::options(kubeconfig)
     };
-    let error = ctk::cluster::live::load(&options, Wanted::default(), &[]).unwrap_err();
+    let error = ctk::cluster::live::load(&options, ReadScope::default(), &[]).unwrap_err();
     assert_eq!(error.obstacle, Obstacle::Plugin);
     let said = format!("{error} {:?}", error.hint);
     for word in ["plugin", "did not end in time", "--request-timeout"] {

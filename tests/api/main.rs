@@ -18,6 +18,7 @@ mod memory;
 #[path = "../mixed/mod.rs"]
 mod mixed;
 mod narrow;
+mod own;
 mod pods;
 #[path = "../private_netns/mod.rs"]
 mod private_netns;
@@ -35,15 +36,16 @@ use ctk_cluster::testing as shorthand;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ctk::cluster::live::{LiveError, Options, load};
+use ctk::cluster::connection::{LiveError, Options};
+use ctk::cluster::live::load;
+use ctk::cluster::read_scope::ReadScope;
 use ctk::cluster::source::Loaded;
-use ctk::cluster::wanted::Wanted;
 use serde_json::json;
 use server::Objects;
 
 /// Reads with a kubeconfig, as a listing does.
 fn read(kubeconfig: PathBuf) -> Result<Loaded, LiveError> {
-    load(&options(kubeconfig), Wanted::default(), &[])
+    load(&options(kubeconfig), ReadScope::default(), &[])
 }
 
 fn options(kubeconfig: PathBuf) -> Options {

@@ -5,8 +5,9 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ctk::cluster::live::{Options, load};
-use ctk::cluster::wanted::Wanted;
+use ctk::cluster::connection::Options;
+use ctk::cluster::live::load;
+use ctk::cluster::read_scope::ReadScope;
 
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -32,7 +33,7 @@ fn child_reads_the_cluster() {
         limit: Duration::from_secs(600),
         ..options(kubeconfig.into())
     };
-    let loaded = load(&options, Wanted::default(), &[]).unwrap();
+    let loaded = load(&options, ReadScope::default(), &[]).unwrap();
     assert!(loaded.summary.complete, "{:?}", loaded.warnings);
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let peak = status

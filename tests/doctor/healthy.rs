@@ -2,6 +2,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 
+use crate::dice::Dice;
 use crate::private_netns::private_netns;
 use crate::tools::{run, succeeds, sysctl};
 use crate::{cluster, doctor, rows};
@@ -9,27 +10,6 @@ use crate::{cluster, doctor, rows};
 const WORLDS: u64 = 20;
 /// Set it to see one world again.
 const SEED: &str = "CTK_TEST_SEED";
-
-/// splitmix64.
-struct Dice(u64);
-
-impl Dice {
-    fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % n
-    }
-
-    fn one_in(&mut self, n: u64) -> bool {
-        self.below(n) == 0
-    }
-
-    fn of<'a, T>(&mut self, all: &'a [T]) -> &'a T {
-        &all[self.below(all.len() as u64) as usize]
-    }
-}
 
 /// A world under construction.
 struct World {

@@ -4,6 +4,8 @@
 
 mod alarms;
 mod cases;
+#[path = "../dice/mod.rs"]
+mod dice;
 mod healthy;
 #[path = "../lab/mod.rs"]
 mod lab;

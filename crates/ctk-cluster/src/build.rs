@@ -10,9 +10,10 @@ use std::sync::Arc;
 use ipnet::IpNet;
 use serde::Serialize;
 
+use super::addresses::Addresses;
 use super::index::{Index, Name, Node, Pod, Service, ServicePort};
 use super::object::{self, Item, Kind, Metadata, Str, text};
-use super::wanted::{Concerned, Destinations};
+use super::service_scope::{ChosenAddresses, Destinations, ServiceScope};
 use super::warnings::Warnings;
 
 /// How many items of each kind a source held, and how many were left out.
@@ -79,32 +80,6 @@ pub struct Builder {
     pub(super) destinations_asked: Option<HashSet<IpAddr>>,
     /// The source itself says which kinds it lacks.
     pub(super) gaps_are_told: bool,
-}
-
-/// A pod's addresses: nearly always one or two, and 50,000 short lists on the heap would cost more than the addresses.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Addresses {
-    Few([Option<IpAddr>; 2]),
-    Many(Box<[IpAddr]>),
-}
-
-impl Addresses {
-    pub(super) fn new(list: Vec<IpAddr>) -> Self {
-        match list[..] {
-            [] => Addresses::Few([None, None]),
-            [one] => Addresses::Few([Some(one), None]),
-            [one, two] => Addresses::Few([Some(one), Some(two)]),
-            _ => Addresses::Many(list.into()),
-        }
-    }
-
-    pub(super) fn iter(&self) -> impl Iterator<Item = IpAddr> {
-        let (few, many): (&[Option<IpAddr>], &[IpAddr]) = match self {
-            Addresses::Few(few) => (few, &[]),
-            Addresses::Many(many) => (&[], many),
-        };
-        few.iter().copied().flatten().chain(many.iter().copied())
-    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -193,7 +168,7 @@ impl Builder {
     }
 
     /// Not every EndpointSlice is read: those of these Services, sorted. `None` when all are.
-    pub fn slices_of(&mut self, concerned: &Concerned) -> Option<Vec<Name>> {
+    pub fn slices_of(&mut self, concerned: &ServiceScope) -> Option<Vec<Name>> {
         let names = concerned.names(&self.services)?;
         let mut sorted: Vec<Name> = names.iter().cloned().collect();
         sorted.sort();
@@ -212,14 +187,16 @@ impl Builder {
     }
 
     /// Takes out the addresses that a living Pod so far has to itself.
-    pub fn leave_unknown(&self, addresses: &mut HashSet<IpAddr>) {
+    pub fn leave_unknown(&self, addresses: &mut ChosenAddresses) {
         let own = self
             .pods
             .iter()
             .filter(|(pod, _)| pod.live && !pod.host_network);
-        for address in own.flat_map(|(_, addresses)| addresses.iter()) {
-            addresses.remove(&address);
-        }
+        let known: HashSet<IpAddr> = own.flat_map(|(_, addresses)| addresses.iter()).collect();
+        addresses
+            .deciding
+            .retain(|address| !known.contains(address));
+        addresses.named.retain(|address| !known.contains(address));
     }
 
     /// Drops every item of a kind, before it is listed anew: of two states of a list only one may be believed.

@@ -4,8 +4,8 @@ use super::*;
 use crate::build::Builder;
 use crate::list;
 use crate::rules::{iptables, ipvs, nft, text};
+use crate::service_scope::{Destinations, ServiceScope};
 use crate::testing::{self, bare_world, world};
-use crate::wanted::{Concerned, Destinations};
 
 const SVC: &str = "svc kube-system/kube-dns 10.96.0.10 dns:53/UDP@32053";
 const TWO: &str = "slice kube-system/kube-dns dns:53/UDP 10.244.1.7(ready) 10.244.1.8(ready)";
@@ -336,7 +336,7 @@ fn what_a_narrow_reading_left_out_is_not_compared() {
         builder.finish().unwrap().index
     };
     // The slices of another Service only: this one looks as if it had no endpoint.
-    let other = Concerned::Named(vec![(None, "other".into())]);
+    let other = ServiceScope::Named(vec![(None, "other".into())]);
     let whole = build(&lines, &|_| ());
     assert_eq!(compare(&whole, &rules).len(), 1);
     let narrow = build(&lines, &|builder| drop(builder.slices_of(&other)));

@@ -5,7 +5,8 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::build::{Addresses, Builder, Slice, SlimEndpoint};
+use super::addresses::Addresses;
+use super::build::{Builder, Slice, SlimEndpoint};
 use super::index::{AddressKind, Affinity, Name, Node, Pod, Service, ServiceId, ServicePort};
 use super::object::{
     self, Conditions, Container, Item, Kind, Labels, Metadata, SliceEndpoint, Spec, Str, each, text,

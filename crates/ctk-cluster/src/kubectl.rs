@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::live::Options;
+use super::connection::Options;
 use super::server::{GetError, Server};
 
 /// What kubectl says of an error is read up to here.

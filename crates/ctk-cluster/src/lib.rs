@@ -2,16 +2,18 @@
 //!
 //! A [`source`] names where the objects come from: a file, or a [`live`] cluster whose [`lists`] are asked for one after the
 //! other of a [`server`], over HTTPS (`api`) or by [`kubectl`]. [`list`] reads them item by item into the slim shapes of [`object`];
-//! [`build`] joins them into the [`index`], which answers by address; how much is read at all says [`wanted`]. [`follow`] keeps
-//! a living cluster current. [`rules`] is what a walk of the node's own rules found, and [`compare`] says where the two differ.
+//! [`build`] joins them into the [`index`], which answers by address; how much is read at all says [`read_scope`]. [`follow`] keeps
+//! a living cluster current. [`own`] knows the connections that all of this makes. [`rules`] is what a walk of the node's own rules found, and [`compare`] says where the two differ.
 //! [`datapath`] knows who may translate in kube-proxy's place.
 
 #![forbid(unsafe_code)]
 
+mod addresses;
 #[cfg(feature = "kube")]
 pub mod api;
 pub mod build;
 pub mod compare;
+pub mod connection;
 pub mod datapath;
 pub mod follow;
 pub mod index;
@@ -23,11 +25,13 @@ pub mod listed;
 pub mod lists;
 pub mod live;
 pub mod object;
+pub mod own;
+pub mod read_scope;
 pub mod rules;
 pub mod server;
+pub mod service_scope;
 pub mod source;
 pub mod tool;
-pub mod wanted;
 mod warnings;
 
 #[cfg(test)]

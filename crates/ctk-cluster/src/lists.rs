@@ -13,10 +13,11 @@ use super::build::{Builder, NotAServiceRange};
 use super::list::{self, ListError};
 use super::listed::{Listed, State, gaps};
 use super::object::Kind;
+use super::read_scope::{ReadScope, Reread};
 use super::server::{self, encoded};
 pub use super::server::{GetError, Server};
+use super::service_scope::{ChosenPods, ServiceScope};
 use super::source::{Loaded, Source, SourceKind};
-use super::wanted::{Again, ChosenPods, Concerned, Wanted, can_be_selected};
 
 /// Items of a page of a consistent list, as kubectl has it: small enough for the API server to collect at once.
 const PAGE: u32 = 500;
@@ -47,7 +48,7 @@ pub enum ReadError {
 pub fn read(
     server: &mut dyn Server,
     asking: Asking,
-    wanted: Wanted,
+    wanted: ReadScope,
     service_ranges: &[IpNet],
 ) -> Result<Loaded, ReadError> {
     let source = Source {
@@ -56,7 +57,7 @@ pub fn read(
         path: None,
     };
     let mut reading = Reading::new(server, asking, service_ranges);
-    let Wanted {
+    let ReadScope {
         slices,
         pods,
         again,
@@ -173,11 +174,12 @@ impl<'s> Reading<'s> {
     /// All Services, or those that an earlier reading found.
     fn services(
         &mut self,
-        again: Option<&Again>,
-        concerned: Option<&Concerned>,
+        again: Option<&Reread>,
+        concerned: Option<&ServiceScope>,
     ) -> Result<(), Failure> {
         let named = again.and_then(|again| again.services.as_ref());
-        let (Some(named), Some(Concerned::Destinations(destinations))) = (named, concerned) else {
+        let (Some(named), Some(ServiceScope::Destinations(destinations))) = (named, concerned)
+        else {
             return self.list(Kind::Service);
         };
         for (count, (namespace, name)) in named.iter().enumerate() {
@@ -196,7 +198,7 @@ impl<'s> Reading<'s> {
     }
 
     /// All EndpointSlices, or those of some Services.
-    fn slices(&mut self, concerned: Option<&Concerned>) -> Result<(), Failure> {
+    fn slices(&mut self, concerned: Option<&ServiceScope>) -> Result<(), Failure> {
         let names = concerned.and_then(|concerned| self.builder.slices_of(concerned));
         let Some(names) = names else {
             return self.list(Kind::EndpointSlice);
@@ -216,10 +218,10 @@ impl<'s> Reading<'s> {
         // Most sources of a node's entries are its own Pods.
         self.builder.leave_unknown(&mut addresses);
         let of_node = self.builder.pods.iter().map(|(pod, own)| (pod, own));
-        if !can_be_selected(&addresses, of_node) {
+        let Some(addresses) = addresses.one_by_one(of_node) else {
             self.builder.forget(Kind::Pod);
             return self.list(Kind::Pod);
-        }
+        };
         for address in &addresses {
             self.select_pods(&format!("status.podIP={address}"))
                 .map_err(|failure| behind(failure, 1))?;

@@ -4,7 +4,8 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::*;
-use crate::wanted::ChoosePods;
+use crate::read_scope::ChoosePods;
+use crate::service_scope::{ChosenAddresses, MOST_NAMED};
 
 /// A server that keeps its answers in the order in which it is asked for them.
 struct Script {
@@ -56,7 +57,7 @@ fn a_token_of_any_text_goes_through_a_query() {
         r#"{"kind":"ServiceList","apiVersion":"v1","metadata":{"continue":"a=b&c"},"items":[]}"#;
     let end = r#"{"kind":"ServiceList","apiVersion":"v1","items":[]}"#;
     let mut server = script(vec![Ok(more), Ok(end)]);
-    read(&mut server, asking(LONG), Wanted::default(), &[]).unwrap();
+    read(&mut server, asking(LONG), ReadScope::default(), &[]).unwrap();
     let services = &server.asked[..2];
     assert_eq!(
         services,
@@ -75,13 +76,13 @@ fn what_ends_all_is_an_error_at_first_and_a_gap_later() {
         GetError::Connection("refused".to_owned()),
     ] {
         let mut server = script(vec![Err(error.clone())]);
-        let failed = read(&mut server, asking(LONG), Wanted::default(), &[]).unwrap_err();
+        let failed = read(&mut server, asking(LONG), ReadScope::default(), &[]).unwrap_err();
         assert_eq!(failed.to_string(), error.to_string());
         assert_eq!(server.asked.len(), 1);
 
         let services = r#"{"kind":"ServiceList","apiVersion":"v1","items":[]}"#;
         let mut server = script(vec![Ok(services), Err(error)]);
-        let loaded = read(&mut server, asking(LONG), Wanted::default(), &[]).unwrap();
+        let loaded = read(&mut server, asking(LONG), ReadScope::default(), &[]).unwrap();
         let states: Vec<State> = loaded.listed.iter().map(|one| one.state).collect();
         let failed = State::Failed;
         assert_eq!(states, [State::Complete, failed, failed, failed, failed]);
@@ -99,7 +100,7 @@ fn no_wait_outlasts_the_time_that_is_left() {
     ] {
         let busy = GetError::Busy { status: 503, after };
         let mut server = script(vec![Err(busy); 20]);
-        let loaded = read(&mut server, asking(left), Wanted::default(), &[]).unwrap();
+        let loaded = read(&mut server, asking(left), ReadScope::default(), &[]).unwrap();
         assert_eq!(
             server.asked.len(),
             Kind::ALL.len(),
@@ -111,6 +112,14 @@ fn no_wait_outlasts_the_time_that_is_left() {
 
 /// A server with one Pod, which is node `n`'s, and what it was asked for after all other kinds.
 fn pods_asked(address: IpAddr) -> (Loaded, Vec<String>) {
+    pods_asked_for(ChosenAddresses {
+        deciding: HashSet::from([address]),
+        named: Vec::new(),
+    })
+}
+
+/// The same for several addresses.
+fn pods_asked_for(addresses: ChosenAddresses) -> (Loaded, Vec<String>) {
     const SERVICES: &str = r#"{"kind":"ServiceList","apiVersion":"v1","items":[]}"#;
     const SLICES: &str =
         r#"{"kind":"EndpointSliceList","apiVersion":"discovery.k8s.io/v1","items":[]}"#;
@@ -119,17 +128,18 @@ fn pods_asked(address: IpAddr) -> (Loaded, Vec<String>) {
         r#"{"kind":"ServiceCIDRList","apiVersion":"networking.k8s.io/v1","items":[]}"#;
     const PODS: &str = r#"{"kind":"PodList","apiVersion":"v1","items":[{"metadata":{"namespace":"a","name":"b"},
         "spec":{"nodeName":"n"},"status":{"podIP":"10.0.0.1","podIPs":[{"ip":"10.0.0.1"},{"ip":"fd00::1"}]}}]}"#;
-    let answers = [SERVICES, SLICES, NODES, RANGES, PODS, PODS].map(Ok);
-    let mut server = script(answers.to_vec());
+    let mut answers = [SERVICES, SLICES, NODES, RANGES].map(Ok).to_vec();
+    answers.resize(4 + 2 * MOST_NAMED, Ok(PODS));
+    let mut server = script(answers);
     let choose: ChoosePods = Box::new(move |_| {
         Some(ChosenPods {
             node: "n".to_owned(),
-            addresses: HashSet::from([address]),
+            addresses,
         })
     });
-    let wanted = Wanted {
+    let wanted = ReadScope {
         pods: Some(choose),
-        ..Wanted::default()
+        ..ReadScope::default()
     };
     let loaded = read(&mut server, asking(LONG), wanted, &[]).unwrap();
     (loaded, server.asked.split_off(4))
@@ -168,4 +178,20 @@ fn pods_of_another_family_than_their_first_address_are_not_asked_for_by_it() {
             "all are known, or those that were asked for"
         );
     }
+}
+
+#[test]
+fn addresses_that_only_want_a_name_are_few_and_never_a_reason_to_read_all_pods() {
+    let address = |n: u8| IpAddr::from([10, 0, 0, n]);
+    let named = [1].into_iter().chain(100..200).map(address);
+    let (loaded, asked) = pods_asked_for(ChosenAddresses {
+        deciding: HashSet::from([address(100)]),
+        named: std::iter::once("fd00::9".parse().unwrap())
+            .chain(named)
+            .collect(),
+    });
+    assert_eq!(asked.len(), 2 + MOST_NAMED, "{asked:?}");
+    let last = address(100 + MOST_NAMED as u8);
+    assert!(loaded.index.pods_known_at(last));
+    assert!(!loaded.index.pods_known_at(address(150)));
 }

@@ -1,90 +1,19 @@
 //! A living cluster as a source: over the API, or over `kubectl` where this program cannot log in by itself.
 
-use std::path::PathBuf;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
 
+use super::connection::{LiveError, MORE_TIME, Obstacle, Options};
 use super::kubectl::Kubectl;
 use super::lists::{self, Asking, ReadError};
+use super::read_scope::ReadScope;
 use super::server::{GetError, Server};
 use super::source::Loaded;
-use super::wanted::Wanted;
 
 /// How long past its time the reading may take to notice.
 const GRACE: Duration = Duration::from_millis(500);
-
-/// How a living cluster is reached, and how long that may take.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// Instead of `KUBECONFIG`, `~/.kube/config`, and the service account of a pod.
-    pub kubeconfig: Option<PathBuf>,
-    /// Instead of the kubeconfig's current one.
-    pub context: Option<String>,
-    /// For one try to reach the API server, TLS and all: a connection that is not there by then never comes.
-    pub connect_limit: Duration,
-    /// For everything: logging in, connecting, all lists.
-    pub limit: Duration,
-    /// See [`Asking::consistent`].
-    pub consistent: bool,
-    /// A plugin that logs in may ask the user at the terminal.
-    pub may_ask: bool,
-}
-
-/// What stands between this program and the cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Obstacle {
-    /// Nothing says where a cluster is.
-    NoConfig,
-    /// The kubeconfig is broken, or names what it does not hold.
-    Config,
-    /// Logging in takes something that is not built in. kubectl may know how.
-    NotBuilt,
-    /// The exec plugin of the kubeconfig, not the cluster, said no.
-    Plugin,
-    Unauthorized,
-    Unreachable,
-    TimedOut,
-    /// A Service range that was given by hand is wrong.
-    ServiceRange,
-}
-
-/// Why nothing was read of a living cluster. The message and the hint are for people and hold no credentials.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
-pub struct LiveError {
-    pub obstacle: Obstacle,
-    pub message: String,
-    pub hint: Option<String>,
-}
-
-impl LiveError {
-    pub(super) fn new(
-        obstacle: Obstacle,
-        message: impl Into<String>,
-        hint: impl Into<String>,
-    ) -> Self {
-        LiveError {
-            obstacle,
-            message: message.into(),
-            hint: Some(hint.into()),
-        }
-    }
-
-    pub(super) fn no_thread(error: &std::io::Error) -> Self {
-        let message = format!("no thread can be started: {error}");
-        let hint = "see ulimit -u and the limits of the cgroup";
-        LiveError::new(Obstacle::NotBuilt, message, hint)
-    }
-
-    pub(super) fn timed_out(limit: Duration) -> Self {
-        let limit = humantime::format_duration(limit);
-        let message = format!("nothing of the cluster could be read within {limit}");
-        let hint = "--request-timeout gives it more time, if logging in or the network is slow";
-        LiveError::new(Obstacle::TimedOut, message, hint)
-    }
-}
 
 /// Reads what is wanted of a cluster. Blocks no longer than `options.limit`: on a thread of its own, because a plugin that logs in
 /// (or a name server) may keep a thread for longer. Such a thread is left behind.
@@ -93,7 +22,7 @@ impl LiveError {
 /// Nothing could be read at all. Whatever less is missing stands in [`Loaded::listed`].
 pub fn load(
     options: &Options,
-    wanted: Wanted,
+    wanted: ReadScope,
     service_ranges: &[IpNet],
 ) -> Result<Loaded, LiveError> {
     let limit = options.limit;
@@ -121,7 +50,7 @@ pub fn load(
 fn load_here(
     options: &Options,
     deadline: Instant,
-    wanted: Wanted,
+    wanted: ReadScope,
     service_ranges: &[IpNet],
 ) -> Result<Loaded, LiveError> {
     let asking = Asking {
@@ -155,21 +84,13 @@ fn connect(options: &Options, deadline: Instant) -> Result<(Box<dyn Server>, Str
 #[cfg(not(feature = "kube"))]
 fn connect(options: &Options, _: Instant) -> Result<(Box<dyn Server>, String), LiveError> {
     if !super::kubectl::is_configured(options) {
-        return Err(no_config());
+        return Err(super::connection::no_config());
     }
     Err(LiveError::new(
         Obstacle::NotBuilt,
         "this build of ctk has no API client, and there is no kubectl",
         "put kubectl into the PATH, or use a build with the feature kube",
     ))
-}
-
-pub(super) fn no_config() -> LiveError {
-    LiveError::new(
-        Obstacle::NoConfig,
-        "no cluster is configured: there is no kubeconfig, and this is no pod with a service account",
-        "--kubeconfig FILE (sudo changes HOME), or KUBECONFIG",
-    )
 }
 
 pub(super) fn explained(error: ReadError, whom: &str, limit: Duration) -> LiveError {
@@ -180,6 +101,9 @@ pub(super) fn explained(error: ReadError, whom: &str, limit: Duration) -> LiveEr
             hint: None,
         },
         ReadError::Get(GetError::TimedOut) => LiveError::timed_out(limit),
+        ReadError::Get(GetError::Silent(how)) => {
+            LiveError::new(Obstacle::TimedOut, format!("{whom}: {how}"), MORE_TIME)
+        }
         ReadError::Get(error @ GetError::Unauthorized) => LiveError::new(
             Obstacle::Unauthorized,
             format!("{whom}: {error}"),

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 
+use crate::cluster::read_scope::ReadScope;
 use crate::cluster::source::ClusterSource;
-use crate::cluster::wanted::Wanted;
 use crate::doctor::{Examination, Finding, Scan, Severity};
 use crate::error::{CommandError, Status};
 use crate::filter::Filter;
@@ -236,9 +236,9 @@ fn read_cluster(
     netns: &Netns,
     is_first: bool,
 ) -> Result<Option<Cluster>, CommandError> {
-    let wanted = Wanted {
+    let wanted = ReadScope {
         pods: pods::choice_with_unanswered(&args.source, netns, args.thresholds.lost_entries),
-        ..Wanted::default()
+        ..ReadScope::default()
     };
     let read = match is_first {
         true => Cluster::read,

@@ -5,8 +5,8 @@ use std::time::Duration;
 use crate::cli::cluster::{self, Cluster};
 use crate::cli::remote::Purpose;
 use crate::cli::wanted;
+use crate::cluster::read_scope::ReadScope;
 use crate::cluster::source::ClusterSource;
-use crate::cluster::wanted::Wanted;
 use crate::error::{CommandError, Status};
 use crate::output::Format;
 
@@ -18,7 +18,7 @@ impl Purge<'_> {
     pub(super) fn read_cluster(
         &self,
         again: Option<&ClusterSource>,
-        wanted: Option<Wanted>,
+        wanted: Option<ReadScope>,
     ) -> Result<Option<Cluster>, CommandError> {
         // Nothing of it would be shown.
         if !self.by_cluster && self.args.output.output == Format::Conntrack {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::*;
 use crate::cluster::build::Builder;
 use crate::cluster::list;
+use crate::cluster::service_scope::ServiceScope;
 use crate::cluster::testing::{self, bare_world};
-use crate::cluster::wanted::Concerned;
 
 #[test]
 fn a_source_that_is_not_whole_never_makes_an_entry_stale() {
@@ -179,7 +179,7 @@ fn policy_local_is_not_decided_on_a_node_that_is_not_known() {
 #[test]
 fn a_reading_that_left_something_out_says_nothing_of_it() {
     use crate::cluster::build::Builder;
-    use crate::cluster::wanted::{Concerned, Destinations};
+    use crate::cluster::service_scope::{Destinations, ServiceScope};
     let lines = [
         crate::cluster::testing::API[0],
         crate::cluster::testing::API[1],
@@ -207,7 +207,7 @@ fn a_reading_that_left_something_out_says_nothing_of_it() {
     };
     let all = |_: &mut Builder| {};
     let no_slices = |builder: &mut Builder| {
-        builder.slices_of(&Concerned::Named(Vec::new()));
+        builder.slices_of(&ServiceScope::Named(Vec::new()));
     };
     let no_services = |builder: &mut Builder| {
         builder.knows_services_of(&Destinations::default());
@@ -243,7 +243,7 @@ fn a_service_that_only_shares_an_address_keeps_nobodys_entries_from_a_verdict() 
     ];
     let mut builder = Builder::new(&[]);
     list::read(testing::list(&lines).as_bytes(), &mut builder).unwrap();
-    builder.slices_of(&Concerned::Named(vec![(None, "one".into())]));
+    builder.slices_of(&ServiceScope::Named(vec![(None, "one".into())]));
     let (index, node) = (builder.finish().unwrap().index, this_node());
     let setting = Setting {
         index: Some(&index),

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use kube::client::AuthError;
 use kube::config::{InClusterError, KubeconfigError};
 
-use crate::live::{LiveError, Obstacle};
+use crate::connection::{LiveError, Obstacle};
 
 /// An error with everything that caused it, each said once. Libraries differ in whether a message repeats its cause.
 pub fn chain(error: &dyn std::error::Error) -> String {

@@ -16,7 +16,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::error;
-use crate::live::LiveError;
+use crate::connection::LiveError;
 
 /// A credential is some KiB. Nobody prints more of one.
 const LIMIT: u64 = 1024 * 1024;

@@ -167,8 +167,9 @@ impl Board {
         self.recoveries.load(Ordering::Relaxed)
     }
 
-    pub fn recovered(&self) {
-        self.recoveries.fetch_add(1, Ordering::Relaxed);
+    /// Counts one more; how many there are with it.
+    pub fn recovered(&self) -> u64 {
+        self.recoveries.fetch_add(1, Ordering::Relaxed) + 1
     }
 
     fn add(&self, feed: &Feed) {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::Stream;
+use crate::connection::{LiveError, Obstacle, Options};
 use crate::kubectl::Kubectl;
-use crate::live::{LiveError, Obstacle, Options};
 
 /// Makes clients, each for one thread.
 pub trait Login: Send + Sync {

@@ -31,6 +31,9 @@ const LATE: Duration = Duration::from_secs(5);
 const LIVED: Duration = Duration::from_secs(2);
 /// For the first byte of an answer.
 const ANSWER: Duration = Duration::from_secs(10);
+/// A wait is this long at least before the recovery of another reader ends it, so that readers that fail and recover in turn
+/// do not wake each other all the time.
+const LEAST_WAIT: Duration = Duration::from_secs(1);
 /// The longest wait: in between it is looked whether to go on.
 const TICK: Duration = Duration::from_millis(250);
 /// A stream that was opened after a long break first brings what was missed, in one go: with a pause of this length, a
@@ -53,6 +56,8 @@ pub(super) struct Reader {
     pub pace: Pace,
     /// The last attempt failed, or was refused.
     pub troubled: bool,
+    /// The recoveries that this reader knows of, its own among them.
+    pub recoveries: u64,
 }
 
 /// Where a feed is: nothing is known, or this version, which is served there.
@@ -93,7 +98,8 @@ impl Reader {
         }
         let mut at: At = None;
         while !self.post.is_over() {
-            let (began, recoveries) = (Instant::now(), self.post.board.recoveries());
+            let began = Instant::now();
+            self.recoveries = self.post.board.recoveries();
             let ended = match at.take() {
                 None => self.list(),
                 Some((version, path)) => self.follow(version, path),
@@ -103,7 +109,7 @@ impl Reader {
             }
             let wait;
             (at, wait) = self.conclude(ended);
-            self.pause(wait, recoveries);
+            self.pause(wait);
         }
     }
 
@@ -150,15 +156,17 @@ impl Reader {
     /// What was the matter with it may be over for others, too.
     fn recovered(&mut self) {
         if std::mem::take(&mut self.troubled) {
-            self.post.board.recovered();
+            self.recoveries = self.post.board.recovered();
         }
     }
 
-    /// Ends early when another reader recovered since there were so many `recoveries`.
-    fn pause(&self, time: Duration, recoveries: u64) {
-        let until = Instant::now() + time;
-        let goes_on = || self.post.is_over() || self.post.board.recoveries() != recoveries;
-        while !goes_on() && Instant::now() < until {
+    /// Ends early when another reader recovered since the attempt began.
+    fn pause(&self, time: Duration) {
+        let began = Instant::now();
+        let until = began + time;
+        let is_woken =
+            || began.elapsed() >= LEAST_WAIT && self.post.board.recoveries() != self.recoveries;
+        while !self.post.is_over() && !is_woken() && Instant::now() < until {
             let left = until.saturating_duration_since(Instant::now());
             std::thread::sleep(left.min(TICK));
         }
@@ -252,7 +260,7 @@ impl Reader {
                 let verb = "watch";
                 return Ended::Refused { at, verb };
             }
-            Err(GetError::TimedOut) => {
+            Err(GetError::TimedOut | GetError::Silent(_)) => {
                 return broken(at, "the API server does not answer".to_owned(), None);
             }
             Err(GetError::Busy { status, after }) => {
@@ -395,3 +403,6 @@ enum Told {
     Expired,
     Error(String),
 }
+
+#[cfg(test)]
+mod tests;

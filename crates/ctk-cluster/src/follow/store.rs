@@ -10,7 +10,8 @@ use ipnet::IpNet;
 
 use super::transition::{Endpoints, changes};
 use super::{EndpointChange, Feed};
-use crate::build::{Addresses, Builder, NotAServiceRange, Slice};
+use crate::addresses::Addresses;
+use crate::build::{Builder, NotAServiceRange, Slice};
 use crate::index::{Name, Node, Pod, Service, ServicePort};
 use crate::join::merge;
 use crate::object::{Item, Kind, Metadata, text};

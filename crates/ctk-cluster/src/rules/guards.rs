@@ -1,24 +1,13 @@
 //! What a walk through chains that are not kube-proxy's gathers: DNAT rules, and the guards before them, which end a chain
 //! for some packets. The walk is the same whoever wrote the chains: its readers say what a rule does.
 
-use super::matches::{Matches, Ports};
+use super::matches::{GUARDS, Guard, Matches, Ports};
 use super::{Forward, ForwardTarget, NodeRules};
 
 /// Chains within chains; iptables and the kernel (`NFT_JUMP_STACK_SIZE`) allow 16.
 pub const DEPTH: usize = 32;
 /// Rules looked at; a chain that many others call is looked at for each.
 const STEPS: usize = 200_000;
-/// Guards of which the effect on later rules is worked out.
-pub const GUARDS: usize = 256;
-
-/// A rule that ends its chain, or the whole walk, for the packets that it matches.
-#[derive(Debug)]
-pub struct Guard {
-    pub matches: Matches,
-    pub rule: String,
-    /// `ACCEPT`, or what else ends more than the chain.
-    ends_all: bool,
-}
 
 /// One walk, from a hook to wherever it leads; then from the next one.
 #[derive(Debug, Default)]

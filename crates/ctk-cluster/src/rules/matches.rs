@@ -8,8 +8,19 @@ use std::ops::RangeInclusive;
 
 use ipnet::IpNet;
 
-use super::guards::{GUARDS, Guard};
 use super::{Condition, Forward, ForwardTarget, SCTP, TCP, TargetPorts, UDP};
+
+/// Guards of which the effect on later rules is worked out.
+pub const GUARDS: usize = 256;
+
+/// A rule that ends its chain, or the whole walk, for the packets that it matches.
+#[derive(Debug)]
+pub struct Guard {
+    pub matches: Matches,
+    pub rule: String,
+    /// `ACCEPT`, or what else ends more than the chain.
+    pub ends_all: bool,
+}
 
 /// Rules that one rule may be shown as; more are shown as one without the destinations.
 const EXPANDED: usize = 1024;

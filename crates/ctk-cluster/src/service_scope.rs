@@ -2,12 +2,11 @@
 //!
 //! A cluster of 5,000 nodes has 245 MB of Pods and 60 MB of EndpointSlices; one Service's slices are some KiB.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::HashSet;
 use std::net::IpAddr;
 
-use super::build::Addresses;
-use super::index::{Index, Name, Pod, Service, ServicePort};
-use super::source::Loaded;
+use super::addresses::Addresses;
+use super::index::{Name, Pod, Service, ServicePort};
 
 /// More Services than this are not asked for by name: a URL has its limits, and then the whole list is no longer.
 pub const MOST_SERVICES: usize = 50;
@@ -15,42 +14,53 @@ pub const MOST_SERVICES: usize = 50;
 /// Pods with more addresses than this are not asked for one by one: all Pods are read.
 pub const MOST_ADDRESSES: usize = 50;
 
+/// Addresses that are asked for only to name whoever has them: each costs the API server a look through all Pods.
+pub const MOST_NAMED: usize = 10;
+
 /// Which Pods are worth reading: one node's, and those that have certain addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChosenPods {
     pub node: String,
-    pub addresses: HashSet<IpAddr>,
+    pub addresses: ChosenAddresses,
 }
 
-/// Whoever has these addresses can be asked for one by one: they are few, and of one family with the first address of every
-/// Pod of the node, the only one by which the API server selects. Addresses that a Pod shares with the node do not count.
-pub(super) fn can_be_selected<'p>(
-    addresses: &HashSet<IpAddr>,
-    pods_of_node: impl Iterator<Item = (&'p Pod, &'p Addresses)>,
-) -> bool {
-    let own = pods_of_node.filter(|(pod, _)| !pod.host_network);
-    let first: HashSet<bool> = own
-        .filter_map(|(_, addresses)| Some(addresses.iter().next()?.is_ipv4()))
-        .collect();
-    addresses.len() <= MOST_ADDRESSES
-        && (addresses.iter()).all(|address| first.len() == 1 && first.contains(&address.is_ipv4()))
+/// Addresses whose Pods are worth reading.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ChosenAddresses {
+    /// A verdict hangs on who has them.
+    pub deciding: HashSet<IpAddr>,
+    /// Only a name hangs on it, the most wanted first. Not all of them need be asked for.
+    pub named: Vec<IpAddr>,
 }
 
-/// Says which Pods are read, when all other kinds are; `None` for all of them.
-pub type ChoosePods = Box<dyn FnOnce(&Index) -> Option<ChosenPods> + Send>;
-
-/// What is read; by default all of it.
-#[derive(Default)]
-pub struct Wanted {
-    pub slices: Option<Concerned>,
-    pub pods: Option<ChoosePods>,
-    /// For a second look.
-    pub again: Option<Again>,
+impl ChosenAddresses {
+    /// Those to ask for one by one. `None` where those that decide cannot be: they are too many, or not of one family with
+    /// the first address of every Pod of the node, the only one by which the API server selects. Addresses that a Pod shares
+    /// with the node do not count.
+    pub(super) fn one_by_one<'p>(
+        mut self,
+        pods_of_node: impl Iterator<Item = (&'p Pod, &'p Addresses)>,
+    ) -> Option<HashSet<IpAddr>> {
+        let own = pods_of_node.filter(|(pod, _)| !pod.host_network);
+        let first: HashSet<bool> = own
+            .filter_map(|(_, addresses)| Some(addresses.iter().next()?.is_ipv4()))
+            .collect();
+        let selects = |address: &IpAddr| first.len() == 1 && first.contains(&address.is_ipv4());
+        if self.deciding.len() > MOST_ADDRESSES || !self.deciding.iter().all(selects) {
+            return None;
+        }
+        self.named
+            .retain(|address| selects(address) && !self.deciding.contains(address));
+        let room = MOST_NAMED.min(MOST_ADDRESSES - self.deciding.len());
+        self.named.truncate(room);
+        self.deciding.extend(self.named);
+        Some(self.deciding)
+    }
 }
 
 /// The Services whose EndpointSlices are read.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Concerned {
+pub enum ServiceScope {
     /// These (namespace, if given, and name), and every Service that shares a frontend with one of them.
     Named(Vec<(Option<Box<str>>, Box<str>)>),
     /// Every Service that one of these destinations may belong to.
@@ -65,21 +75,13 @@ pub struct Destinations {
     pub node_ports: HashSet<(u8, u16)>,
 }
 
-/// A reading that renews an earlier one.
-pub struct Again {
-    /// Nodes, Pods and ServiceCIDRs are taken from it.
-    pub first: Box<Loaded>,
-    /// Only these Services are read, by namespace and name. All of them are when one of the destinations has lost its owner.
-    pub services: Option<BTreeSet<(Name, Name)>>,
-}
-
-impl Concerned {
+impl ServiceScope {
     /// Names of the Services whose slices are read, `default/kubernetes` among them: it shows that the list is whole. `None`
     /// when they are too many to name.
     pub(super) fn names(&self, services: &[(Service, Vec<ServicePort>)]) -> Option<HashSet<Name>> {
         let shared: HashSet<Frontend> = match self {
-            Concerned::Destinations(_) => HashSet::new(),
-            Concerned::Named(named) => {
+            ServiceScope::Destinations(_) => HashSet::new(),
+            ServiceScope::Named(named) => {
                 let asked = services.iter().filter(|(one, _)| is_named(one, named));
                 asked
                     .flat_map(|(one, ports)| frontends(one, ports))
@@ -87,8 +89,8 @@ impl Concerned {
             }
         };
         let is_concerned = |service: &Service, ports: &[ServicePort]| match self {
-            Concerned::Destinations(wanted) => wanted.may_match(service, ports),
-            Concerned::Named(named) => {
+            ServiceScope::Destinations(wanted) => wanted.may_match(service, ports),
+            ServiceScope::Named(named) => {
                 is_named(service, named)
                     || frontends(service, ports).any(|one| shared.contains(&one))
             }
@@ -156,17 +158,17 @@ mod tests {
         builder
     }
 
-    fn names(lines: &[&str], concerned: &Concerned) -> Option<Vec<String>> {
+    fn names(lines: &[&str], concerned: &ServiceScope) -> Option<Vec<String>> {
         let names = builder(lines).slices_of(concerned)?;
         Some(names.iter().map(|name| name.to_string()).collect())
     }
 
-    fn named(text: &str) -> Concerned {
+    fn named(text: &str) -> ServiceScope {
         let (namespace, name) = match text.split_once('/') {
             Some((namespace, name)) => (Some(namespace.into()), name),
             None => (None, text),
         };
-        Concerned::Named(vec![(namespace, name.into())])
+        ServiceScope::Named(vec![(namespace, name.into())])
     }
 
     const LINES: [&str; 7] = [
@@ -197,7 +199,7 @@ mod tests {
     #[test]
     fn a_destination_comes_with_whoever_has_its_address_or_node_port() {
         let of = |addresses: &[&str], node_ports: &[(u8, u16)]| {
-            Concerned::Destinations(Destinations {
+            ServiceScope::Destinations(Destinations {
                 addresses: addresses.iter().map(|a| a.parse().unwrap()).collect(),
                 node_ports: node_ports.iter().copied().collect(),
             })

@@ -1,0 +1,217 @@
+//! `ctk watch` while its API server goes away, hangs, forgets old versions, or refuses: nothing is called stale that it does
+//! not know, and what happened meanwhile is told when it is back.
+//!
+//! kube-proxy stands still, so that the entries stay in the table.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::flows::{ALIVE, Pinned, pin};
+use crate::account::Account;
+use crate::api::SERVICES;
+use crate::child::{Ended, Watch, start};
+use crate::lab::{COREDNS, Lab};
+use crate::network::Place;
+
+/// Until what happened is told, when the API answers again. After a server was away the next attempt may be 10 s off.
+const BACK: Duration = Duration::from_secs(15);
+/// The same when access is granted again.
+const GRANTED: Duration = Duration::from_secs(6);
+
+/// A watch of kube-dns with pinned flows, while kube-proxy stands still.
+struct Trial {
+    watch: Watch,
+    pinned: Pinned,
+}
+
+impl Trial {
+    fn start(lab: &mut Lab, kubeconfig: &str) -> Self {
+        let pinned = pin(lab);
+        lab.proxy().freeze();
+        let line = format!("--svc kube-dns --cluster api --kubeconfig {kubeconfig}");
+        let args: Vec<&str> = line.split_whitespace().collect();
+        let watch = Place::Node(1).run(|| start(&args));
+        let trial = Trial { watch, pinned };
+        let all = trial.pinned.to_dead.len() + trial.pinned.to_alive.len();
+        trial
+            .watch
+            .wait("flows that are known to be well", |records| {
+                let ok = |port: &u16| last_verdict(records, *port) == "ok";
+                let ports = trial.pinned.to_dead.iter().chain(&trial.pinned.to_alive);
+                ports.filter(|port| ok(port)).count() == all
+            });
+        trial
+    }
+
+    /// The endpoint goes.
+    fn kill(lab: &Lab) {
+        lab.api().remove_pod("kube-system", COREDNS[0].1);
+        lab.wait_for_endpoints("kube-system", &[ALIVE]);
+    }
+
+    fn is_stale(&self, records: &[Value]) -> bool {
+        let stale = |port: &u16| last_verdict(records, *port) == "stale";
+        self.pinned.to_dead.iter().all(stale)
+    }
+
+    /// Waits until the flows of the dead endpoint are told to be stale, and checks all that was said.
+    fn stale_within(self, limit: Duration) {
+        let began = Instant::now();
+        let until = |limit, done: &dyn Fn() -> bool| {
+            while !done() && began.elapsed() < limit {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            done().then(|| began.elapsed())
+        };
+        let told = until(limit, &|| self.is_stale(&self.watch.records()));
+        let back = until(limit.max(BACK), &|| {
+            out_of_date(&self.watch.said()).is_empty()
+        });
+        let Trial { watch, pinned } = self;
+        let ended = watch.stop();
+        let shown = story(&ended, &pinned);
+        let Some((told, back)) = told.zip(back) else {
+            panic!(
+                "told to be stale: {told:?}, all up to date: {back:?} (limit {limit:?})\n{shown}"
+            );
+        };
+        eprint!("told after {told:.1?}, all up to date after {back:.1?}, ");
+        assert_eq!(ended.status, Some(0), "{shown}");
+        for port in pinned.to_alive {
+            never_stale(&ended.records, port);
+        }
+    }
+
+    /// It says that it may be out of date, and has called nothing stale.
+    #[track_caller]
+    fn is_unsure(&self) {
+        let (records, notes) = (self.watch.records(), self.watch.said());
+        assert!(!out_of_date(&notes).is_empty(), "{notes}");
+        for &port in self.pinned.to_dead.iter().chain(&self.pinned.to_alive) {
+            never_stale(&records, port);
+        }
+    }
+}
+
+fn of_port(records: &[Value], port: u16) -> impl DoubleEndedIterator<Item = &Value> {
+    let mine = move |record: &&Value| record["entry"]["original"]["sport"] == port;
+    records.iter().filter(mine)
+}
+
+fn last_verdict(records: &[Value], port: u16) -> &str {
+    let last = of_port(records, port).next_back();
+    last.and_then(|record| record["entry"]["verdict"].as_str())
+        .unwrap_or("none")
+}
+
+#[track_caller]
+fn never_stale(records: &[Value], port: u16) {
+    for record in of_port(records, port) {
+        assert_ne!(record["entry"]["verdict"], "stale", "{record:#}");
+    }
+}
+
+/// What a watch said: of the flows of the dead endpoint, of endpoints, and on stderr.
+fn story(ended: &Ended, pinned: &Pinned) -> String {
+    let mut lines = Vec::new();
+    for record in &ended.records {
+        let port = record["entry"]["original"]["sport"]
+            .as_u64()
+            .unwrap_or_default();
+        let entry = &record["entry"];
+        let about = match record["type"].as_str() {
+            Some("refresh") => continue,
+            Some("endpoint") => format!("{} {}", record["endpoint"]["address"], record["change"]),
+            _ if pinned.to_dead.iter().any(|&dead| u64::from(dead) == port) => {
+                format!("{port} {} {}", entry["verdict"], entry["reason"])
+            }
+            _ if entry.is_null() => String::new(),
+            _ => continue,
+        };
+        lines.push(format!("{} {} {about}", record["time"], record["type"]));
+    }
+    format!("{}\n{}", lines.join("\n"), ended.stderr)
+}
+
+/// Kinds of objects that were said to be out of date, and not yet to be up to date again.
+fn out_of_date(notes: &str) -> BTreeSet<&str> {
+    let mut out = BTreeSet::new();
+    for line in notes.lines() {
+        let Some((_, said)) = line.split_once("the API: ") else {
+            continue;
+        };
+        if let Some((kinds, _)) = said.split_once(" may be out of date") {
+            out.extend(kinds.split(", "));
+        } else if let Some((kinds, _)) = said.split_once(" up to date again") {
+            let kinds = kinds.trim_end_matches(" are").trim_end_matches(" is");
+            for kind in kinds.split(", ") {
+                out.remove(kind);
+            }
+        }
+    }
+    out
+}
+
+pub fn restart(lab: &mut Lab) {
+    let trial = Trial::start(lab, &lab.plane.admin());
+    lab.plane.stop_server();
+    std::thread::sleep(Duration::from_secs(8));
+    trial.is_unsure();
+    lab.plane.start_server(&[]);
+    Trial::kill(lab);
+    trial.stale_within(BACK);
+}
+
+pub fn hang(lab: &mut Lab) {
+    let trial = Trial::start(lab, &lab.plane.admin());
+    lab.plane.server().freeze();
+    std::thread::sleep(Duration::from_secs(14));
+    trial.is_unsure();
+    lab.plane.server().thaw();
+    Trial::kill(lab);
+    trial.stale_within(BACK);
+}
+
+/// The version that the watch would go on from is compacted away while the server is down.
+pub fn compaction(lab: &mut Lab) {
+    // Without its cache the server answers from etcd, with 410 Gone where etcd has forgotten the version.
+    const NO_CACHE: &[&str] = &["--watch-cache=false"];
+    lab.plane.stop_server();
+    lab.plane.start_server(NO_CACHE);
+    let trial = Trial::start(lab, &lab.plane.admin());
+    let version = lab.api().get(SERVICES)["metadata"]["resourceVersion"].take();
+    lab.plane.stop_server();
+    lab.plane.forget_versions();
+    lab.plane.start_server(NO_CACHE);
+    let version = version.as_str().expect("a version");
+    let path = format!("{SERVICES}?watch=true&timeoutSeconds=1&resourceVersion={version}");
+    assert_eq!(lab.api().get(&path)["object"]["code"], 410);
+    Trial::kill(lab);
+    trial.stale_within(BACK);
+}
+
+pub fn revoked(lab: &mut Lab) {
+    refused(lab, 403, Account::revoke, Account::grant);
+}
+
+pub fn account_replaced(lab: &mut Lab) {
+    refused(lab, 401, Account::delete, Account::create);
+}
+
+/// The endpoint dies while every request of the watch is answered with `status`.
+fn refused(lab: &mut Lab, status: u16, refuse: impl Fn(&Account), grant: impl Fn(&Account)) {
+    let account = Account::make(&lab.plane);
+    let trial = Trial::start(lab, &account.kubeconfig);
+    refuse(&account);
+    // The server remembers for some seconds that a token was good.
+    account.wait_until_refused(status);
+    // Streams that are open go on to their end.
+    std::thread::sleep(Duration::from_secs(6));
+    Trial::kill(lab);
+    std::thread::sleep(Duration::from_secs(2));
+    trial.is_unsure();
+    grant(&account);
+    trial.stale_within(GRANTED);
+}

@@ -1,0 +1,22 @@
+//! Random choices that a seed repeats: splitmix64.
+#![allow(dead_code)] // each test file uses its part
+
+pub struct Dice(pub u64);
+
+impl Dice {
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % n
+    }
+
+    pub fn one_in(&mut self, n: u64) -> bool {
+        self.below(n) == 0
+    }
+
+    pub fn of<'a, T>(&mut self, all: &'a [T]) -> &'a T {
+        &all[self.below(all.len() as u64) as usize]
+    }
+}
