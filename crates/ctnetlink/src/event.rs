@@ -133,6 +133,7 @@ pub enum Received {
 /// # #[allow(unreachable_code)]
 /// # Ok::<(), ctnetlink::NetlinkError>(())
 /// ```
+#[derive(Debug)]
 pub struct Events {
     socket: Socket,
     granted: usize,

@@ -40,7 +40,7 @@
 //! # Ok::<(), ctnetlink::NetlinkError>(())
 //! ```
 #![forbid(unsafe_code)]
-#![deny(missing_docs)]
+#![deny(missing_docs, missing_debug_implementations)]
 
 mod batch;
 mod codec;

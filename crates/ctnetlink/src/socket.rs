@@ -22,6 +22,7 @@ const HEADER: usize = 16;
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Socket of the netfilter family in one namespace.
+#[derive(Debug)]
 pub(crate) struct Socket {
     inner: RawSocket,
     buffer: Vec<u8>,

@@ -44,6 +44,7 @@ use walk::Pace;
 /// }
 /// # Ok::<(), ctnetlink::NetlinkError>(())
 /// ```
+#[derive(Debug)]
 pub struct Table {
     netns: Netns,
     socket: Socket,

@@ -1,9 +1,8 @@
-//! Entries as `conntrack -L` prints them, read into the form of ctk's JSON items, so that the two can be compared field by
-//! field. Written from the tool's output, and without ctk's own code.
+//! Output of `conntrack -L` in the form of ctk's JSON items, for a comparison field by field. Independent of ctk's code.
 
 use serde_json::{Map, Value, json};
 
-/// Reads one line of `-o extended,id` (with or without `labels`). What the line does not have is null.
+/// Parses one line of `-o extended,id` (with or without `labels`). Fields that the line lacks are null.
 pub fn text(line: &str) -> Value {
     let mut words = line.split_whitespace();
     let mut next = || words.next().expect("a line begins with five words");
@@ -85,7 +84,7 @@ impl Item {
             "sport" | "dport" | "type" | "code" | "packets" | "bytes" => {
                 self.in_tuple(name, json!(number()));
             }
-            // The id of an ICMP tuple, or of the entry: that comes after `use=`.
+            // Id of an ICMP tuple, or of the entry, which follows `use=`.
             "id" if self.fields["use"].is_null() => self.in_tuple("icmp_id", json!(number())),
             "srckey" | "dstkey" => {
                 let hex = value.strip_prefix("0x").expect("keys are hexadecimal");
@@ -133,7 +132,7 @@ fn empty_tuple() -> Map<String, Value> {
     .collect()
 }
 
-/// Reads the document of `-o xml`. What a flow does not have is null.
+/// Parses the document of `-o xml`. Fields that a flow lacks are null.
 pub fn xml(document: &str) -> Vec<Value> {
     let root = Element::parse(document);
     assert_eq!(root.name, "conntrack");
@@ -173,7 +172,7 @@ fn xml_flow(flow: &Element) -> Value {
                 item.set("labels", names.join(","));
             }
             "helper" => item.set("helper", child.text),
-            // Its form differs from version to version; the text has the age.
+            // Its form depends on the version of the tool. The text output has the age.
             "timestamp" => {}
             other => panic!("conntrack prints <{other}>, which this test does not know"),
         }
@@ -205,7 +204,7 @@ fn xml_tuple(item: &mut Item, meta: &Element, direction: &str) {
     }
 }
 
-/// As much XML as the tool writes: elements, attributes in double quotes, text, no entities.
+/// Element of the subset of XML that the tool writes: attributes in double quotes, text, no entities.
 #[derive(Debug)]
 struct Element<'t> {
     name: &'t str,
@@ -222,7 +221,7 @@ impl<'t> Element<'t> {
         root
     }
 
-    /// Reads the element that `text` begins with; gives what follows it, too.
+    /// Parses the element at the start of `text`. Returns the rest, too.
     fn read(text: &'t str) -> (Self, &'t str) {
         let (tag, mut rest) = text
             .strip_prefix('<')

@@ -1,4 +1,4 @@
-//! A node with real packets in one network namespace: clients, a ClusterIP in kube-proxy's shape, backends that answer.
+//! Node with real packets in one network namespace: clients, a ClusterIP with rules like kube-proxy's, backends that answer.
 //!
 //! All addresses are on `lo`. The namespace tracks real packets, because a rule uses connection tracking. Everything ends
 //! with the namespace and with [`Lab`].
@@ -30,10 +30,10 @@ pub const BACKENDS: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 244, 1, 7), Ipv4Addr::new
 /// shop/web-1 and shop/web-2.
 pub const CLIENTS: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 244, 1, 5), Ipv4Addr::new(10, 244, 1, 6)];
 
-/// How long an answer may take before there is none.
+/// Time to wait for an answer.
 const PATIENCE: Duration = Duration::from_millis(800);
 
-/// The node. The Service has no rules at first: see [`Lab::set_endpoints`].
+/// Node. The Service has no rules until [`Lab::set_endpoints`].
 pub struct Lab {
     proxy: Proxy,
     backends: Vec<Backend>,
@@ -47,7 +47,7 @@ impl Lab {
         lab
     }
 
-    /// The same without the Node's address: no namespace of the node's.
+    /// Builds the same without the address of the Node, as in a namespace that is not the node's.
     pub fn elsewhere(proxy: Proxy) -> Self {
         run("ip", &["link", "set", "lo", "up"]);
         for address in CLIENTS.iter().chain(&BACKENDS) {
@@ -56,7 +56,7 @@ impl Lab {
                 &["addr", "add", &format!("{address}/32"), "dev", "lo"],
             );
         }
-        // Services have no interface of their own; packets to a pod that is gone end here, too, silently.
+        // Services have no interface of their own. Packets to a removed pod end here, too, without an answer.
         for network in ["10.96.0.0/16", "10.244.0.0/16"] {
             run("ip", &["route", "add", network, "dev", "lo"]);
         }
@@ -67,13 +67,12 @@ impl Lab {
         }
     }
 
-    /// What kube-proxy does when the endpoints of kube-dns change: the Service's rules lead to these from now on. Entries
-    /// that exist stay as they are.
+    /// Replaces the endpoints in the Service's rules, like kube-proxy. Existing entries stay.
     pub fn set_endpoints(&self, endpoints: &[Ipv4Addr]) {
         self.proxy.load_service(endpoints);
     }
 
-    /// The pod dies: nobody answers at this address any more, and the address is gone.
+    /// Stops a backend and removes its address.
     pub fn kill(&mut self, address: Ipv4Addr) {
         self.backends.retain(|backend| backend.address != address);
         run(
@@ -82,8 +81,8 @@ impl Lab {
         );
     }
 
-    /// A client for each of the two backends, in their order: new source ports until both were chosen. Each has asked once
-    /// and been answered.
+    /// Clients whose flows go to the first and the second backend: tries source ports until both are chosen. Each client has
+    /// one answer.
     pub fn client_of_each(&self) -> [Client; 2] {
         let mut found = [None, None];
         for port in 40_000..40_064 {
@@ -99,18 +98,18 @@ impl Lab {
     }
 }
 
-/// This namespace is the node's of the lab's cluster files.
+/// Gives this namespace the address of the node in the lab's cluster files.
 pub fn be_the_node() {
     let netns = Netns::current();
     ctnetlink::rtnetlink::add_loopback_address(&netns, NODE.into()).unwrap();
 }
 
-/// A cluster file that goes with the lab, in which kube-dns has these endpoints, each a pod of its own.
+/// Cluster file for the lab, in which kube-dns has these endpoints, each with a pod.
 pub fn cluster(endpoints: &[Ipv4Addr]) -> ClusterFile {
     ClusterFile::of(&cluster_objects(endpoints))
 }
 
-/// The objects of [`cluster()`], to add others to.
+/// Objects of [`cluster()`].
 pub fn cluster_objects(endpoints: &[Ipv4Addr]) -> Vec<Value> {
     let named: Vec<(Ipv4Addr, String)> = endpoints.iter().map(|a| (*a, pod_name(*a))).collect();
     let texts: Vec<String> = named.iter().map(|(a, _)| a.to_string()).collect();
@@ -148,7 +147,7 @@ pub fn pod_name(backend: Ipv4Addr) -> String {
     ["coredns-a", "coredns-b"][place.expect("a backend of the lab")].to_owned()
 }
 
-/// A server that answers every datagram with its own address, until it is dropped.
+/// Server that answers every datagram with its own address, until it is dropped.
 struct Backend {
     address: Ipv4Addr,
     ended: Arc<AtomicBool>,
@@ -167,7 +166,7 @@ impl Backend {
             let mut question = [0; 512];
             while !stop.load(Ordering::Relaxed) {
                 if let Ok((_, client)) = socket.recv_from(&mut question) {
-                    // A client that went away needs no answer.
+                    // The client may have ended.
                     let _ = socket.send_to(&address.octets(), client);
                 }
             }
@@ -189,7 +188,7 @@ impl Drop for Backend {
     }
 }
 
-/// A client that keeps its source port, as resolvers, log shippers and SIP phones do.
+/// Client that keeps its source port, like resolvers, log shippers and SIP phones.
 pub struct Client {
     socket: UdpSocket,
 }
@@ -207,11 +206,11 @@ impl Client {
 
     /// Sends one datagram to the Service and does not wait.
     pub fn send(&self) {
-        // A packet that the node drops on its way out is an error here, and a silence to the client's user.
+        // A packet that the node drops on output is an error here. The client sees no answer.
         let _ = self.socket.send_to(b"question", SocketAddr::V4(VIP));
     }
 
-    /// Sends one datagram to the Service; the backend that answered, or `None` when nobody did.
+    /// Sends one datagram to the Service. Returns the backend that answered, `None` without an answer.
     pub fn ask(&self) -> Option<Ipv4Addr> {
         self.send();
         let mut answer = [0; 4];

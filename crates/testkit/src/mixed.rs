@@ -1,4 +1,4 @@
-//! A table with everything in it that connection tracking knows, the same on every run.
+//! Table with every kind of entry, the same in every run.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 
@@ -8,13 +8,13 @@ use ctnetlink::flow::{Direction, Flow, L4, ProtocolState, Status, TcpDirection, 
 
 use crate::tools::{nft, run, sysctl};
 
-/// Entries that [`fill`] inserts; those of real packets come on top.
+/// Number of entries that [`fill`] inserts, beside those of real packets.
 pub const ENTRIES: usize = 12_000;
 
 pub const REPLIED: Status = Status::CONFIRMED.with(Status::SEEN_REPLY);
 pub const ASSURED: Status = REPLIED.with(Status::ASSURED);
 
-/// Kinds of entry that [`flow`] makes, one after the other.
+/// Number of kinds of entry that [`flow`] makes in turn.
 const KINDS: usize = 24;
 
 const ICMP: u8 = 1;
@@ -31,7 +31,7 @@ const UDPLITE: u8 = 136;
 /// flows with real packets.
 pub fn fill() {
     run("ip", &["link", "set", "lo", "up"]);
-    // Labels are kept, and packets tracked, only where a rule wants it.
+    // The kernel keeps labels and tracks packets only where a rule needs that.
     nft(
         "table inet t { chain c { type filter hook output priority 0; ct state new ct label set 1; }; }",
     );
@@ -52,7 +52,7 @@ pub fn fill() {
     packets();
 }
 
-/// Flows of real packets: one way, both ways, and of IPv6. Their timers must outlast the test.
+/// Makes flows of real packets: one way, both ways, and of IPv6. Their timers must outlast the test.
 fn packets() {
     sysctl("udp_timeout", "600");
     sysctl("udp_timeout_stream", "600");
@@ -125,7 +125,7 @@ fn v6(net: u16, n: usize) -> IpAddr {
     Ipv6Addr::new(0xfd00, net, 0, 0, 0, 0, 1, n as u16).into()
 }
 
-/// Entry number `i`: another kind each, and within a kind other addresses, ports and states. Timers last longer than a test.
+/// Entry number `i`. Kinds take turns; entries of one kind differ in addresses, ports and states. Timers outlast a test.
 pub fn flow(i: usize) -> Flow {
     let (kind, n) = (i % KINDS, i / KINDS);
     let mut flow = of_kind(kind, n);
@@ -170,7 +170,7 @@ fn of_kind(kind: usize, n: usize) -> Flow {
         11 => plain(original6(UDPLITE, ports(port, 4000)), answered),
         12 => plain(original(OSPF, L4::None), answered),
         13 => plain(original6(253, L4::None), answered),
-        // This kernel may have no DCCP tracker: then it is known by its addresses alone, and has no ports.
+        // Without a DCCP tracker the kernel tracks it by addresses alone, without ports.
         14 => plain(original(DCCP, L4::None), answered),
         15 => zoned(udp(4001), n, None),
         16 => zoned(udp(4002), n, Some(Direction::Original)),
@@ -179,7 +179,7 @@ fn of_kind(kind: usize, n: usize) -> Flow {
         19 => hairpin(n),
         20 => node_port(n),
         21 => with_state(original6(SCTP, ports(port, 3868)), sctp(n)),
-        // As IPVS leaves them: translated, without the bits that say so.
+        // As of IPVS: translated, without the status bits of translation.
         22 => dnat(n, 5300, answered),
         _ => plain(original6(UDP, ports(port, 53)), answered),
     }
@@ -219,7 +219,7 @@ fn sctp(n: usize) -> ProtocolState {
     }
 }
 
-/// To one of eight endpoints of a Service.
+/// Flow to one of eight endpoints of a Service.
 fn dnat(n: usize, endpoint_port: u16, status: Status) -> Flow {
     let (client, vip) = (v4(129, n), Ipv4Addr::new(10, 96, 0, 10).into());
     let port = 20_000 + n as u16;
@@ -306,7 +306,7 @@ fn labelled(mut flow: Flow, n: usize) -> Flow {
     flow
 }
 
-/// A flow that a helper reads; kernels without the module refuse it.
+/// Flow with a helper. Kernels without the module refuse it.
 pub fn helped() -> Flow {
     let mut flow = plain(
         tuple(TCP, "10.133.0.1", "10.64.0.1", ports(4000, 21)),
@@ -316,18 +316,18 @@ pub fn helped() -> Flow {
     flow
 }
 
-/// Puts entries into the table of the calling thread's namespace.
+/// Inserts entries into the table of the calling thread's namespace.
 pub fn insert(flows: &[Flow]) {
     let results = Table::open(&Netns::current()).unwrap().insert_all(flows);
     assert!(results.iter().all(Result::is_ok), "{results:?}");
 }
 
-/// An answered flow to a DNS server outside.
+/// Answered flow to an external DNS server.
 pub fn udp(client: &str, sport: u16) -> Flow {
     plain(tuple(17, client, "10.64.0.1", ports(sport, 53)), ASSURED)
 }
 
-/// A flow to kube-dns that goes to this endpoint.
+/// Flow to kube-dns that is translated to this endpoint.
 pub fn to_dns(protocol: u8, sport: u16, endpoint: &str) -> Flow {
     translated(
         tuple(protocol, "10.244.1.5", "10.96.0.10", ports(sport, 53)),

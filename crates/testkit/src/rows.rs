@@ -1,5 +1,5 @@
-//! Entries written as `conntrack -L` prints them, put into the table of the calling thread's network namespace, and what is
-//! left of them later.
+//! Entries in the form of `conntrack -L`, inserted into the table of the calling thread's network namespace, and a check of
+//! the entries left later.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -12,15 +12,15 @@ use ctnetlink::flow::{
 };
 use ctnetlink::{DumpFilter, Table, TableKind};
 
-/// Long enough for the slowest machine, whatever the line says.
+/// Timeout of all entries in seconds, longer than a test.
 const TIMEOUT: u32 = 900;
 
-/// The table of this namespace.
+/// Table of this namespace.
 pub fn table() -> Table {
     Table::open(&Netns::current()).expect("a socket")
 }
 
-/// Every entry, as the kernel has it now.
+/// All entries of this namespace.
 pub fn dump() -> Vec<Flow> {
     let mut flows = Vec::new();
     let report = table()
@@ -33,7 +33,7 @@ pub fn dump() -> Vec<Flow> {
     flows
 }
 
-/// What tells an entry from its successor: with the timestamps on, the start does. Everything but timer and counters.
+/// Identity of an entry: everything but timer and counters. With timestamps, a successor has another start.
 pub fn identity(flow: &Flow) -> String {
     format!(
         "{:?} {:?} {:?} {:?} {:?} {:?} {:?}",
@@ -41,7 +41,7 @@ pub fn identity(flow: &Flow) -> String {
     )
 }
 
-/// Rows that were put into the table.
+/// Rows that were inserted.
 pub struct Rows {
     /// Original tuple and zone of each, in order.
     places: Vec<(Tuple, Zone)>,
@@ -49,14 +49,14 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// Puts rows into an empty table, each with a start of its own. A cluster file must be younger than that to tell of them.
+    /// Inserts rows into an empty table, with timestamps. A cluster file must be younger than them to judge them.
     #[track_caller]
     pub fn insert<L: AsRef<str> + Debug>(lines: &[L]) -> Self {
         crate::tools::sysctl("timestamp", "1");
         Self::insert_without_start(lines)
     }
 
-    /// As on most nodes.
+    /// Inserts rows without timestamps, as on most nodes.
     #[track_caller]
     pub fn insert_without_start<L: AsRef<str> + Debug>(lines: &[L]) -> Self {
         let flows: Vec<Flow> = lines.iter().map(|line| flow(line.as_ref())).collect();
@@ -83,7 +83,7 @@ impl Rows {
         rows
     }
 
-    /// Numbers of the rows that are there as they were, from 1. Nothing else may be there.
+    /// Numbers, from 1, of the rows that are unchanged. Fails when the table has any other entry.
     #[track_caller]
     pub fn left(&self) -> Vec<usize> {
         let mut left: Vec<usize> = dump()
@@ -104,7 +104,7 @@ impl Rows {
     }
 }
 
-/// Reads one line. The protocol is the first word, a state stands before the first `src=`; timers are long whatever it says.
+/// Parses one line. The protocol is the first word, a state precedes the first `src=`. The timer is always 900 s.
 pub fn flow(line: &str) -> Flow {
     let protocol = line.split_whitespace().next().expect("a protocol");
     let protocol = protocol_number(protocol).expect("a known protocol");
@@ -189,7 +189,7 @@ fn state(protocol: u8, words: &[&str]) -> Option<ProtocolState> {
                 reply: side,
             })
         }
-        // COOKIE_WAIT, the only one that is used here.
+        // COOKIE_WAIT, the only one in use.
         132 => Some(ProtocolState::Sctp {
             state: 2,
             vtag_original: Some(0x1111),

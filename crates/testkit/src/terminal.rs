@@ -1,20 +1,20 @@
-//! A terminal for commands that repaint it: tmux is the terminal.
+//! Terminal for commands that repaint it: a window of tmux.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::tools::Said;
 
-/// Longer than a terminal needs on a busy machine.
+/// Time to wait for the screen, enough on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A tmux server of this test alone, with one window; it ends with this.
+/// tmux server with one window. Ends when dropped.
 pub struct Terminal {
     folder: tempfile::TempDir,
 }
 
 impl Terminal {
-    /// A shell that runs `command` and then says its status and how the terminal is set.
+    /// Starts a shell that runs `command`, then prints its status and stores the settings of the terminal.
     pub fn run(command: &str) -> Self {
         let terminal = Terminal {
             folder: tempfile::tempdir().unwrap(),
@@ -78,7 +78,7 @@ impl Terminal {
         std::fs::read_to_string(self.folder.path().join(when)).unwrap()
     }
 
-    /// The command has ended well, and everything is as it was before it.
+    /// Asserts that the command succeeded and restored the terminal.
     #[track_caller]
     pub fn is_as_before(&self) {
         let screen = self.wait("the end", |screen| screen.contains("over"));

@@ -80,6 +80,7 @@ pub struct EventBatch {
 /// # #[allow(unreachable_code)]
 /// # Ok::<(), ctnetlink::NetlinkError>(())
 /// ```
+#[derive(Debug)]
 pub struct EventQueue {
     shared: Arc<Shared>,
     reader: Option<JoinHandle<()>>,
@@ -161,6 +162,7 @@ impl Source for Events {
     }
 }
 
+#[derive(Debug)]
 struct Shared {
     queue: Mutex<Queue>,
     arrived: Condvar,
@@ -210,6 +212,7 @@ impl Shared {
 }
 
 /// Items in order, never more than `capacity`.
+#[derive(Debug)]
 struct Queue {
     items: Vec<QueueItem>,
     capacity: usize,

@@ -21,7 +21,7 @@ const MIN_DATAGRAMS: usize = 8;
 const MAX_AHEAD: usize = 4;
 
 /// Thread that receives.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Pace {
     /// The calling thread, between two datagrams.
     InStep,

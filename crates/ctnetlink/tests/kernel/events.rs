@@ -380,9 +380,8 @@ fn events_are_those_of_the_opened_namespace() {
 fn missing_capability_is_reported_when_events_are_opened() {
     private_netns(|| {
         drop_capabilities();
-        let error = Events::open(&Netns::current(), EventOptions::default())
-            .err()
-            .expect("no refusal");
+        let error =
+            Events::open(&Netns::current(), EventOptions::default()).expect_err("no refusal");
         assert!(matches!(error, NetlinkError::NotPermitted(_)), "{error}");
     });
 }

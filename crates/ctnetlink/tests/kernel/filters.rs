@@ -1,4 +1,4 @@
-//! The kernel's filters against the same tests in user space.
+//! Filters of the kernel, compared with the same filters in user space.
 
 use ctnetlink::flow::{Family, Flow, Tuple};
 use ctnetlink::{DumpFilter, Masked, TupleMatch};
@@ -7,7 +7,7 @@ use crate::flows::every_kind;
 use crate::{dump, dump_with, fill, open, timeless};
 use testkit::private_netns::private_netns;
 
-/// Tests in user space what the kernel was asked for.
+/// Applies the filter in user space.
 fn passes(filter: &DumpFilter, flow: &Flow) -> bool {
     let masked =
         |wanted: Option<Masked>, have: u32| wanted.is_none_or(|w| have & w.mask == w.value);

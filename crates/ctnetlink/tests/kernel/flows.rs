@@ -226,7 +226,7 @@ pub fn every_kind() -> Vec<(&'static str, Flow)> {
         let mut zoned = plain(udp, REPLIED);
         zoned.zone = Zone { id, direction };
         if direction.is_some() {
-            // The other direction is in zone 0, where these tuples must not be taken.
+            // The other direction is in zone 0, where these tuples must be free.
             let other = tuple(17, "10.0.7.1", "10.0.7.2", ports(id, 53));
             (zoned.original, zoned.reply) = (other, other.inverted().unwrap());
         }

@@ -1,4 +1,4 @@
-//! Cluster files as `kubectl get nodes,svc,endpointslices,pods,servicecidrs -A -o json` prints them, object by object.
+//! Cluster files in the form of `kubectl get nodes,svc,endpointslices,pods,servicecidrs -A -o json`.
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -7,7 +7,7 @@ use std::net::Ipv4Addr;
 use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 
-/// A file that is gone when this is dropped. Pass it to `--cluster`.
+/// File for `--cluster`. Removed when dropped.
 pub struct ClusterFile(NamedTempFile);
 
 impl ClusterFile {
@@ -16,14 +16,15 @@ impl ClusterFile {
     }
 
     pub fn of_text(text: &str) -> Self {
-        // A file's time lags behind the clock by up to a tick of the kernel: entries made just before would be younger.
+        // The time of a file lags behind the clock by up to a tick of the kernel, so that entries created just before would be
+        // younger.
         std::thread::sleep(std::time::Duration::from_millis(20));
         let mut file = NamedTempFile::new().unwrap();
         file.write_all(text.as_bytes()).unwrap();
         ClusterFile(file)
     }
 
-    /// Its content is as it was, and as of now.
+    /// Sets the time of the file to now. The content stays.
     pub fn touch(&self) {
         std::thread::sleep(std::time::Duration::from_millis(20));
         let now = std::time::SystemTime::now();
@@ -45,7 +46,7 @@ pub fn list(objects: &[Value]) -> String {
     json!({"apiVersion": "v1", "kind": "List", "items": objects}).to_string()
 }
 
-/// Node `node1` with this address, and the Service that every cluster has with its slice: without them nothing is judged.
+/// Node `node1` with this address, and the Service `default/kubernetes` with its slice. A source without them is incomplete.
 pub fn minimal(address: Ipv4Addr) -> Vec<Value> {
     vec![
         node("node1", &address.to_string()),
@@ -73,7 +74,7 @@ pub fn node(name: &str, address: &str) -> Value {
     })
 }
 
-/// A Service of type ClusterIP; ports are name, number and protocol.
+/// Service of type ClusterIP. Ports are name, number and protocol.
 pub fn service(namespace: &str, name: &str, address: &str, ports: &[(&str, u16, &str)]) -> Value {
     json!({
         "apiVersion": "v1", "kind": "Service", "metadata": {"namespace": namespace, "name": name},
@@ -83,7 +84,7 @@ pub fn service(namespace: &str, name: &str, address: &str, ports: &[(&str, u16, 
     })
 }
 
-/// The slice of a Service: endpoints are address and pod, the pod empty where there is none.
+/// Slice of a Service. Endpoints are address and pod, which may be empty.
 pub fn slice(
     namespace: &str,
     service: &str,

@@ -1,4 +1,4 @@
-//! Rules in the shape of kube-proxy's, for one Service: the iptables mode and the nftables mode.
+//! Rules like kube-proxy's for one Service, in the iptables mode and the nftables mode.
 
 use std::fmt::Write;
 use std::net::Ipv4Addr;
@@ -13,7 +13,7 @@ pub enum Proxy {
 }
 
 impl Proxy {
-    /// What is there before any Service: chains, hooks and masquerading.
+    /// Loads the rules that precede any Service: chains, hooks and masquerading.
     pub(super) fn load_base(self) {
         match self {
             Proxy::Iptables => iptables(IPTABLES_BASE),
@@ -21,7 +21,7 @@ impl Proxy {
         }
     }
 
-    /// Replaces the Service's rules. Chains of former endpoints stay behind unreferenced, as they may on a node.
+    /// Replaces the rules of the Service. Chains of former endpoints stay, unreferenced, as on a node.
     pub(super) fn load_service(self, endpoints: &[Ipv4Addr]) {
         match self {
             Proxy::Iptables => iptables(&iptables_service(endpoints)),
@@ -50,7 +50,7 @@ COMMIT
 
 fn iptables_service(endpoints: &[Ipv4Addr]) -> String {
     const SERVICE: &str = "KUBE-SVC-TCOU7JCQXEZGVUNU";
-    // kube-proxy takes a hash; the address will do, and is as short.
+    // kube-proxy uses a hash. The address is as short and unique, too.
     let chain = |endpoint: &Ipv4Addr| format!("KUBE-SEP-{:08X}", endpoint.to_bits());
     let mut text = format!("*nat\n:KUBE-SERVICES - [0:0]\n:{SERVICE} - [0:0]\n");
     for endpoint in endpoints {

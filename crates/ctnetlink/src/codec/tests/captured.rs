@@ -24,7 +24,7 @@ fn expected(original: Tuple, reply: Tuple, status: u32, timeout: u32, id: u32) -
 }
 
 #[test]
-fn captured_messages_are_read_completely() {
+fn captured_messages_are_decoded_completely() {
     let ports = |src, dst| L4::Ports { src, dst };
     let icmp = |kind| L4::Icmp {
         kind,
@@ -88,12 +88,12 @@ fn captured_messages_are_read_completely() {
     };
     sctp.state = Some(ProtocolState::Sctp {
         state: 2,
-        // conntrack 1.4.7 sends the tags in the byte order of the machine.
+        // conntrack 1.4.7 sends the tags in host byte order.
         vtag_original: Some(17 << 24),
         vtag_reply: Some(34 << 24),
     });
 
-    // Each direction keeps its own type.
+    // The directions have different types.
     let icmpv6 = expected(
         tuple(58, a6, b6, icmp(128)),
         tuple(58, b6, a6, icmp(129)),
@@ -107,9 +107,9 @@ fn captured_messages_are_read_completely() {
     }
 }
 
-/// What the netlink crate decodes, it must read as we do.
+/// Compares with the values that the netlink crate decodes.
 #[test]
-fn the_crates_decoder_reads_the_same_values() {
+fn netlink_crate_decodes_the_same_values() {
     for hex in CAPTURED {
         let message = bytes(hex);
         let ours = decode::flow(&message).unwrap();

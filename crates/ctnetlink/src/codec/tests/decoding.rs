@@ -1,4 +1,4 @@
-//! Messages built by hand: what kernels leave out, add, or never send.
+//! Decoding of messages built by hand: attributes that kernels omit, add, or never send.
 
 use super::{built, read, tuple};
 use crate::codec::attr::{Attribute, Writer};
@@ -7,7 +7,7 @@ use crate::codec::{expect, tuple as decode_tuple};
 use crate::flow::{Counters, Direction, L4, ProtocolState, SeqAdj, Status, TcpDirection, Zone};
 
 #[test]
-fn offloaded_entries_without_timer_and_state_are_read() {
+fn offloaded_entries_without_timer_and_state_are_decoded() {
     for (bit, state) in [(1 << 14, None), (1 << 15, None), (1 << 15, Some(3))] {
         let flow = read(|w| {
             w.be32(3, bit);
@@ -24,7 +24,7 @@ fn offloaded_entries_without_timer_and_state_are_read() {
 }
 
 #[test]
-fn missing_and_new_attributes_fail_nothing() {
+fn missing_and_unknown_attributes_are_no_error() {
     let state = |number| {
         read(|w| w.nested(4, |w| w.nested(1, |w| w.u8(1, number))))
             .state
@@ -62,7 +62,7 @@ fn missing_and_new_attributes_fail_nothing() {
     let nothing = read(|_| {});
     assert_eq!((nothing.status, nothing.zone), (Status(0), Zone::default()));
     assert!(nothing.mark.is_none() && nothing.id.is_none() && nothing.rare.is_none());
-    // Values shorter than they should be are absent.
+    // Values that are too short are absent.
     let short = read(|w| {
         for kind in [3, 7, 8, 11, 12, 18, 22] {
             w.put(kind, &[]);
@@ -72,7 +72,7 @@ fn missing_and_new_attributes_fail_nothing() {
 }
 
 #[test]
-fn broken_messages_are_errors_with_a_reason() {
+fn malformed_messages_are_errors_with_a_reason() {
     let whole = built(|w| w.be32(7, 1));
     let no_reply = {
         let mut message = built(|_| {});
@@ -105,7 +105,7 @@ fn broken_messages_are_errors_with_a_reason() {
 }
 
 #[test]
-fn seldom_attributes_are_kept() {
+fn rare_attributes_are_decoded() {
     let flow = read(|w| {
         w.put(22, &[0xfe, 0, 2]);
         w.nested(5, |w| w.text(1, "ftp"));
@@ -119,7 +119,7 @@ fn seldom_attributes_are_kept() {
             w.be32(2, 2);
             w.be32(3, 3);
         });
-        // One of three: not an adjustment.
+        // One attribute of three is no adjustment.
         w.nested(16, |w| w.be32(1, 1));
         w.nested(14, |w| {
             w.nested(1, |w| {
@@ -151,7 +151,7 @@ fn seldom_attributes_are_kept() {
     assert_eq!(rare.seq_adj_reply, None);
 }
 
-/// Labels verbatim; none, or an impossible length, is no labels.
+/// Labels are verbatim. An empty or too long value is absent.
 #[test]
 fn labels_are_verbatim_or_absent() {
     let labels = |value: &[u8]| read(|w| w.put(22, value)).labels().copied();
@@ -160,9 +160,9 @@ fn labels_are_verbatim_or_absent() {
     assert_eq!((labels(&[]), labels(&[1; 17])), (None, None));
 }
 
-/// The short cut takes the first one only.
+/// Only the first is in the typical layout.
 #[test]
-fn counters_in_any_order_and_with_others_among_them_are_read() {
+fn counters_in_any_order_and_among_other_attributes_are_decoded() {
     let (packets, bytes) = ((1, 7u64.to_be_bytes()), (2, 700u64.to_be_bytes()));
     let pad = (5, [0; 8]);
     for order in [
@@ -182,7 +182,7 @@ fn counters_in_any_order_and_with_others_among_them_are_read() {
         };
         assert_eq!(flow.counters_original, Some(expected), "{order:?}");
     }
-    // As long as the usual ones.
+    // Length of the typical layout.
     for one in [packets, pad] {
         let flow = read(|w| {
             w.nested(9, |w| {
@@ -196,7 +196,7 @@ fn counters_in_any_order_and_with_others_among_them_are_read() {
 }
 
 #[test]
-fn old_counters_and_protocols_without_ports_are_read() {
+fn old_counters_and_protocols_without_ports_are_decoded() {
     let old = read(|w| {
         w.nested(10, |w| {
             w.be32(3, 3);
@@ -258,13 +258,13 @@ fn old_counters_and_protocols_without_ports_are_read() {
 }
 
 #[test]
-fn an_expectation_without_its_tuples_is_an_error() {
+fn expectation_without_its_tuples_is_an_error() {
     assert_eq!(expect::expectation(&[]), Err(DecodeError::Short));
     assert_eq!(
         expect::expectation(&[2, 0, 0, 0]),
         Err(DecodeError::NoExpectedTuple)
     );
-    // Attributes 1 and 2 of an entry are master and tuple of an expectation.
+    // The attributes 1 and 2, tuples of an entry, are master and tuple of an expectation.
     let mut message = built(|_| {});
     Writer::new(&mut message).text(6, "sip");
     let read = expect::expectation(&message).unwrap();

@@ -1,4 +1,4 @@
-//! Requests, looked at attribute by attribute.
+//! Attributes of encoded requests.
 
 use std::net::IpAddr;
 
@@ -11,7 +11,7 @@ use crate::codec::{decode, insert::insert};
 use crate::filter::{DumpFilter, Masked, TableKind, TupleMatch};
 use crate::flow::{Direction, Family, Flow, Status, Zone};
 
-/// Header fields and the kinds of the top-level attributes.
+/// Fields of the header, and types of the top-level attributes.
 fn request(message: &[u8]) -> (u16, u16, u8, Vec<u16>) {
     let header = NetlinkBuffer::new_checked(message).unwrap();
     assert_eq!(
@@ -29,21 +29,21 @@ fn request(message: &[u8]) -> (u16, u16, u8, Vec<u16>) {
 }
 
 #[test]
-fn a_delete_always_carries_a_reply_tuple_and_never_an_original_one() {
+fn delete_always_has_a_reply_tuple_and_never_an_original_one() {
     let flow = decode::flow(&bytes(UDP)).unwrap();
     let zoned = |id, direction| Zone { id, direction };
     for (zone, kinds) in [
         (zoned(0, None), &[2, 12][..]),
         (zoned(5, None), &[2, 12, 18]),
         (zoned(5, Some(Direction::Reply)), &[2, 12, 18]),
-        // With a zone of the other direction the kernel would not find it.
+        // With a zone of the other direction the kernel would not find the entry.
         (zoned(5, Some(Direction::Original)), &[2, 12]),
     ] {
         let mut out = Vec::new();
         encode::delete(&mut out, 9, &DeleteTarget::new(flow.reply, 7, zone));
         let wanted = (0x0102, NLM_F_REQUEST, 2, kinds.to_vec());
         assert_eq!(request(&out), wanted, "{zone:?}");
-        // A dump flag on a delete would empty the table.
+        // A dump flag on a delete would flush the table.
         assert_eq!(wanted.1 & NLM_F_DUMP, 0);
     }
     let mut nameless = flow;
@@ -52,7 +52,7 @@ fn a_delete_always_carries_a_reply_tuple_and_never_an_original_one() {
 }
 
 #[test]
-fn a_dump_asks_only_for_what_the_kernel_gets_right() {
+fn dump_has_only_the_conditions_that_the_kernel_applies_correctly() {
     let any = TupleMatch::default();
     let ip = |text: &str| Some(text.parse::<IpAddr>().unwrap());
     let dns = TupleMatch {
@@ -122,7 +122,7 @@ fn a_dump_asks_only_for_what_the_kernel_gets_right() {
 }
 
 #[test]
-fn an_insert_translates_only_where_the_status_says_so() {
+fn insert_translates_only_with_a_status_bit_of_translation() {
     let mut flow = decode::flow(&bytes(UDP)).unwrap();
     let kinds = |flow: &Flow| {
         let mut out = Vec::new();

@@ -1,4 +1,4 @@
-//! Generated flows there and back; mutated and random bytes.
+//! Generated flows, encoded and decoded; mutated and random bytes.
 
 use std::net::IpAddr;
 
@@ -70,7 +70,7 @@ fn any_state() -> impl Strategy<Value = Option<ProtocolState>> {
     prop::option::of(prop_oneof![tcp, sctp, dccp])
 }
 
-/// Flows that nobody translates, made of what an insert carries.
+/// Flows without translation, with the properties that an insert sends.
 fn any_flow() -> impl Strategy<Value = Flow> {
     let direction = prop::sample::select(vec![
         None,
@@ -124,14 +124,14 @@ fn any_flow() -> impl Strategy<Value = Flow> {
 
 proptest! {
     #[test]
-    fn a_flow_that_is_encoded_and_decoded_is_the_same(flow in any_flow()) {
+    fn encoded_and_decoded_flow_is_equal(flow in any_flow()) {
         let mut out = Vec::new();
         insert(&mut out, 1, &flow).unwrap();
         prop_assert_eq!(decode::flow(&out[16..]), Ok(flow));
     }
 
     #[test]
-    fn the_short_cut_for_usual_tuples_reads_what_the_walk_reads(
+    fn typical_tuple_equals_the_tuple_of_the_iteration(
         (original, _) in any_tuples(),
         flip in prop::option::of(any::<(prop::sample::Index, u8)>()),
     ) {
@@ -147,7 +147,7 @@ proptest! {
     }
 
     #[test]
-    fn a_mutated_message_never_panics(
+    fn mutated_message_never_panics(
         which in 0..CAPTURED.len(),
         cut in any::<prop::sample::Index>(),
         flips in prop::collection::vec(any::<(prop::sample::Index, u8)>(), 0..8),
@@ -163,11 +163,11 @@ proptest! {
     }
 
     #[test]
-    fn a_cut_message_is_never_taken_for_another(which in 0..CAPTURED.len(), cut in any::<prop::sample::Index>()) {
+    fn cut_message_is_never_decoded_as_another(which in 0..CAPTURED.len(), cut in any::<prop::sample::Index>()) {
         let whole = bytes(CAPTURED[which]);
         let cut = cut.index(whole.len());
         if let Ok(flow) = decode::flow(&whole[..cut]) {
-            // Cut between two attributes: what is left is true.
+            // Cut between two attributes: the rest is correct.
             let full = decode::flow(&whole).unwrap();
             prop_assert_eq!((flow.original, flow.reply), (full.original, full.reply));
             prop_assert!(flow.timeout.is_none() || flow.timeout == full.timeout);
@@ -182,7 +182,7 @@ proptest! {
     }
 
     #[test]
-    fn random_datagrams_end(lengths in prop::collection::vec((0u32..80, 0u16..5), 0..20)) {
+    fn iteration_over_random_datagrams_ends(lengths in prop::collection::vec((0u32..80, 0u16..5), 0..20)) {
         let mut datagram = Vec::new();
         for (length, kind) in lengths {
             datagram.extend(length.to_ne_bytes());
