@@ -252,7 +252,7 @@ pub fn party(address: IpAddr, index: &Index) -> Option<Party<'_>> {
 }
 
 /// Pod or node at an address. A host-network pod shares its node's address, so it is named only for a protocol and port
-/// that exactly one of them declares.
+/// that exactly one of them declares. Where the Pods at the address were not read, EndpointSlices may name one.
 pub fn party_at(index: &Index, address: IpAddr, port: Option<(u8, u16)>) -> Option<Party<'_>> {
     let mut pods = index.pods_at(address);
     if let Some(pod) = pods.next() {
@@ -279,10 +279,21 @@ pub fn party_at(index: &Index, address: IpAddr, port: Option<(u8, u16)>) -> Opti
             node: pod.node.as_deref(),
         });
     }
-    node.map(|node| Party {
-        kind: PartyKind::Node,
-        namespace: None,
-        name: Some(&node.name),
-        node: Some(&node.name),
+    if let Some(node) = node {
+        return Some(Party {
+            kind: PartyKind::Node,
+            namespace: None,
+            name: Some(&node.name),
+            node: Some(&node.name),
+        });
+    }
+    let listed = (!index.pods_known_at(address)).then(|| index.listed_pod(address));
+    let endpoint = listed.flatten()?;
+    let (namespace, name) = endpoint.pod.as_ref()?;
+    Some(Party {
+        kind: PartyKind::Pod,
+        namespace: Some(namespace),
+        name: Some(name),
+        node: endpoint.node.as_deref(),
     })
 }

@@ -129,6 +129,9 @@ impl Cluster {
             }
             (loaded, _) => (loaded, both),
         };
+        if args.cluster == ClusterSource::ApiAndRules {
+            tell("cluster: the API");
+        }
         if let Some(rules) = &rules {
             node_rules::describe(rules, tell);
         }

@@ -79,11 +79,34 @@ impl Open {
         if counts.passed == 0 {
             self.notes.extend(untracked(select, cluster));
         }
+        if let Some(cluster) = cluster {
+            self.add_names(cluster, counts);
+        }
         let missing = cluster.and_then(|cluster| incompleteness(cluster, counts.source_incomplete));
         self.partial |= missing.is_some() || (asked && cluster.is_none());
         self.notes.extend(missing);
         self.partial |= counts.foreign_netns > 0 && select.asks_for_a_verdict();
         self.partial |= counts.range_sought > 0;
+    }
+
+    /// Names that could not be looked up.
+    fn add_names(&mut self, cluster: &Cluster, counts: &Counts) {
+        // Of a file everybody knows what was written into it.
+        if counts.nameless > 0 && cluster.is_complete() && !cluster.is_file() {
+            self.partial = true;
+            self.note(format!(
+                "{} a name, because the cluster source lacks {}; {}",
+                count(counts.nameless, "entry lacks", "entries lack"),
+                cluster.missing().join(" and "),
+                cluster.remedy()
+            ));
+        }
+        if counts.not_asked > 0 {
+            self.note(format!(
+                "{} to an address whose pod was not asked for, so that it has no name; --all-pods reads every Pod",
+                count(counts.not_asked, "entry leads", "entries lead")
+            ));
+        }
     }
 
     /// Says it; whether something is missing from the answer.

@@ -9,13 +9,14 @@ use clap::{Args, ValueEnum};
 use crate::error::{CommandError, Status};
 use crate::netlink::{Table, TableKind};
 use crate::output::{self, Format, Options, Palette, Printer, SortOrder, Sorter, Summary};
+use crate::plural::count;
 
 use super::World;
 use super::args::{self, OutputArgs, SourceArgs};
 use super::cluster::{self, Cluster};
 use super::conclude;
 use super::context::{self, note};
-use super::pick::Picker;
+use super::pick::{Picker, Prints};
 use super::remote::Purpose;
 use super::sample::{self, Sample};
 use super::scan::{self, Looks, Report};
@@ -88,7 +89,9 @@ pub fn run(world: World, args: &LsArgs) -> Result<Status, CommandError> {
     };
     cluster::require(&args.source, cluster.as_ref(), asked)?;
     let zones = args.select.named_zones();
-    let mut picker = Picker::new(filter, &args.select, &zones, cluster.as_ref())?;
+    let mut picker = Picker::new(filter, &args.select, &zones, cluster.as_ref())?
+        .hide_own()
+        .for_names(printed_names(&args.output));
     let mut table = Table::open(&netns).map_err(context::netlink_error)?;
     let sample = sample::wanted(args.sample, args.select.refreshing)
         .map(|duration| Sample::take(&mut table, &mut picker, duration))
@@ -197,7 +200,9 @@ fn list<'c>(
         consistent: !report.inconsistent,
         unreadable: report.unreadable,
         cluster: cluster::summary(cluster),
-        extra: serde_json::Map::new(),
+        extra: [("own_connections".to_owned(), picker.counts.own.into())]
+            .into_iter()
+            .collect(),
     })?;
     Ok((shown, report))
 }
@@ -270,7 +275,14 @@ fn conclude(
 ) -> Status {
     let counts = &picker.counts;
     if io::stderr().is_terminal() {
-        note(count_line(shown, counts.passed, counts.scanned));
+        note(count_line(
+            shown,
+            counts.passed,
+            counts.scanned - counts.own,
+        ));
+        if counts.own > 0 {
+            note(own_line(counts.own));
+        }
     }
     let mut open = conclude::of_table(report.unreadable, report.inconsistent);
     open.add_selection(&args.select, asked, cluster, counts);
@@ -288,6 +300,26 @@ fn count_line(shown: u64, passed: u64, scanned: u64) -> String {
         (true, true) => format!("{shown} entries"),
         (true, false) => format!("{shown} of {scanned} entries match"),
         (false, _) => format!("{shown} of {passed} matching entries shown, {scanned} looked at"),
+    }
+}
+
+/// What is said of connections that are left out.
+pub(super) fn own_line(own: u64) -> String {
+    format!(
+        "{} of ctk itself to the API server left out; --port shows them",
+        count(own, "connection", "connections")
+    )
+}
+
+/// Names that some column holds.
+fn printed_names(args: &OutputArgs) -> Prints {
+    let printed = |party: &str| match &args.columns {
+        Some(columns) => columns.0.iter().any(|column| column.key.starts_with(party)),
+        None => args.output != Format::Conntrack,
+    };
+    Prints {
+        client: printed("client"),
+        endpoint: printed("endpoint"),
     }
 }
 

@@ -1,12 +1,15 @@
 //! The selectors at work: from a flow to the entry that is shown, or to nothing. For every command that selects.
 
+use std::net::SocketAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::cluster::index::Index;
-use crate::entry::{Entry, Names};
+use crate::cluster::own;
+use crate::entry::{Entry, Names, Party, PartyKind};
 use crate::error::{CommandError, Status};
+use crate::filter::protocol::TCP;
 use crate::filter::{Filter, Outcome};
-use crate::flow::Flow;
+use crate::flow::{Flow, Place};
 use crate::label::{self, Matched};
 use crate::output;
 use crate::select::{Directory, SelectError, SelectErrorKind, Selection};
@@ -24,7 +27,16 @@ pub struct Picker<'c> {
     /// Nanoseconds since the Unix epoch, for ages.
     now: u64,
     line: String,
+    hides_own: bool,
+    prints: Prints,
     pub counts: Counts,
+}
+
+/// Names that are printed of an entry. None by default: then none can be missing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Prints {
+    pub client: bool,
+    pub endpoint: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
@@ -49,6 +61,12 @@ pub struct Counts {
     pub range_unknown: u64,
     /// Those of them that a selector on verdicts may mean.
     pub range_sought: u64,
+    /// Connections of this process to the API server that were left out.
+    pub own: u64,
+    /// Entries that passed and lack a name, which a kind that could not be read may hold.
+    pub nameless: u64,
+    /// Entries that passed and lead to an address of which only unread Pods may tell the name.
+    pub not_asked: u64,
 }
 
 /// What `unknown/service-range-unknown` may be.
@@ -83,8 +101,22 @@ impl<'c> Picker<'c> {
             judge,
             now: now(),
             line: String::new(),
+            hides_own: false,
+            prints: Prints::default(),
             counts: Counts::default(),
         })
+    }
+
+    /// Leaves out this process's own connections to the API server, unless places are selected, which may mean them.
+    pub fn hide_own(mut self) -> Self {
+        self.hides_own = !self.filter.names_places();
+        self
+    }
+
+    /// Counts the entries that lack a name of these.
+    pub fn for_names(mut self, prints: Prints) -> Self {
+        self.prints = prints;
+        self
     }
 
     pub fn filter(&self) -> &Filter {
@@ -166,7 +198,26 @@ impl<'c> Picker<'c> {
             return false;
         }
         self.counts.passed += 1;
+        self.count_names(entry);
         true
+    }
+
+    /// Counts an entry of which not all names that there may be were looked up.
+    #[inline]
+    fn count_names(&mut self, entry: &Entry<'_>) {
+        let Some(index) = self.judge.as_ref().and_then(|judge| judge.index) else {
+            return;
+        };
+        let (names, known, prints) = (&entry.names, index.completeness(), self.prints);
+        let endpoint = names.endpoint.as_ref().map(|endpoint| &endpoint.party);
+        if !known.pods || !known.nodes {
+            let lacking = (prints.client && lacks_name(names.client.as_ref()))
+                || (prints.endpoint && lacks_name(endpoint));
+            self.counts.nameless += u64::from(lacking);
+        } else if prints.endpoint && endpoint.is_none() && entry.flow.is_dnat() {
+            let asked = index.pods_known_at(entry.flow.reply.src);
+            self.counts.not_asked += u64::from(!asked);
+        }
     }
 
     /// The entry behind a flow, if it passes every selector but those on verdicts.
@@ -182,6 +233,10 @@ impl<'c> Picker<'c> {
     #[inline]
     fn filter_passes(&mut self, flow: &Flow) -> bool {
         self.counts.scanned += 1;
+        if self.hides_own && is_own(flow) {
+            self.counts.own += 1;
+            return false;
+        }
         let outcome = self.filter.test(flow, self.now);
         self.counts.undecided += u64::from(outcome == Outcome::Undecidable);
         outcome == Outcome::Pass
@@ -256,6 +311,21 @@ fn names<'c>(flow: &Flow, judge: &Judge<'c>) -> Names<'c> {
         }
         (None, None) => Names::default(),
     }
+}
+
+/// Nobody is known there. Whoever is outside the cluster has no name.
+fn lacks_name(party: Option<&Party<'_>>) -> bool {
+    party.is_none_or(|party| party.name.is_none() && party.kind != PartyKind::External)
+}
+
+/// This process made the connection, to read the cluster.
+fn is_own(flow: &Flow) -> bool {
+    let end = |place: Place| place.port.map(|port| SocketAddr::new(place.address, port));
+    let (from, to) = (flow.original.source(), flow.original.destination());
+    flow.protocol() == TCP
+        && end(from)
+            .zip(end(to))
+            .is_some_and(|(from, to)| own::is_own(from, to))
 }
 
 /// Nanoseconds since the Unix epoch.

@@ -1,7 +1,8 @@
 //! Which Pods a command needs: a first look at the table tells.
 //!
 //! On a node those that run on it give nearly all names, and slices name the endpoints. What is left are the addresses that
-//! entries were translated to without being an endpoint: whether a living Pod has such an address decides their verdict.
+//! entries were translated to without being an endpoint: whether a living Pod has such an address decides their verdict. And
+//! where the destination is no frontend any more, a few are asked for their names alone.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -9,7 +10,7 @@ use std::net::IpAddr;
 use std::ops::ControlFlow;
 
 use crate::cluster::index::Index;
-use crate::cluster::wanted::{ChoosePods, ChosenPods, MOST_ADDRESSES};
+use crate::cluster::wanted::{ChoosePods, ChosenAddresses, ChosenPods, MOST_ADDRESSES};
 use crate::doctor::groups::Groups;
 use crate::entry::FrontendKind;
 use crate::filter::{Filter, Outcome};
@@ -39,9 +40,14 @@ pub fn choice(
         return None;
     }
     let (named, netns, filter) = (args.node.clone(), netns.clone(), filter.clone());
+    // A selected Service is the destination of every entry that is shown.
+    let also = match selectors.services.plain().is_empty() {
+        true => Also::Names,
+        false => Also::Nothing,
+    };
     Some(Box::new(move |index| {
         let node = this_node::find_node(named, &netns, Some(index));
-        choose(index, &node, &netns, &filter, None)
+        choose(index, &node, &netns, &filter, also)
     }))
 }
 
@@ -54,7 +60,13 @@ pub fn choice_with_unanswered(args: &SourceArgs, netns: &Netns, least: u64) -> O
     let (named, netns) = (args.node.clone(), netns.clone());
     Some(Box::new(move |index| {
         let node = this_node::find_node(named, &netns, Some(index));
-        choose(index, &node, &netns, &Filter::default(), Some(least))
+        choose(
+            index,
+            &node,
+            &netns,
+            &Filter::default(),
+            Also::Silent { least },
+        )
     }))
 }
 
@@ -68,45 +80,62 @@ pub fn names_pods(selectors: &Selectors) -> bool {
     !selectors.pods.is_empty() || !selectors.namespaces.is_empty() || parties.any(pod)
 }
 
+/// Addresses that decide no verdict and are worth asking for.
+#[derive(Clone, Copy)]
+enum Also {
+    Nothing,
+    /// Those that nothing else names.
+    Names,
+    /// Those with so many entries that nobody answers.
+    Silent {
+        least: u64,
+    },
+}
+
 /// `None` off the node, and where the table cannot be read: then nothing tells which Pods matter.
 fn choose(
     index: &Index,
     node: &ThisNode,
     netns: &Netns,
     filter: &Filter,
-    unanswered: Option<u64>,
+    also: Also,
 ) -> Option<ChosenPods> {
     let name = node.object(index)?.name.to_string();
     if node.namespace != Namespace::Node {
         return None;
     }
-    let mut addresses = HashSet::new();
-    let mut silent = Groups::<IpAddr, u64>::default();
+    let mut deciding = HashSet::new();
+    let (mut silent, mut named) = (Groups::default(), Groups::default());
     // What a selector leaves out now and might let in later is looked at: only lasting answers count.
     let lasting = filter.lasting();
     let mut table = Table::open(netns).ok()?;
     for dump in filter.dumps() {
         let report = table.dump(TableKind::Conntrack, &dump, &mut |flow| {
-            if lasting.test(&flow, super::pick::now()) != Outcome::Fail {
-                if addresses.len() < MOST_KEPT {
-                    addresses.extend(in_question(&flow, index, node));
+            if lasting.test(&flow, super::pick::now()) == Outcome::Fail {
+                return ControlFlow::Continue(());
+            }
+            match (question(&flow, index, node), also) {
+                (Some(Question::Decides(address)), _) if deciding.len() < MOST_KEPT => {
+                    deciding.insert(address);
                 }
-                if unanswered.is_some() && may_be_a_lost_pod(&flow, index) {
-                    *silent.at(flow.reply.src) += 1;
-                }
+                (Some(Question::Names(address)), Also::Names) => *named.at(address) += 1,
+                _ => {}
+            }
+            if matches!(also, Also::Silent { .. }) && may_be_a_lost_pod(&flow, index) {
+                *silent.at(flow.reply.src) += 1;
             }
             ControlFlow::Continue(())
         });
         report.ok()?;
     }
-    if let Some(least) = unanswered {
-        add_silent(&mut addresses, &silent, least);
+    if let Also::Silent { least } = also {
+        add_silent(&mut deciding, &silent, least);
     }
-    let count = addresses.len();
-    tracing::info!(node = %name, addresses = count, "Pods of this node, and whoever has these addresses");
+    let named = most(&named, 0);
+    tracing::info!(node = %name, deciding = deciding.len(), named = named.len(), "Pods of this node, and whoever has these addresses");
     Some(ChosenPods {
         node: name,
-        addresses,
+        addresses: ChosenAddresses { deciding, named },
     })
 }
 
@@ -115,16 +144,21 @@ fn may_be_a_lost_pod(flow: &Flow, index: &Index) -> bool {
     flow.status.is_unreplied() && index.in_pod_range(flow.reply.src) != Some(false)
 }
 
-/// Adds the addresses with most unanswered entries while there is room: for them alone not every Pod is read.
-fn add_silent(addresses: &mut HashSet<IpAddr>, silent: &Groups<IpAddr, u64>, least: u64) {
-    let enough = |count: u64| count.saturating_add(silent.missed()) >= least;
-    let mut worst: Vec<(IpAddr, u64)> = silent
+/// Addresses with at least so many entries, those with most first.
+fn most(groups: &Groups<IpAddr, u64>, least: u64) -> Vec<IpAddr> {
+    let enough = |count: u64| count.saturating_add(groups.missed()) >= least;
+    let mut most: Vec<(IpAddr, u64)> = groups
         .iter()
         .map(|(address, count)| (*address, *count))
         .filter(|(_, count)| enough(*count))
         .collect();
-    worst.sort_unstable_by_key(|(address, count)| (Reverse(*count), *address));
-    for (address, _) in worst {
+    most.sort_unstable_by_key(|(address, count)| (Reverse(*count), *address));
+    most.into_iter().map(|(address, _)| address).collect()
+}
+
+/// Adds the addresses with most unanswered entries while there is room: for them alone not every Pod is read.
+fn add_silent(addresses: &mut HashSet<IpAddr>, silent: &Groups<IpAddr, u64>, least: u64) {
+    for address in most(silent, least) {
         if addresses.len() >= MOST_ADDRESSES {
             break;
         }
@@ -132,12 +166,26 @@ fn add_silent(addresses: &mut HashSet<IpAddr>, silent: &Groups<IpAddr, u64>, lea
     }
 }
 
-/// The address whose owner decides the verdict of an entry: where it was translated to, when that is no endpoint; where it
-/// comes from, when it was not translated by an external frontend of policy Local, which binds sources that are no Pods.
-pub fn in_question(flow: &Flow, index: &Index, node: &ThisNode) -> Option<IpAddr> {
+/// Why it matters who has an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Question {
+    /// The verdict of an entry hangs on it: where the entry was translated to, when that is no endpoint; where it comes from,
+    /// when it was not translated by an external frontend of policy Local, which binds sources that are no Pods.
+    Decides(IpAddr),
+    /// The entry was translated, and its destination is no frontend any more: no slice of a Service that it belongs to names
+    /// the pod that it leads to, nor does any other.
+    Names(IpAddr),
+}
+
+/// The address of an entry whose owner matters.
+pub fn question(flow: &Flow, index: &Index, node: &ThisNode) -> Option<Question> {
     let matched = Matched::of(flow, index, node);
+    let source = flow.reply.src;
     if matched.is_nothing() {
-        return None;
+        let is_named = || index.node_at(source).is_some() || index.listed_pod(source).is_some();
+        let own = || node.owns(Some(index), source) == Some(true);
+        let unnamed = flow.is_dnat() && !own() && !is_named();
+        return unnamed.then_some(Question::Names(source));
     }
     // Where only some Services' slices were read, nothing is asked about the others.
     let known = |(id, _)| index.endpoints_known(index.port(id).service);
@@ -150,11 +198,11 @@ pub fn in_question(flow: &Flow, index: &Index, node: &ThisNode) -> Option<IpAddr
             let service = index.service(index.port(id).service);
             kind != FrontendKind::ClusterIp && service.external_local
         });
-        return local.then_some(flow.original.src);
+        return local.then_some(Question::Decides(flow.original.src));
     }
     let mut ports = matched.ports();
     let listed = ports.any(|(id, _)| endpoint_at(index.port(id), &flow.reply).is_some());
-    (!listed).then_some(flow.reply.src)
+    (!listed).then_some(Question::Decides(source))
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use serde::Serialize;
 
 use super::index::{Index, Name, Node, Pod, Service, ServicePort};
 use super::object::{self, Item, Kind, Metadata, Str, text};
-use super::wanted::{Concerned, Destinations};
+use super::wanted::{ChosenAddresses, Concerned, Destinations};
 use super::warnings::Warnings;
 
 /// How many items of each kind a source held, and how many were left out.
@@ -212,14 +212,16 @@ impl Builder {
     }
 
     /// Takes out the addresses that a living Pod so far has to itself.
-    pub fn leave_unknown(&self, addresses: &mut HashSet<IpAddr>) {
+    pub fn leave_unknown(&self, addresses: &mut ChosenAddresses) {
         let own = self
             .pods
             .iter()
             .filter(|(pod, _)| pod.live && !pod.host_network);
-        for address in own.flat_map(|(_, addresses)| addresses.iter()) {
-            addresses.remove(&address);
-        }
+        let known: HashSet<IpAddr> = own.flat_map(|(_, addresses)| addresses.iter()).collect();
+        addresses
+            .deciding
+            .retain(|address| !known.contains(address));
+        addresses.named.retain(|address| !known.contains(address));
     }
 
     /// Drops every item of a kind, before it is listed anew: of two states of a list only one may be believed.

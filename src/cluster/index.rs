@@ -11,7 +11,7 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use ipnet::IpNet;
 
@@ -199,7 +199,12 @@ pub struct Index {
     pub(super) slices_asked: Option<HashSet<Name>>,
     /// Where not every Service was read: the addresses whose owners are known.
     pub(super) destinations_asked: Option<HashSet<IpAddr>>,
+    /// See [`Index::listed_pod`].
+    pub(super) listed_pods: OnceLock<Vec<ListedPod>>,
 }
+
+/// A pod as an EndpointSlice names it: its address, and where the endpoint stands.
+pub(super) type ListedPod = (IpAddr, PortId, u32);
 
 impl Index {
     pub fn completeness(&self) -> &Completeness {
@@ -273,6 +278,34 @@ impl Index {
         let from = self.pod_addresses.get(first..).unwrap_or_default();
         let here = from.iter().take_while(move |(a, _)| *a == address);
         here.filter_map(|(_, pod)| self.pods.get(*pod as usize))
+    }
+
+    /// The endpoint of a pod that EndpointSlices list at this address, for addresses whose Pods were not read. `None` where
+    /// they name several pods, and where the pod may share the address of its node.
+    pub fn listed_pod(&self, address: IpAddr) -> Option<&Endpoint> {
+        let all = self.listed_pods.get_or_init(|| self.collect_listed());
+        let first = all.partition_point(|(at, ..)| *at < address);
+        let from = all.get(first..).unwrap_or_default().iter();
+        let mut here = from
+            .take_while(|(at, ..)| *at == address)
+            .filter_map(|(_, port, at)| self.port(*port).endpoints.get(*at as usize));
+        let found = here.next()?;
+        let single = here.all(|other| other.pod == found.pod);
+        // Without the Node nothing tells whether the address is the pod's alone.
+        let node = self.node_named(found.node.as_deref()?);
+        (single && node.is_some() && self.node_at(address).is_none()).then_some(found)
+    }
+
+    /// Built when it is needed: where all Pods are known, nobody asks.
+    fn collect_listed(&self) -> Vec<ListedPod> {
+        let ports = (0..).map(PortId).zip(&self.ports);
+        let endpoints = ports.flat_map(|(id, port)| {
+            let with_pod = (0..).zip(&port.endpoints).filter(|(_, e)| e.pod.is_some());
+            with_pod.map(move |(at, endpoint)| (endpoint.address, id, at))
+        });
+        let mut listed: Vec<ListedPod> = endpoints.collect();
+        listed.sort_unstable();
+        listed
     }
 
     /// The addresses that living pods have to themselves, sorted.

@@ -258,3 +258,28 @@ fn ranges_tell_only_of_their_family() {
     assert_eq!(none.in_pod_range(ip("10.244.0.7")), None);
     assert_eq!(none.in_service_range(ip("10.96.0.7")), None);
 }
+
+#[test]
+fn slices_name_the_pod_that_has_an_address_to_itself() {
+    let index = world(&[
+        "node n1 192.168.7.1",
+        "svc a/one 10.96.1.1 p:53/UDP q:54/UDP",
+        "slice a/one p:53/UDP q:54/UDP 10.244.0.1@n1->web 10.244.0.2@n1 10.244.0.3@n2->web 192.168.7.1@n1->host 10.244.0.4@n1->web",
+        "svc a/two 10.96.1.2 p:53/UDP",
+        "slice a/two p:53/UDP 10.244.0.1@n1->web 10.244.0.4@n1->other",
+    ]);
+    let name = |address: &str| {
+        let pod = index.listed_pod(ip(address))?.pod.clone();
+        pod.map(|(namespace, name)| format!("{namespace}/{name}"))
+    };
+    assert_eq!(name("10.244.0.1").as_deref(), Some("a/web"));
+    for (address, why) in [
+        ("10.244.0.2", "it is no pod's"),
+        ("10.244.0.3", "the Node is not known"),
+        ("192.168.7.1", "the node has it, too"),
+        ("10.244.0.4", "two pods are said to have it"),
+        ("10.244.0.9", "nobody lists it"),
+    ] {
+        assert_eq!(name(address), None, "{why}");
+    }
+}

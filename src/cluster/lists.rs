@@ -16,7 +16,7 @@ use super::object::Kind;
 use super::server::{self, encoded};
 pub use super::server::{GetError, Server};
 use super::source::{Loaded, Source, SourceKind};
-use super::wanted::{Again, ChosenPods, Concerned, Wanted, can_be_selected};
+use super::wanted::{Again, ChosenPods, Concerned, Wanted};
 
 /// Items of a page of a consistent list, as kubectl has it: small enough for the API server to collect at once.
 const PAGE: u32 = 500;
@@ -216,10 +216,10 @@ impl<'s> Reading<'s> {
         // Most sources of a node's entries are its own Pods.
         self.builder.leave_unknown(&mut addresses);
         let of_node = self.builder.pods.iter().map(|(pod, own)| (pod, own));
-        if !can_be_selected(&addresses, of_node) {
+        let Some(addresses) = addresses.one_by_one(of_node) else {
             self.builder.forget(Kind::Pod);
             return self.list(Kind::Pod);
-        }
+        };
         for address in &addresses {
             self.select_pods(&format!("status.podIP={address}"))
                 .map_err(|failure| behind(failure, 1))?;

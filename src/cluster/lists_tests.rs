@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::*;
-use crate::cluster::wanted::ChoosePods;
+use crate::cluster::wanted::{ChoosePods, ChosenAddresses, MOST_NAMED};
 
 /// A server that keeps its answers in the order in which it is asked for them.
 struct Script {
@@ -111,6 +111,14 @@ fn no_wait_outlasts_the_time_that_is_left() {
 
 /// A server with one Pod, which is node `n`'s, and what it was asked for after all other kinds.
 fn pods_asked(address: IpAddr) -> (Loaded, Vec<String>) {
+    pods_asked_for(ChosenAddresses {
+        deciding: HashSet::from([address]),
+        named: Vec::new(),
+    })
+}
+
+/// The same for several addresses.
+fn pods_asked_for(addresses: ChosenAddresses) -> (Loaded, Vec<String>) {
     const SERVICES: &str = r#"{"kind":"ServiceList","apiVersion":"v1","items":[]}"#;
     const SLICES: &str =
         r#"{"kind":"EndpointSliceList","apiVersion":"discovery.k8s.io/v1","items":[]}"#;
@@ -119,12 +127,13 @@ fn pods_asked(address: IpAddr) -> (Loaded, Vec<String>) {
         r#"{"kind":"ServiceCIDRList","apiVersion":"networking.k8s.io/v1","items":[]}"#;
     const PODS: &str = r#"{"kind":"PodList","apiVersion":"v1","items":[{"metadata":{"namespace":"a","name":"b"},
         "spec":{"nodeName":"n"},"status":{"podIP":"10.0.0.1","podIPs":[{"ip":"10.0.0.1"},{"ip":"fd00::1"}]}}]}"#;
-    let answers = [SERVICES, SLICES, NODES, RANGES, PODS, PODS].map(Ok);
-    let mut server = script(answers.to_vec());
+    let mut answers = [SERVICES, SLICES, NODES, RANGES].map(Ok).to_vec();
+    answers.resize(4 + 2 * MOST_NAMED, Ok(PODS));
+    let mut server = script(answers);
     let choose: ChoosePods = Box::new(move |_| {
         Some(ChosenPods {
             node: "n".to_owned(),
-            addresses: HashSet::from([address]),
+            addresses,
         })
     });
     let wanted = Wanted {
@@ -168,4 +177,20 @@ fn pods_of_another_family_than_their_first_address_are_not_asked_for_by_it() {
             "all are known, or those that were asked for"
         );
     }
+}
+
+#[test]
+fn addresses_that_only_want_a_name_are_few_and_never_a_reason_to_read_all_pods() {
+    let address = |n: u8| IpAddr::from([10, 0, 0, n]);
+    let named = [1].into_iter().chain(100..200).map(address);
+    let (loaded, asked) = pods_asked_for(ChosenAddresses {
+        deciding: HashSet::from([address(100)]),
+        named: std::iter::once("fd00::9".parse().unwrap())
+            .chain(named)
+            .collect(),
+    });
+    assert_eq!(asked.len(), 2 + MOST_NAMED, "{asked:?}");
+    let last = address(100 + MOST_NAMED as u8);
+    assert!(loaded.index.pods_known_at(last));
+    assert!(!loaded.index.pods_known_at(address(150)));
 }

@@ -15,6 +15,9 @@ use super::wanted::Wanted;
 /// How long past its time the reading may take to notice.
 const GRACE: Duration = Duration::from_millis(500);
 
+const MORE_TIME: &str = "--request-timeout gives it more time (without it 5s with --cluster auto, else 15s), \
+                         if logging in, the API server or the network is slow";
+
 /// How a living cluster is reached, and how long that may take.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -81,8 +84,7 @@ impl LiveError {
     pub(super) fn timed_out(limit: Duration) -> Self {
         let limit = humantime::format_duration(limit);
         let message = format!("nothing of the cluster could be read within {limit}");
-        let hint = "--request-timeout gives it more time, if logging in or the network is slow";
-        LiveError::new(Obstacle::TimedOut, message, hint)
+        LiveError::new(Obstacle::TimedOut, message, MORE_TIME)
     }
 }
 
@@ -180,6 +182,9 @@ pub(super) fn explained(error: ReadError, whom: &str, limit: Duration) -> LiveEr
             hint: None,
         },
         ReadError::Get(GetError::TimedOut) => LiveError::timed_out(limit),
+        ReadError::Get(GetError::Silent(how)) => {
+            LiveError::new(Obstacle::TimedOut, format!("{whom}: {how}"), MORE_TIME)
+        }
         ReadError::Get(error @ GetError::Unauthorized) => LiveError::new(
             Obstacle::Unauthorized,
             format!("{whom}: {error}"),

@@ -39,8 +39,11 @@ pub enum GetError {
     },
     #[error("{0}")]
     Connection(String),
-    #[error("the time for reading the cluster is over")]
+    #[error("the time for reading the cluster is over (--request-timeout)")]
     TimedOut,
+    /// A request was sent, and its time is over: how far it came.
+    #[error("{0}")]
+    Silent(String),
     #[error("{0}")]
     Other(String),
 }
@@ -50,7 +53,10 @@ impl GetError {
     pub fn ends_all(&self) -> bool {
         matches!(
             self,
-            GetError::Unauthorized | GetError::Connection(_) | GetError::TimedOut
+            GetError::Unauthorized
+                | GetError::Connection(_)
+                | GetError::TimedOut
+                | GetError::Silent(_)
         )
     }
 }

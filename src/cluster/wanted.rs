@@ -15,25 +15,48 @@ pub const MOST_SERVICES: usize = 50;
 /// Pods with more addresses than this are not asked for one by one: all Pods are read.
 pub const MOST_ADDRESSES: usize = 50;
 
+/// Addresses that are asked for only to name whoever has them: each costs the API server a look through all Pods.
+pub const MOST_NAMED: usize = 10;
+
 /// Which Pods are worth reading: one node's, and those that have certain addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChosenPods {
     pub node: String,
-    pub addresses: HashSet<IpAddr>,
+    pub addresses: ChosenAddresses,
 }
 
-/// Whoever has these addresses can be asked for one by one: they are few, and of one family with the first address of every
-/// Pod of the node, the only one by which the API server selects. Addresses that a Pod shares with the node do not count.
-pub(super) fn can_be_selected<'p>(
-    addresses: &HashSet<IpAddr>,
-    pods_of_node: impl Iterator<Item = (&'p Pod, &'p Addresses)>,
-) -> bool {
-    let own = pods_of_node.filter(|(pod, _)| !pod.host_network);
-    let first: HashSet<bool> = own
-        .filter_map(|(_, addresses)| Some(addresses.iter().next()?.is_ipv4()))
-        .collect();
-    addresses.len() <= MOST_ADDRESSES
-        && (addresses.iter()).all(|address| first.len() == 1 && first.contains(&address.is_ipv4()))
+/// Addresses whose Pods are worth reading.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ChosenAddresses {
+    /// A verdict hangs on who has them.
+    pub deciding: HashSet<IpAddr>,
+    /// Only a name hangs on it, the most wanted first. Not all of them need be asked for.
+    pub named: Vec<IpAddr>,
+}
+
+impl ChosenAddresses {
+    /// Those to ask for one by one. `None` where those that decide cannot be: they are too many, or not of one family with
+    /// the first address of every Pod of the node, the only one by which the API server selects. Addresses that a Pod shares
+    /// with the node do not count.
+    pub(super) fn one_by_one<'p>(
+        mut self,
+        pods_of_node: impl Iterator<Item = (&'p Pod, &'p Addresses)>,
+    ) -> Option<HashSet<IpAddr>> {
+        let own = pods_of_node.filter(|(pod, _)| !pod.host_network);
+        let first: HashSet<bool> = own
+            .filter_map(|(_, addresses)| Some(addresses.iter().next()?.is_ipv4()))
+            .collect();
+        let selects = |address: &IpAddr| first.len() == 1 && first.contains(&address.is_ipv4());
+        if self.deciding.len() > MOST_ADDRESSES || !self.deciding.iter().all(selects) {
+            return None;
+        }
+        self.named
+            .retain(|address| selects(address) && !self.deciding.contains(address));
+        let room = MOST_NAMED.min(MOST_ADDRESSES - self.deciding.len());
+        self.named.truncate(room);
+        self.deciding.extend(self.named);
+        Some(self.deciding)
+    }
 }
 
 /// Says which Pods are read, when all other kinds are; `None` for all of them.

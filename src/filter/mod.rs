@@ -196,6 +196,18 @@ impl Filter {
         self.tests.is_empty() && self.text.is_none()
     }
 
+    /// Certain addresses, ports, entries or lines are selected.
+    pub fn names_places(&self) -> bool {
+        let names = |test: &Test| match &test.check {
+            Check::Address(_, picks) => !picks.plain().is_empty(),
+            Check::Port(_, picks) => !picks.plain().is_empty(),
+            Check::Id(picks) => !picks.plain().is_empty(),
+            Check::Protocols(protocols) => protocols.names_ports(),
+            _ => false,
+        };
+        self.text.is_some() || self.tests.iter().any(names)
+    }
+
     /// Tests everything but the printed line. `now_ns` is the time of the table in nanoseconds since the Unix epoch, for
     /// ages. A failed selector wins over one that cannot be decided.
     #[inline]

@@ -83,6 +83,12 @@ impl Protocols {
         alternative.ports.forget_plain();
     }
 
+    /// Some port is selected.
+    pub fn names_ports(&self) -> bool {
+        let mut alternatives = self.alternatives.iter();
+        alternatives.any(|alternative| !alternative.ports.plain().is_empty())
+    }
+
     /// No entry of this protocol passes.
     pub fn exclude(&mut self, protocol: u8) {
         self.negated.push(protocol);

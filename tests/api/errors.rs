@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs;
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -10,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::objects;
 use super::private_netns::private_netns;
-use super::server::{ApiServer, TOKEN};
+use super::server::{Answer, ApiServer, TOKEN};
 use super::tools::{Said, assert_error, ctk_command, nft, run};
 
 /// Catches what hangs; how long it really takes is printed.
@@ -150,19 +151,80 @@ fn a_server_that_cannot_be_reached_ends_within_the_time_for_connecting() {
         );
         let server = server();
         let (hole, no_route) = ("https://198.51.100.9:6443", "https://203.0.113.9:6443");
+        // It takes connections, and nobody reads from them.
+        let mute = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mute = mute.local_addr().map(|address| (mute, address)).unwrap();
+        let hangs = format!("https://{}", mute.1);
         // With 2 s for a connection the time for everything would be over first.
         let soon = ["--connect-timeout", "100ms", "--request-timeout", "1500ms"];
+        let late = ["--connect-timeout", "2s", "--request-timeout", "1s"];
         for (name, url, says, more) in [
-            ("refused", "https://127.0.0.1:1", "refused", &[][..]),
-            ("black hole", hole, hole, &[]),
-            ("black hole, given up soon", hole, hole, &soon),
-            ("no route", no_route, no_route, &[]),
+            (
+                "refused",
+                "https://127.0.0.1:1",
+                "no connection to 127.0.0.1:1: Connection refused",
+                &[][..],
+            ),
+            (
+                "black hole",
+                hole,
+                "198.51.100.9:6443 does not answer to the connection within 2s (--connect-timeout)",
+                &[],
+            ),
+            (
+                "black hole, given up soon",
+                hole,
+                "within 100ms (--connect-timeout)",
+                &soon,
+            ),
+            (
+                "black hole, all time over",
+                hole,
+                "within 1s (--request-timeout)",
+                &late,
+            ),
+            (
+                "no route",
+                no_route,
+                "no connection to 203.0.113.9:6443: ",
+                &[],
+            ),
+            (
+                "hangs",
+                &hangs,
+                "takes the connection and does not answer to TLS within 100ms (--connect-timeout)",
+                &soon,
+            ),
+            (
+                "no name",
+                "https://no-such.invalid:6443",
+                "the name no-such.invalid ",
+                &soon,
+            ),
         ] {
             let user = json!({"token": TOKEN});
             let cluster = json!({"server": url, "certificate-authority": "ca.pem"});
             let kubeconfig = server.kubeconfig_with(&user, &cluster);
-            refused(name, Some(&kubeconfig), more, &[says, "reachable"]);
+            refused(name, Some(&kubeconfig), more, &[says, url]);
         }
+    });
+}
+
+#[test]
+fn a_server_that_hangs_when_it_is_connected_is_told_from_one_that_is_not_reached() {
+    private_netns(|| {
+        run("ip", &["link", "set", "lo", "up"]);
+        let server = ApiServer::start(|_| {
+            std::thread::sleep(Duration::from_secs(3));
+            Answer::status(500)
+        });
+        let place = server.address;
+        let says =
+            format!("{place} is connected, and gives no answer within 1s (--request-timeout)");
+        let kubeconfig = server.kubeconfig();
+        let limits = ["--connect-timeout", "500ms", "--request-timeout", "1s"];
+        let more_time = "5s with --cluster auto";
+        refused("hangs", Some(&kubeconfig), &limits, &[&says, more_time]);
     });
 }
 

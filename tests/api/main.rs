@@ -18,6 +18,7 @@ mod memory;
 #[path = "../mixed/mod.rs"]
 mod mixed;
 mod narrow;
+mod own;
 mod pods;
 #[path = "../private_netns/mod.rs"]
 mod private_netns;

@@ -1,15 +1,17 @@
 //! Which Pods are read: on a node its own and those that decide a verdict, elsewhere and on request all.
 
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use serde_json::json;
+use ctk::flow::{Flow, Status};
+use serde_json::{Value, json};
 
-use super::lab::cluster::{service, slice};
+use super::lab::cluster::{ClusterFile, pod, service, slice};
 use super::lab::{self, be_the_node};
-use super::mixed::{ASSURED, insert, plain, ports, to_dns, tuple};
+use super::mixed::{ASSURED, insert, plain, ports, to_dns, translated, tuple};
 use super::objects;
 use super::private_netns::private_netns;
-use super::server::{ApiServer, Objects};
+use super::server::{Answer, ApiServer, Objects};
 use super::tools::{Said, ctk};
 
 const GONE: &str = "10.244.9.9";
@@ -184,5 +186,122 @@ fn an_entry_that_comes_after_the_first_look_is_not_judged_by_pods_that_were_not_
             "source-incomplete",
             "it may be a misdelivery"
         );
+    });
+}
+
+/// A flow of client `web-1` to a Service address that nobody has any more, translated to this endpoint.
+fn to_gone(sport: u16, endpoint: &str) -> Flow {
+    translated(
+        tuple(17, "10.244.1.45", "10.96.99.9", ports(sport, 53)),
+        tuple(17, endpoint, "10.244.1.45", ports(53, sport)),
+        ASSURED.with(Status::DST_NAT),
+    )
+}
+
+/// Name of the endpoint by source port.
+fn endpoints(said: &Said) -> BTreeMap<u64, Value> {
+    let items = said.items().into_iter();
+    let named = items.map(|item| {
+        let port = item["original"]["sport"].as_u64().unwrap();
+        (port, item["endpoint"]["name"].clone())
+    });
+    named.collect()
+}
+
+#[test]
+fn a_pod_of_another_node_is_named_where_the_destination_is_no_frontend_any_more() {
+    private_netns(|| {
+        be_the_node();
+        let mut objects = objects();
+        // No slice lists it.
+        let unlisted = "10.244.2.44";
+        objects.0.push(pod("shop", "unlisted", unlisted, "node2"));
+        let listed = lab::BACKENDS[1].to_string();
+        insert(&[
+            to_gone(40_000, unlisted),
+            to_gone(40_001, &listed),
+            to_gone(40_002, GONE),
+        ]);
+        let names = |said: &Said| endpoints(said).into_values().collect::<Vec<_>>();
+        let file = ClusterFile::of(&objects.0);
+        let by_file = ctk(["ls", "--cluster", file.path(), "-o", "json"]).ended(0);
+        assert_eq!(
+            names(&by_file),
+            [json!("unlisted"), json!("coredns-b"), Value::Null]
+        );
+        let server = healthy(objects.clone());
+        let by_api = ls(&server, "").ended(0);
+        assert_eq!(names(&by_api), names(&by_file));
+        assert_eq!(
+            pods_asked(&server),
+            [
+                "spec.nodeName=node1".to_owned(),
+                format!("status.podIP={unlisted}"),
+                format!("status.podIP={GONE}"),
+            ],
+            "a slice names the other one"
+        );
+        let server = healthy(objects);
+        ls(&server, "--svc kube-dns").ended(0);
+        assert_eq!(pods_asked(&server), ["spec.nodeName=node1"]);
+    });
+}
+
+#[test]
+fn addresses_that_are_not_asked_for_a_name_are_counted() {
+    private_netns(|| {
+        be_the_node();
+        let many: Vec<_> = (0..12)
+            .map(|n| to_gone(41_000 + n, &format!("10.244.8.{n}")))
+            .collect();
+        insert(&many);
+        let server = healthy(objects());
+        let said = ls(&server, "").ended(0);
+        assert_eq!(pods_asked(&server).len(), 11, "{:?}", pods_asked(&server));
+        assert!(
+            said.stderr
+                .contains("2 entries lead to an address whose pod was not asked for"),
+            "{said:#?}"
+        );
+        let said = ls(&healthy(objects()), "--all-pods").ended(0);
+        assert!(!said.stderr.contains("not asked for"), "{said:#?}");
+    });
+}
+
+#[test]
+fn a_name_that_a_forbidden_kind_may_hold_is_missing_from_the_answer() {
+    private_netns(|| {
+        be_the_node();
+        let backend = lab::BACKENDS[0].to_string();
+        let of_node = translated(
+            tuple(17, &lab::NODE.to_string(), "10.96.0.10", ports(40_001, 53)),
+            tuple(17, &backend, &lab::NODE.to_string(), ports(53, 40_001)),
+            ASSURED.with(Status::DST_NAT),
+        );
+        insert(&[to_dns(17, 40_000, &backend), of_node]);
+        let without = |kind: &'static str| {
+            let objects = objects();
+            ApiServer::start(move |asked| match asked.resource() == kind {
+                true => Answer::status(403),
+                false => objects.answer(asked),
+            })
+        };
+        for args in ["--svc kube-dns", ""] {
+            // The slice names the endpoint; one client is a pod, the other one the node.
+            for (kind, rule) in [("pods", "list on pods"), ("nodes", "list on nodes")] {
+                let said = ls(&without(kind), args).ended(3);
+                let mut named = endpoints(&said).into_values();
+                assert!(named.all(|name| name == "coredns-a"));
+                let items = said.items();
+                let nameless = items.iter().filter(|item| item["client"].is_null());
+                assert_eq!(nameless.count(), 1);
+                for word in ["1 entry lacks a name", kind, rule] {
+                    assert!(said.stderr.contains(word), "{word}: {said:#?}");
+                }
+            }
+            ls(&without("nothing"), args).ended(0);
+        }
+        // Nothing is missing from an answer that shows no entry.
+        ls(&without("pods"), "--sport 9").ended(0);
     });
 }

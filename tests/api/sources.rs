@@ -76,6 +76,15 @@ fn rules_that_lag_behind_the_api_are_told_and_the_api_decides() {
         assert_eq!(cluster["rules"]["kube_proxy"], json!(["iptables"]));
         assert_eq!(cluster["source"], "api");
         assert!(!said.stderr.contains("behind"), "{said:#?}");
+        let announced = said
+            .stderr
+            .lines()
+            .filter(|line| line.starts_with("ctk: cluster: "));
+        let announced: Vec<&str> = announced.collect();
+        assert_eq!(announced[0], "ctk: cluster: the API");
+        assert!(
+            announced[1].starts_with("ctk: cluster: this node's rules: kube-proxy's (iptables)")
+        );
         // The API has given up the first endpoint, the rules have not.
         let server = server_of(&BACKENDS[1..]);
         for source in ["api,rules", "rules,api"] {

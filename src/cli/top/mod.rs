@@ -21,8 +21,8 @@ use super::World;
 use super::args::{SourceArgs, duration};
 use super::cluster::{self, Cluster};
 use super::context;
-use super::ls::Ended;
-use super::pick::Picker;
+use super::ls::{Ended, own_line};
+use super::pick::{Picker, Prints};
 use super::remote::Purpose;
 use super::sample::{self, Sample};
 use super::scan::{self, Looks, Report};
@@ -235,7 +235,11 @@ impl Top<'_> {
     ) -> Result<Picker<'c>, CommandError> {
         let cluster = cluster.filter(|_| self.names_entries(by).unwrap_or(true));
         let filter = self.args.select.to_filter()?;
-        Picker::new(filter, &self.args.select, &self.zones, cluster)
+        let picker = Picker::new(filter, &self.args.select, &self.zones, cluster)?;
+        Ok(picker.hide_own().for_names(Prints {
+            client: by.contains(&Key::Client),
+            endpoint: by.contains(&Key::Endpoint),
+        }))
     }
 
     /// Looks at the whole table.
@@ -286,7 +290,13 @@ impl Top<'_> {
             context::note_empty(&self.netns);
         }
         if io::stderr().is_terminal() {
-            context::note(say::count_line(&ranked, picker.counts.scanned));
+            context::note(say::count_line(
+                &ranked,
+                picker.counts.scanned - picker.counts.own,
+            ));
+            if picker.counts.own > 0 {
+                context::note(own_line(picker.counts.own));
+            }
         }
         Ok(match self.open(&frame, cluster).say() {
             true => Status::Partial,

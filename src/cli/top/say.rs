@@ -39,6 +39,7 @@ pub fn summary(frame: &Frame<'_, '_>, cluster: Option<&Cluster>) -> Summary {
         ("packets_error_at_most", ranked.missed.packets),
         ("bytes_error_at_most", ranked.missed.bytes),
         ("uncounted", ranked.uncounted),
+        ("own_connections", frame.counts.own),
     ] {
         extra.insert(key.to_owned(), number.into());
     }

@@ -213,7 +213,7 @@ impl<'a> Watch<'a> {
     fn follow_with(&mut self, cluster: Option<&Cluster>, first: bool) -> Result<Next, Ended> {
         let filter = self.select.to_filter().map_err(CommandError::from)?;
         let (select, zones) = (self.select.clone(), self.zones.clone());
-        let mut picker = Picker::new(filter, &select, &zones, cluster)?;
+        let mut picker = Picker::new(filter, &select, &zones, cluster)?.hide_own();
         self.mark_time(&mut picker, cluster);
         if first {
             self.look(&mut picker, cluster)?;

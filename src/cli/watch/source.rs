@@ -1,7 +1,7 @@
 //! The cluster that a watch judges by, and how it is kept current: a file is read again when it changes, this node's rules
 //! when they changed, and the API is followed.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -11,7 +11,7 @@ use crate::cli::cluster::{self, Cluster};
 use crate::cli::conclude;
 use crate::cli::context::note;
 use crate::cli::node_rules;
-use crate::cli::pods;
+use crate::cli::pods::{self, Question};
 use crate::cli::remote::{self, Purpose};
 use crate::cli::select::SelectArgs;
 use crate::cli::shell::names;
@@ -19,7 +19,7 @@ use crate::cluster::follow::{Change, Follower};
 use crate::cluster::index::Index;
 use crate::cluster::rules::present::Revision;
 use crate::cluster::source::{ClusterSource, Loaded};
-use crate::cluster::wanted::Wanted;
+use crate::cluster::wanted::{ChosenAddresses, MOST_NAMED, Wanted};
 use crate::error::CommandError;
 use crate::flow::Flow;
 use crate::netns::Netns;
@@ -49,8 +49,10 @@ pub(super) struct Source<'a> {
     led: Led,
     poller: Option<Poller>,
     /// Addresses whose owners are asked for, and those that decide a verdict.
-    asked: HashSet<IpAddr>,
-    pub in_question: HashSet<IpAddr>,
+    asked: ChosenAddresses,
+    in_question: HashSet<IpAddr>,
+    /// Addresses whose owners are only to be named: the lowest ones.
+    unnamed: BTreeSet<IpAddr>,
     /// Addresses of endpoints that have just gone, and until when they are asked for.
     foreseen: HashMap<IpAddr, Instant>,
 }
@@ -67,8 +69,9 @@ impl<'a> Source<'a> {
             file_time: None,
             led: Led::default(),
             poller: None,
-            asked: HashSet::new(),
+            asked: ChosenAddresses::default(),
             in_question: HashSet::new(),
+            unnamed: BTreeSet::new(),
             foreseen: HashMap::new(),
         }
     }
@@ -150,7 +153,8 @@ impl<'a> Source<'a> {
             _ => cluster.as_ref().and_then(Cluster::time),
         };
         let live = cluster.as_ref().is_some_and(Cluster::is_live_rules);
-        let whole = live && cluster.as_ref().is_some_and(Cluster::is_complete);
+        let rules = cluster.as_ref().and_then(Cluster::node_rules);
+        let whole = live && rules.is_some_and(|rules| !rules.cut);
         self.revision = revision.filter(|_| whole);
         self.next_rules = live.then(|| Instant::now() + RULES);
         Ok(cluster)
@@ -266,13 +270,29 @@ impl<'a> Source<'a> {
 
     /// Who has the address in question of this flow must be asked, unless it is known.
     pub fn consider(&mut self, flow: &Flow, index: &Index, node: &ThisNode) {
-        let address = pods::in_question(flow, index, node);
         // Pods of this node are known without asking; what an answer told is known only for as long as it is asked for.
-        let foreign = |address: &IpAddr| {
-            let mut pods = index.pods_at(*address);
+        let foreign = |address: IpAddr| {
+            let mut pods = index.pods_at(address);
             !pods.any(|pod| pod.node.is_some() && pod.node.as_deref() == node.name.as_deref())
         };
-        self.in_question.extend(address.filter(foreign));
+        match pods::question(flow, index, node) {
+            Some(Question::Decides(address)) if foreign(address) => {
+                self.in_question.insert(address);
+            }
+            Some(Question::Names(address)) if foreign(address) => {
+                self.unnamed.insert(address);
+                if self.unnamed.len() > MOST_NAMED {
+                    self.unnamed.pop_last();
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// The table is looked at anew.
+    pub fn forget_questions(&mut self) {
+        self.in_question.clear();
+        self.unnamed.clear();
     }
 
     /// Not all Pods are known, so that it must be asked who has an address.
@@ -284,13 +304,16 @@ impl<'a> Source<'a> {
     pub fn ask(&mut self) {
         let now = Instant::now();
         self.foreseen.retain(|_, until| *until > now);
-        let mut wanted = self.in_question.clone();
-        wanted.extend(self.foreseen.keys());
+        let mut wanted = ChosenAddresses {
+            deciding: self.in_question.clone(),
+            named: self.unnamed.iter().copied().collect(),
+        };
+        wanted.deciding.extend(self.foreseen.keys());
         if self.asked == wanted {
             return;
         }
         let follower = self.follower.as_mut().filter(|f| f.chooses_pods());
-        match follower.map_or(Ok(true), |follower| follower.ask(&wanted)) {
+        match follower.map_or(Ok(true), |follower| follower.ask(wanted.clone())) {
             Ok(true) => self.asked = wanted,
             // It cannot be asked yet.
             Ok(false) => {}

@@ -9,14 +9,17 @@ use ipnet::IpNet;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 
+use super::reach::Peer;
 use super::{error, plugin};
 use crate::cluster::live::{LiveError, Options, no_config};
 
 /// A client, and how it was made.
+#[derive(Clone)]
 pub struct Connected {
     pub client: Client,
-    /// The server's address, for messages.
+    /// Scheme, host and port of the server, for messages.
     pub url: String,
+    pub peer: Peer,
     /// An exec plugin gave the credentials.
     pub by_plugin: bool,
 }
@@ -35,11 +38,13 @@ pub async fn client(options: &Options, until: Instant) -> Result<Connected, Live
     tracing::info!(%url, proxy = config.proxy_url.is_some(), "API server");
     let by_plugin = config.auth_info.exec.is_some();
     plugin::log_in(&mut config.auth_info, options.may_ask, until)?;
+    let peer = Peer::of(&config, options.connect_limit);
     let client = Client::try_from(config);
     let client = client.map_err(|failed| error::not_built(&failed))?;
     Ok(Connected {
         client,
         url,
+        peer,
         by_plugin,
     })
 }

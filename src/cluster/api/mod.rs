@@ -7,6 +7,7 @@
 mod config;
 mod error;
 mod plugin;
+mod reach;
 mod shared;
 
 use std::io::{self, Read};
@@ -16,6 +17,7 @@ use bytes::{Buf, Bytes};
 use http::header::{ACCEPT, RETRY_AFTER};
 use http::{Request, Response, StatusCode};
 use http_body_util::BodyExt;
+use hyper_util::client::legacy::connect::HttpInfo;
 use kube::Client;
 use kube::client::Body;
 use tokio::runtime::Runtime;
@@ -23,7 +25,9 @@ use tokio::runtime::Runtime;
 use super::follow::Stream;
 use super::lists::{GetError, Server};
 use super::live::{LiveError, Obstacle, Options};
+use super::own;
 
+use config::Connected;
 pub use shared::Shared;
 
 /// A server that asks for a longer pause than this is asked again all the same: a proxy's mistake must not end a watch.
@@ -40,8 +44,7 @@ enum Engine {
 /// A client of one API server. Reads as the body of the last answer.
 pub struct Api {
     engine: Engine,
-    client: Client,
-    url: String,
+    connected: Connected,
     deadline: Instant,
     body: Option<Body>,
     chunk: Bytes,
@@ -57,12 +60,10 @@ impl Api {
                 let message = format!("no runtime for network requests: {error}");
                 LiveError::new(Obstacle::NotBuilt, message, "see ulimit -n")
             })?;
-        let config::Connected { client, url, .. } =
-            runtime.block_on(config::client(options, deadline))?;
+        let connected = runtime.block_on(config::client(options, deadline))?;
         Ok(Api {
             engine: Engine::Own(Some(runtime)),
-            client,
-            url,
+            connected,
             deadline,
             body: None,
             chunk: Bytes::new(),
@@ -71,7 +72,7 @@ impl Api {
 
     /// Scheme, host and port of the server.
     pub fn url(&self) -> &str {
-        &self.url
+        &self.connected.url
     }
 
     /// Runs until done or until the time is over.
@@ -81,7 +82,7 @@ impl Api {
             return None;
         }
         let until = tokio::time::Instant::from_std(self.deadline);
-        let client = self.client.clone();
+        let client = self.connected.client.clone();
         let bounded = async { tokio::time::timeout_at(until, future(client)).await.ok() };
         match &self.engine {
             Engine::Own(runtime) => runtime.as_ref()?.block_on(bounded),
@@ -105,8 +106,20 @@ impl Server for Api {
             .body(Body::empty())
             .map_err(|error| GetError::Other(error.to_string()))?;
         let send = |client: Client| async move { client.send(request).await };
-        let answer = self.run(send).ok_or(GetError::TimedOut)?;
-        let answer = answer.map_err(|error| GetError::Connection(error::reason(&error)))?;
+        let (began, peer) = (Instant::now(), &self.connected.peer);
+        if began >= self.deadline {
+            return Err(GetError::TimedOut);
+        }
+        let answer = self.run(send);
+        let answer = answer.ok_or_else(|| GetError::Silent(peer.silent(began.elapsed())))?;
+        let answer = answer.map_err(|error| {
+            let reason = error::reason(&error);
+            GetError::Connection(peer.failed(&reason, began.elapsed(), self.deadline))
+        })?;
+        peer.is_reached();
+        if let Some(connection) = answer.extensions().get::<HttpInfo>() {
+            own::used(connection.local_addr(), connection.remote_addr());
+        }
         refusal(&answer)?;
         self.body = Some(answer.into_body());
         Ok(())

@@ -7,20 +7,18 @@ use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Instant;
 
 use bytes::Bytes;
-use kube::Client;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use super::{Api, Engine, config};
+use super::config::{self, Connected};
+use super::{Api, Engine};
 use crate::cluster::live::{LiveError, Obstacle, Options};
 
 /// A client, and the thread that works for it. The thread ends with the last clone.
 #[derive(Clone)]
 pub struct Shared {
     handle: Handle,
-    client: Client,
-    url: String,
-    by_plugin: bool,
+    connected: Connected,
     /// The thread waits for its other end.
     _held: Arc<oneshot::Sender<()>>,
 }
@@ -46,9 +44,7 @@ impl Shared {
             let connected = runtime.block_on(config::client(&asked, deadline));
             let shared = connected.map(|connected| Shared {
                 handle: runtime.handle().clone(),
-                client: connected.client,
-                url: connected.url,
-                by_plugin: connected.by_plugin,
+                connected,
                 _held: Arc::new(held),
             });
             // Nobody may be waiting any more; then it is released at once.
@@ -70,12 +66,12 @@ impl Shared {
 
     /// Scheme, host and port of the server.
     pub fn url(&self) -> &str {
-        &self.url
+        &self.connected.url
     }
 
     /// An exec plugin gave the credentials.
     pub fn is_by_plugin(&self) -> bool {
-        self.by_plugin
+        self.connected.by_plugin
     }
 
     /// Waits on the calling thread; the work is done by the other one.
@@ -87,8 +83,7 @@ impl Shared {
     pub fn api(&self) -> Api {
         Api {
             engine: Engine::Shared(self.clone()),
-            client: self.client.clone(),
-            url: self.url.clone(),
+            connected: self.connected.clone(),
             deadline: Instant::now(),
             body: None,
             chunk: Bytes::new(),

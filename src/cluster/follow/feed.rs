@@ -260,7 +260,7 @@ impl Reader {
                 let verb = "watch";
                 return Ended::Refused { at, verb };
             }
-            Err(GetError::TimedOut) => {
+            Err(GetError::TimedOut | GetError::Silent(_)) => {
                 return broken(at, "the API server does not answer".to_owned(), None);
             }
             Err(GetError::Busy { status, after }) => {

@@ -36,7 +36,7 @@ use super::live::{self, LiveError, Options};
 use super::object::Kind;
 use super::server::{GetError, Server};
 use super::source::Loaded;
-use super::wanted::{ChoosePods, can_be_selected};
+use super::wanted::{ChoosePods, ChosenAddresses};
 pub use board::GRACE;
 use board::{Board, Post};
 use connect::Login;
@@ -203,7 +203,7 @@ impl Follower {
         let of_node = Feed::PodsOf(chosen.node);
         self.read(of_node.clone())?;
         self.board.wait(&[of_node], deadline, &|| false);
-        self.ask(&chosen.addresses).map(|_| ())
+        self.ask(chosen.addresses).map(|_| ())
     }
 
     /// Begins to follow one feed.
@@ -248,36 +248,37 @@ impl Follower {
         !self.feeds.contains_key(&Feed::Pods)
     }
 
-    /// Who has these addresses must be known, and no others; where they cannot be selected, all Pods are followed from now
+    /// Who has these addresses must be known, and no others; where those that decide cannot be selected, all Pods are followed from now
     /// on. `false`: that is not known for want of the node's own Pods, so it is to be asked again later.
     ///
     /// # Errors
     /// There can be no other thread.
-    pub fn ask(&mut self, addresses: &HashSet<IpAddr>) -> Result<bool, LiveError> {
+    pub fn ask(&mut self, addresses: ChosenAddresses) -> Result<bool, LiveError> {
         let of_node = self.feeds.keys().find(|f| matches!(f, Feed::PodsOf(_)));
         let Some(of_node) = of_node.cloned() else {
             return Ok(true);
         };
-        if !addresses.is_empty() && !self.board.is_whole(&of_node) {
+        if addresses != ChosenAddresses::default() && !self.board.is_whole(&of_node) {
             return Ok(false);
         }
-        let one_by_one = can_be_selected(addresses, self.board.known().store.pods(&of_node));
+        let deciding = addresses.deciding.len();
+        let addresses = addresses.one_by_one(self.board.known().store.pods(&of_node));
         let of_pods = self.feeds.keys().filter(|feed| feed.kind() == Kind::Pod);
         let of_pods: Vec<Feed> = of_pods.cloned().collect();
-        if !one_by_one {
-            tracing::info!(addresses = addresses.len(), "all Pods are followed now");
+        let Some(addresses) = addresses else {
+            tracing::info!(addresses = deciding, "all Pods are followed now");
             for feed in of_pods {
                 self.end(&feed);
             }
             return self.read(Feed::Pods).map(|()| true);
-        }
+        };
         for feed in of_pods {
             if matches!(&feed, Feed::PodsAt(address) if !addresses.contains(address)) {
                 self.end(&feed);
             }
         }
         for address in addresses {
-            self.read(Feed::PodsAt(*address))?;
+            self.read(Feed::PodsAt(address))?;
         }
         Ok(true)
     }

@@ -18,6 +18,7 @@ use crate::cluster::index::Index;
 use crate::cluster::listed::{Listed, State};
 use crate::cluster::object::{Item, Kind};
 use crate::cluster::server::{GetError, Server};
+use crate::cluster::wanted::ChosenAddresses;
 
 fn service(name: &str) -> Value {
     json!({"metadata": {"namespace": "shop", "name": name}, "spec": {
@@ -397,15 +398,22 @@ fn who_has_an_address_is_asked_when_the_family_of_the_nodes_own_pods_is_known() 
     let over: Arc<AtomicBool> = Arc::default();
     let own = Post::new(&follower.board, &of_node, &over);
     follower.feeds.insert(of_node.clone(), over);
-    let addresses = HashSet::from(["10.244.9.9".parse().unwrap()]);
-    assert_eq!(follower.ask(&addresses), Ok(false));
+    let addresses = ChosenAddresses {
+        deciding: HashSet::from(["10.244.9.9".parse().unwrap()]),
+        named: vec!["10.244.9.8".parse().unwrap(), "fd00::1".parse().unwrap()],
+    };
+    assert_eq!(follower.ask(addresses.clone()), Ok(false));
     assert!(follower.feeds.keys().eq([&of_node]), "and not all Pods");
     let pod = json!({"metadata": {"namespace": "shop", "name": "web"}, "spec": {"nodeName": "node1"},
         "status": {"podIP": "10.244.0.1"}});
     own.replace(listed(&[pod], Kind::Pod), Instant::now());
-    assert_eq!(follower.ask(&addresses), Ok(true));
-    let at = Feed::PodsAt("10.244.9.9".parse().unwrap());
-    assert!(follower.feeds.keys().eq([&of_node, &at]));
+    assert_eq!(follower.ask(addresses), Ok(true));
+    let at = |address: &str| Feed::PodsAt(address.parse().unwrap());
+    let asked = [&of_node, &at("10.244.9.8"), &at("10.244.9.9")];
+    assert!(
+        follower.feeds.keys().eq(asked),
+        "a name is no reason to follow all Pods"
+    );
 }
 
 #[test]

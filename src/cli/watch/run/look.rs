@@ -31,7 +31,7 @@ impl Watch<'_> {
         cluster: Option<&Cluster>,
     ) -> Result<(), Ended> {
         picker.start_over();
-        self.source.in_question.clear();
+        self.source.forget_questions();
         let began = Instant::now();
         let mut whole = false;
         for attempt in 0..ATTEMPTS {
