@@ -165,7 +165,7 @@ fn many_endpoints(lab: &Lab) {
     }
 }
 
-/// Clients of every frontend: pods, the node itself, and a machine outside. The Service's name by source port.
+/// Clients of every frontend: pods, the node itself, and a machine outside. The number of clients.
 fn ask_everywhere(lab: &Lab) -> usize {
     let mut port = 43_000;
     let mut ask = |place, address: &str, to: String| {
