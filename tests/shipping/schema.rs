@@ -207,7 +207,11 @@ fn what_is_printed_again_and_again_fits_the_schema() {
         second.set(0);
         schema.lines_until("finding_line", &doctor, nothing, third);
         let watch = format!("watch --cluster {cluster} --for 60s -o jsonl");
-        let move_on = || lab.set_endpoints(&BACKENDS[..1]);
+        // The rules are read beside the first look: a change before that reading is not told.
+        let move_on = || {
+            std::thread::sleep(std::time::Duration::from_secs(5));
+            lab.set_endpoints(&BACKENDS[..1]);
+        };
         let wanted = |record: &Value| record["type"] == "endpoint" && record["change"] == "gone";
         schema.lines_until("record", &watch, move_on, wanted);
     });
