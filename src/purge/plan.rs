@@ -66,7 +66,8 @@ pub enum Held {
     /// Not included, or without the evidence that nothing answers any more.
     Suspect,
     Detached,
-    /// To an endpoint that is not serving, of a Service that has no other: a pod that is not ready for a moment.
+    /// To an endpoint that is not serving and not terminating, of a Service that has no other: a pod that is not ready for a
+    /// moment.
     LastEndpoint,
     ForeignZone,
 }

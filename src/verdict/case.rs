@@ -163,7 +163,8 @@ impl<'c> Case<'_, 'c> {
         };
         let (id, best) = found.max_by_key(|(_, endpoint)| rank(endpoint).0)?;
         let finding = Finding::new(rank(best).1).of(id);
-        let is_last = !self.endpoints().any(Endpoint::serves);
+        // A terminating one is not ready again.
+        let is_last = !best.terminating && !self.endpoints().any(Endpoint::serves);
         Some(match finding.reason {
             Reason::EndpointNotServing if is_last => finding.with(Detail::LastEndpoint),
             _ => finding,

@@ -43,7 +43,8 @@ impl Judgement<'_> {
         self
     }
 
-    /// The endpoint does not serve, and no other endpoint of the Service does: nothing could take the packets instead.
+    /// The endpoint does not serve for a moment (it is not terminating), and no other endpoint of the Service does: nothing
+    /// could take the packets instead.
     pub fn is_of_last_endpoint(&self) -> bool {
         matches!(self.evidence.detail, Detail::LastEndpoint)
     }

@@ -17,6 +17,8 @@ struct Facts {
     served: BTreeSet<String>,
     /// `ADDRESS:PORT` of endpoints that do not serve.
     not_serving: BTreeSet<String>,
+    /// Those of them that are not terminating.
+    not_ready: BTreeSet<String>,
 }
 
 /// The cluster that both judged by.
@@ -64,14 +66,28 @@ impl Differences {
             for endpoint in array(&slice["endpoints"]) {
                 if endpoint["conditions"]["serving"] == false {
                     let address = word(&endpoint["addresses"][0]);
-                    facts
-                        .not_serving
-                        .insert(format!("{address}:{}", port["port"]));
+                    let place = format!("{address}:{}", port["port"]);
+                    if endpoint["conditions"]["terminating"] != true {
+                        facts.not_ready.insert(place.clone());
+                    }
+                    facts.not_serving.insert(place);
                 } else {
                     facts.served.insert(word(&port["name"]));
                 }
             }
         }
+    }
+
+    /// A purge by verdict leaves `item`: its endpoint is not ready for a moment, and the Service port has no other that serves.
+    pub fn is_held_back(&self, item: &Value) -> bool {
+        let service = &item["service"];
+        let name = format!("{}/{}", word(&service["namespace"]), word(&service["name"]));
+        let source = &Key::of(item).reply;
+        let place = format!("{}:{}", source.src, source.sport);
+        let alone = |facts: &Facts| {
+            facts.not_ready.contains(&place) && !facts.served.contains(&word(&service["port"]))
+        };
+        verdict(item) == "stale/endpoint-not-serving" && self.services.get(&name).is_some_and(alone)
     }
 
     /// Why `item`, which kube-proxy did or did not delete, may be judged otherwise by ctk. `None`: it may not.
@@ -106,7 +122,7 @@ impl Differences {
             ("ok/endpoint", true) if self.shared.contains(&(target.dst.clone(), target.dport)) => {
                 Some("deleted by kube-proxy: of two Services on one address and port it sees one")
             }
-            ("ok/endpoint", true) => {
+            ("ok/endpoint" | "draining/endpoint-terminating", true) => {
                 let facts = facts.filter(|facts| facts.publishes_not_ready)?;
                 let endpoint = format!("{}:{}", key.reply.src, key.reply.sport);
                 let published = facts.not_serving.contains(&endpoint);

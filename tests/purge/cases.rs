@@ -50,6 +50,17 @@ const CASES: &[Case] = &[
         ],
     },
     Case {
+        name: "the only endpoint is terminating, so that it will not be ready again",
+        rows: &[
+            "udp 17 100 src=10.244.0.2 dst=10.96.0.10 sport=4000 dport=53 src=10.244.0.11 dst=10.244.0.2 sport=53 dport=4000 [ASSURED] mark=0 use=1",
+        ],
+        cluster: &[
+            "svc kube-system/kube-dns 10.96.0.10 dns:53/UDP",
+            "slice kube-system/kube-dns dns:53/UDP 10.244.0.11(!ready,!serving,terminating)",
+        ],
+        purges: &[("--stale", &[], &[])],
+    },
+    Case {
         name: "an endpoint is not serving, and another one is",
         rows: &[
             "udp 17 100 src=10.244.0.2 dst=10.96.0.10 sport=4000 dport=53 src=10.244.0.11 dst=10.244.0.2 sport=53 dport=4000 [ASSURED] mark=0 use=1",
