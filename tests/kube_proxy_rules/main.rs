@@ -21,8 +21,9 @@ use world::{Frontend, Reached, World, world};
 
 const MINORS: std::ops::RangeInclusive<u32> = 29..=37;
 /// Random worlds for each form and family.
-const WORLDS: u64 = 4;
-const SERVICES: u64 = 14;
+const WORLDS: u64 = 8;
+/// An ordinary user's transaction must fit into a send buffer that cannot be raised (208 KiB).
+const SERVICES: u64 = 5;
 
 /// Letters and digits that stand for a name, as kube-proxy's hashes do.
 fn hash(name: &str, length: usize) -> String {
