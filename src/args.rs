@@ -4,6 +4,7 @@ pub mod demo;
 pub mod doctor;
 pub mod generate;
 pub mod ls;
+pub mod program;
 pub mod purge;
 pub mod restore;
 pub mod select;

@@ -28,29 +28,32 @@
 //! | [`doctor`] | checks, one a file |
 //! | [`stat`], [`sysctl`], [`ethtool`], [`reverse_path`] | counters and settings of the kernel and of drivers |
 //! | [`output`], [`text`] | tables, JSON, CSV and conntrack's lines; saved tables read back |
-//! | [`cli`] | what the commands do with all of these: messages, progress, exit statuses |
+//! | `session` | the cluster chosen and read, the node it is, and the one pipeline from a flow to a selected entry |
+//! | [`commands`] | one file a command: wiring, progress, messages, exit statuses |
+//! | `terminal` | standard output, notes, questions, repainted tables, signals |
+//! | `shell` | completion: names of the cluster from a small cache on disk |
 //!
 //! # Dependencies
 //!
 //! They point one way, and no module depends on one that depends on it: `tests/module_dependencies` reads the imports. The
 //! crates know nothing of the program. `verdict`, `service` and `purge::{plan, veto}` are pure: time and state are passed in.
-//! Only `purge::execute` deletes, only `cli` prints.
+//! Only `purge::execute` deletes; only `commands`, `terminal` and `shell` print.
 //!
 //! # Two walks through the code
 //!
 //! `ctk ls --svc kube-dns`, from the arguments to the printed row: `args/ls.rs` and `args/select.rs` parse; `select.rs` and
-//! `select/resolve.rs` turn the name into ports of a Service; `cli/wanted.rs` says how little of the cluster is read;
-//! `cli/cluster.rs` reads it; `cli/pick.rs` takes each [`ctnetlink::Flow`] through `filter`, `attribution`, `verdict` and
-//! `select`; `cli/ls.rs` gives it to `output/table.rs`.
+//! `select/resolve.rs` turn the name into ports of a Service; `session/wanted.rs` says how little of the cluster is read;
+//! `session/cluster.rs` reads it; `session/pipeline.rs` takes each [`ctnetlink::Flow`] through `filter`, `attribution`, `verdict` and
+//! `select`; `commands/ls.rs` gives it to `output/table.rs`.
 //!
 //! One entry from bytes to deleted by `ctk purge --stale`: `Table::dump` and `codec/decode.rs` in ctnetlink make the flow;
-//! `cli/pick.rs` judges it; `purge/plan.rs` decides by [`purge::plan::Policy`]; `cli/purge/second_look.rs` reads the cluster
+//! `session/pipeline.rs` judges it; `purge/plan.rs` decides by [`purge::plan::Policy`]; `commands/purge/second_look.rs` reads the cluster
 //! again; `purge/veto.rs` may forbid; `purge/execute.rs` sends the delete by reply tuple, id and zone.
 #![forbid(unsafe_code)]
 
 pub mod args;
 pub mod attribution;
-pub mod cli;
+pub mod commands;
 pub mod doctor;
 pub mod entry;
 pub mod error;
@@ -62,9 +65,12 @@ pub mod purge;
 pub mod reverse_path;
 pub mod select;
 pub mod service;
+mod session;
+mod shell;
 pub mod spread;
 pub mod stat;
 pub mod sysctl;
+mod terminal;
 pub mod text;
 pub mod this_node;
 pub mod top;

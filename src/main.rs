@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    ctk::cli::main().into()
+    ctk::commands::main().into()
 }

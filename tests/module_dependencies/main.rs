@@ -50,18 +50,28 @@ fn decisions_know_nothing_of_the_command_line() {
     let modules = Modules::read("src");
     let dependencies = modules.dependencies();
     let forbidden: &[(&str, &[&str])] = &[
-        ("args", &["cli", "purge::execute", "watch"]),
+        (
+            "args",
+            &["commands", "purge::execute", "session", "terminal", "watch"],
+        ),
         (
             "attribution",
-            &["args", "cli", "output", "purge", "select", "verdict"],
+            &[
+                "args", "commands", "session", "terminal", "output", "purge", "select", "verdict",
+            ],
         ),
-        ("doctor", &["args", "cli", "output", "purge"]),
+        (
+            "doctor",
+            &["args", "commands", "output", "purge", "session", "terminal"],
+        ),
         (
             "filter",
             &[
                 "args",
                 "attribution",
-                "cli",
+                "commands",
+                "session",
+                "terminal",
                 "entry",
                 "output",
                 "purge",
@@ -69,18 +79,30 @@ fn decisions_know_nothing_of_the_command_line() {
                 "verdict",
             ],
         ),
-        ("output", &["args", "cli", "filter", "purge", "select"]),
-        ("purge", &["args", "cli", "output"]),
+        (
+            "output",
+            &[
+                "args", "commands", "session", "terminal", "filter", "purge", "select",
+            ],
+        ),
+        (
+            "purge",
+            &["args", "commands", "session", "terminal", "output"],
+        ),
         (
             "service",
-            &["args", "cli", "output", "purge", "select", "top"],
+            &[
+                "args", "commands", "session", "terminal", "output", "purge", "select", "top",
+            ],
         ),
         (
             "spread",
             &[
                 "args",
                 "attribution",
-                "cli",
+                "commands",
+                "session",
+                "terminal",
                 "entry",
                 "output",
                 "purge",
@@ -93,7 +115,9 @@ fn decisions_know_nothing_of_the_command_line() {
             &[
                 "args",
                 "attribution",
-                "cli",
+                "commands",
+                "session",
+                "terminal",
                 "entry",
                 "output",
                 "purge",
@@ -101,12 +125,27 @@ fn decisions_know_nothing_of_the_command_line() {
                 "verdict",
             ],
         ),
-        ("top", &["args", "cli", "output", "purge", "select"]),
+        ("session", &["commands", "purge::execute"]),
+        ("shell", &["commands", "session", "terminal"]),
+        ("terminal", &["commands", "session", "shell"]),
+        (
+            "top",
+            &[
+                "args", "commands", "session", "terminal", "output", "purge", "select",
+            ],
+        ),
         (
             "verdict",
-            &["args", "cli", "filter", "output", "purge", "select"],
+            &[
+                "args", "commands", "session", "terminal", "filter", "output", "purge", "select",
+            ],
         ),
-        ("watch", &["args", "cli", "output", "purge", "select"]),
+        (
+            "watch",
+            &[
+                "args", "commands", "session", "terminal", "output", "purge", "select",
+            ],
+        ),
     ];
     for (module, others) in forbidden {
         let is = |path: &str, name: &str| path == name || path.starts_with(&format!("{name}::"));
@@ -128,7 +167,7 @@ fn only_the_command_line_touches_standard_output() {
     let modules = Modules::read("src");
     let others = modules.iter().filter(|(path, _)| {
         let top = path.split("::").next().unwrap_or_default();
-        !matches!(top, "cli" | "main")
+        !matches!(top, "commands" | "main" | "shell" | "terminal")
     });
     let mut seen = 0;
     for (path, code) in others {

@@ -1,0 +1,37 @@
+//! The command line as clap knows it, under the name that the program was started by.
+
+use std::ffi::OsStr;
+use std::path::Path;
+
+use clap::CommandFactory;
+
+use super::Cli;
+
+/// The name by which kubectl finds it as a plugin.
+const PLUGIN: &str = "kubectl-ctk";
+
+/// How usage and examples call the program that was started as `program`.
+pub fn program_name(program: Option<&OsStr>) -> &'static str {
+    let file = program.and_then(|program| Path::new(program).file_name());
+    if file == Some(OsStr::new(PLUGIN)) {
+        "kubectl ctk"
+    } else {
+        "ctk"
+    }
+}
+
+/// The command line, as the program that goes by this name shows it.
+pub fn command(program: &'static str) -> clap::Command {
+    let command = Cli::command();
+    if program == command.get_name() {
+        return command;
+    }
+    let rename = |command: clap::Command| {
+        let Some(text) = command.get_after_help() else {
+            return command;
+        };
+        let text = text.to_string();
+        command.after_help(text.replace("  ctk ", &format!("  {program} ")))
+    };
+    rename(command.bin_name(program)).mut_subcommands(rename)
+}

@@ -1,0 +1,115 @@
+//! The commands, one a file: wiring, progress, messages and exit statuses.
+
+mod demo;
+mod doctor;
+mod expect;
+mod generate;
+mod ls;
+mod purge;
+mod restore;
+mod stat;
+mod svc;
+mod top;
+mod watch;
+
+use std::ffi::OsString;
+use std::io::{IsTerminal, Write};
+
+use clap::FromArgMatches;
+
+use crate::args;
+use crate::args::program::{command, program_name};
+use crate::error::{CommandError, Status};
+use crate::output::safe_text;
+use crate::session::World;
+use crate::shell;
+
+/// The whole program: answers a shell that asks what could be typed next, or runs the command line of this process.
+pub fn main() -> Status {
+    let program = std::env::args_os().next();
+    match shell::answer(program_name(program.as_deref())) {
+        Some(answered) => told(answered),
+        None => run(std::env::args_os()),
+    }
+}
+
+/// Runs one command line and says how it ended. Errors are printed here and nowhere else.
+pub fn run(args: impl IntoIterator<Item = OsString>) -> Status {
+    run_in(World::default(), args)
+}
+
+fn run_in(world: World, args: impl IntoIterator<Item = OsString>) -> Status {
+    let args: Vec<OsString> = args.into_iter().collect();
+    let command = command(program_name(args.first().map(OsString::as_os_str)));
+    let parsed = command
+        .try_get_matches_from(args)
+        .and_then(|matches| args::Cli::from_arg_matches(&matches));
+    told(match parsed {
+        Ok(cli) => {
+            trace(cli.verbose);
+            dispatch(world, cli.command)
+        }
+        Err(error) => parse_failed(&error),
+    })
+}
+
+/// The status of what ended so, after its error was printed.
+fn told(result: Result<Status, CommandError>) -> Status {
+    result.unwrap_or_else(|error| {
+        for line in error.to_string().lines() {
+            // Nobody is left to tell when stderr is closed, too.
+            let _ = writeln!(std::io::stderr(), "{}", safe_text(line));
+        }
+        error.status
+    })
+}
+
+fn dispatch(world: World, command: args::Command) -> Result<Status, CommandError> {
+    match command {
+        args::Command::Ls(args) => ls::run(world, &args),
+        args::Command::Watch(args) => watch::run(world, &args),
+        args::Command::Top(args) => top::run(world, &args),
+        args::Command::Svc(args) => svc::run(world, &args),
+        args::Command::Purge(args) => purge::run(world, &args),
+        args::Command::Restore(args) => restore::run(&args),
+        args::Command::Stat(args) => stat::run(&args),
+        args::Command::Doctor(args) => doctor::run(world, &args),
+        args::Command::Demo(args) => demo::run(&args),
+        args::Command::Generate(args) => generate::run(&args),
+    }
+}
+
+/// Help and version are no errors; the rest is said in this program's form.
+fn parse_failed(error: &clap::Error) -> Result<Status, CommandError> {
+    if !error.use_stderr() {
+        // A closed pipe ends quietly.
+        let _ = error.print();
+        return Ok(Status::Done);
+    }
+    let text = error.render().to_string();
+    let text = text.strip_prefix("error: ").unwrap_or(&text).trim_end();
+    let (message, usage) = text.split_once("\n\n").unwrap_or((text, ""));
+    let mut failed = CommandError::usage(message);
+    for line in usage.lines().map(str::trim).filter(|line| !line.is_empty()) {
+        failed = failed.hint(line.strip_prefix("tip: ").unwrap_or(line));
+    }
+    Err(failed)
+}
+
+/// `-v` shows what the program does, on stderr.
+fn trace(verbose: u8) {
+    let level = match verbose {
+        0 => return,
+        1 => tracing::Level::INFO,
+        2 => tracing::Level::DEBUG,
+        _ => tracing::Level::TRACE,
+    };
+    // A second command in one process (the demo) finds the subscriber set.
+    let _ = tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
+        .with_target(false)
+        .without_time()
+        .try_init();
+}

@@ -1,0 +1,101 @@
+//! Reads what the checks need to know beside the entries. What cannot be read is left unknown; `-v` says why.
+
+use std::fs;
+use std::time::Instant;
+
+use crate::doctor::metrics::{self, KubeProxy};
+use crate::doctor::{Facts, Moved, pod_network};
+use crate::error::chain;
+use crate::reverse_path;
+use crate::stat::{self, Stat};
+use ctk_cluster::compare::compare;
+use ctnetlink::netns::Netns;
+use ctnetlink::rtnetlink;
+
+use crate::session::cluster::{self, Cluster};
+use crate::session::node_rules;
+
+/// What is known before the first entry comes.
+pub fn gather<'c>(netns: &Netns, cluster: Option<&'c Cluster>) -> Facts<'c> {
+    let index = cluster.and_then(Cluster::index);
+    let addresses = index.into_iter().flat_map(|index| index.pod_addresses());
+    Facts {
+        source: cluster::summary(cluster).source,
+        index,
+        rules: cluster.and_then(Cluster::node_rules),
+        node: cluster.map(|cluster| &cluster.node),
+        instead: cluster.and_then(Cluster::instead),
+        netns: netns.name().to_string(),
+        initial: netns.is_initial(),
+        stat: stat(netns),
+        reverse_path: read("reverse-path filter", reverse_path::read(netns)).unwrap_or_default(),
+        local_ports: local_ports(netns),
+        bridge_ports: read("bridge ports", rtnetlink::bridge_ports(netns)),
+        pod_networks: addresses.filter_map(pod_network).collect(),
+        kube_proxy: kube_proxy(netns),
+        ..Facts::default()
+    }
+}
+
+/// Compares the rules with the cluster source, and once more as they are now: what kube-proxy wrote meanwhile was on its
+/// way. To be called late.
+pub fn compare_rules(facts: &mut Facts<'_>, netns: &Netns, cluster: Option<&Cluster>) {
+    let rules = cluster.and_then(|cluster| cluster.rules.as_ref());
+    // Saved rules are of another time, and maybe of another node.
+    let live = rules.filter(|read| read.path.is_none());
+    let (Some(index), Some(before)) = (facts.index, live) else {
+        return;
+    };
+    let mut differences = compare(index, &before.rules);
+    if differences.is_empty() {
+        return;
+    }
+    let now = node_rules::of_kube_proxy(netns);
+    let again = now.map_or_else(Vec::new, |now| compare(index, &now.rules));
+    differences.retain(|difference| again.contains(difference));
+    facts.disagreements = differences;
+    facts.rules_apart = before.time.elapsed().unwrap_or_default();
+}
+
+/// What was counted since [`gather`], which was called at `began`.
+pub fn look_again(facts: &mut Facts<'_>, netns: &Netns, began: Instant) {
+    let now = stat(netns);
+    let paths = read("reverse-path filter", reverse_path::read(netns)).unwrap_or_default();
+    let filtered = paths.filtered.zip(facts.reverse_path.filtered);
+    facts.moved = Some(Moved {
+        seconds: began.elapsed().as_secs_f64(),
+        count: now.count,
+        delta: now.since(&facts.stat),
+        filtered: filtered.and_then(|(now, then)| now.checked_sub(then)),
+    });
+    facts.reverse_path = paths;
+}
+
+fn stat(netns: &Netns) -> Stat {
+    let read = read("counters", stat::read::stat(netns));
+    let (stat, notes) = read.unwrap_or_default();
+    tracing::info!(?notes, "counters");
+    stat
+}
+
+/// kube-proxy is in the node's namespace.
+fn kube_proxy(netns: &Netns) -> Option<KubeProxy> {
+    let answer = netns.run(|| metrics::read(metrics::ADDRESS));
+    read("kube-proxy's metrics", read("network namespace", answer)?)
+}
+
+fn read<T, E: std::error::Error>(what: &str, result: Result<T, E>) -> Option<T> {
+    result
+        .inspect_err(|error| tracing::info!(error = chain(error), what, "not known"))
+        .ok()
+}
+
+fn local_ports(netns: &Netns) -> Option<(u16, u16)> {
+    let text = netns.run(|| fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range"));
+    let text = read("ip_local_port_range", read("network namespace", text)?)?;
+    let mut numbers = text.split_whitespace().map(str::parse::<u16>);
+    match (numbers.next()?, numbers.next()?) {
+        (Ok(first), Ok(last)) if first <= last => Some((first, last)),
+        _ => None,
+    }
+}

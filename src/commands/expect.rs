@@ -1,0 +1,82 @@
+//! `ctk ls --table expect`: what helpers announced and has not come yet.
+
+use std::io;
+use std::ops::ControlFlow;
+
+use crate::error::{CommandError, Status};
+use crate::output::{ExpectationPrinter, Summary};
+use ctnetlink::Table;
+use ctnetlink::flow::Family;
+use ctnetlink::netns::Netns;
+
+use crate::args::ls::LsArgs;
+use crate::session::caveats;
+use crate::session::namespace;
+use crate::terminal::printing::{Ended, options};
+
+/// An expectation is no entry: of the selectors only the family can be asked for.
+fn family(args: &LsArgs) -> Result<Option<Family>, CommandError> {
+    let mut others = args.select.clone();
+    others.ipv4 = false;
+    others.ipv6 = false;
+    if !others.is_empty() {
+        return Err(CommandError::usage(
+            "--table expect takes no selectors but -4 and -6",
+        ));
+    }
+    let output = &args.output;
+    if output.sort.is_some() || output.limit.is_some() || output.columns.is_some() {
+        return Err(CommandError::usage(
+            "--table expect takes no --sort, --limit or --columns",
+        ));
+    }
+    Ok(match (args.select.ipv4, args.select.ipv6) {
+        (true, _) => Some(Family::Ipv4),
+        (_, true) => Some(Family::Ipv6),
+        _ => None,
+    })
+}
+
+pub fn run(args: &LsArgs, netns: &Netns) -> Result<Status, CommandError> {
+    let family = family(args)?;
+    let mut table = Table::open(netns).map_err(namespace::netlink_error)?;
+    match list(args, &mut table, family) {
+        Ok(status) => Ok(status),
+        Err(Ended::Closed) => Ok(Status::Done),
+        Err(Ended::Failed(error)) => Err(error),
+    }
+}
+
+fn list(args: &LsArgs, table: &mut Table, family: Option<Family>) -> Result<Status, Ended> {
+    let stdout = io::stdout();
+    let mut printer = ExpectationPrinter::new(&options(&args.output), Box::new(stdout));
+    let mut shown = 0;
+    let mut failed = None;
+    let dump = table.dump_expectations(family, &mut |expectation| {
+        shown += 1;
+        match printer.expectation(&expectation) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => {
+                failed = Some(error);
+                ControlFlow::Break(())
+            }
+        }
+    });
+    if let Some(error) = failed {
+        return Err(error.into());
+    }
+    let report = dump.map_err(|error| Ended::Failed(namespace::netlink_error(error)))?;
+    printer.finish(&Summary {
+        shown,
+        scanned: shown,
+        consistent: report.is_consistent(),
+        unreadable: report.unreadable,
+        ..Summary::default()
+    })?;
+    let partial = caveats::of_table(report.unreadable, !report.is_consistent()).say();
+    Ok(match (partial, args.exit_code && shown > 0) {
+        (true, _) => Status::Partial,
+        (false, true) => Status::Found,
+        (false, false) => Status::Done,
+    })
+}

@@ -1,0 +1,55 @@
+//! `ctk generate`: what a package holds beside the binary, made from the command line itself. Hidden, because only those who
+//! build a package need it; the results are committed in `man/` and `completions/`, and a test holds them current.
+
+mod man;
+mod prose;
+
+use crate::args::generate::{GenerateArgs, What};
+use std::io;
+use std::path::Path;
+
+use clap_complete::env::{Bash, EnvCompleter, Fish, Zsh};
+
+use crate::error::{CommandError, Status};
+
+use crate::shell;
+
+pub fn run(args: &GenerateArgs) -> Result<Status, CommandError> {
+    let written = match args.what {
+        What::Man => man::pages(),
+        What::Completions => completions(),
+    }
+    .and_then(|files| write_all(&args.folder, &files));
+    let failed = |error| CommandError::failed(format!("{}: {error}", args.folder.display()));
+    written.map_err(failed)?;
+    Ok(Status::Done)
+}
+
+/// A name and what the file of that name holds.
+type NewFile = (String, Vec<u8>);
+
+fn write_all(folder: &Path, files: &[NewFile]) -> io::Result<()> {
+    std::fs::create_dir_all(folder)?;
+    files
+        .iter()
+        .try_for_each(|(name, text)| std::fs::write(folder.join(name), text))
+}
+
+/// Scripts that tell a shell to ask `ctk` itself.
+fn completions() -> io::Result<Vec<NewFile>> {
+    let shells: [(&str, &dyn EnvCompleter); 3] =
+        [("ctk.bash", &Bash), ("_ctk", &Zsh), ("ctk.fish", &Fish)];
+    let mut files = Vec::new();
+    for (name, shell) in shells {
+        let mut text = Vec::new();
+        shell.write_registration(shell::VARIABLE, "ctk", "ctk", "ctk", &mut text)?;
+        let mut text = String::from_utf8_lossy(&text).trim().to_owned();
+        text.push('\n');
+        if name == "_ctk" {
+            // zsh runs the whole file as the completion function when it is first needed.
+            text.push_str("\nif [[ ${funcstack[1]} == _ctk ]]; then\n    _clap_dynamic_completer_ctk \"$@\"\nfi\n");
+        }
+        files.push((name.to_owned(), text.into_bytes()));
+    }
+    Ok(files)
+}

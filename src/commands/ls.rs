@@ -1,0 +1,258 @@
+//! `ctk ls`: the table, once.
+
+use crate::args::ls::{LsArgs, TableChoice};
+use std::io::{self, IsTerminal};
+use std::ops::ControlFlow;
+
+use crate::error::{CommandError, Status};
+use crate::output::{Format, Printer, SortOrder, Sorter, Summary};
+use crate::plural::count;
+use ctnetlink::{Table, TableKind};
+
+use crate::args::OutputArgs;
+use crate::session::World;
+use crate::session::caveats;
+use crate::session::cluster::{self, Cluster};
+use crate::session::namespace;
+use crate::session::pipeline::{EntryPipeline, Prints};
+use crate::session::remote::Purpose;
+use crate::session::sample::{self, Sample};
+use crate::session::scan::{self, Looks, Report};
+use crate::session::wanted;
+use crate::terminal::messages::note;
+use crate::terminal::printing::{Ended, check_columns, printer};
+
+pub fn run(world: World, args: &LsArgs) -> Result<Status, CommandError> {
+    check(args)?;
+    let filter = args.select.to_filter()?;
+    let netns = namespace::netns(&args.source)?;
+    let kind = match args.table {
+        TableChoice::Conntrack => TableKind::Conntrack,
+        TableChoice::Dying => TableKind::Dying,
+        TableChoice::Unconfirmed => TableKind::Unconfirmed,
+        TableChoice::Expect => return crate::commands::expect::run(args, &netns),
+    };
+    if args.explain {
+        filter.explain().iter().for_each(note);
+    }
+    let asked = args.select.wants_cluster();
+    let cluster = if asked || args.output.output != Format::Conntrack {
+        let wanted = wanted::first(&args.source, &netns, &filter, &args.select.to_selectors());
+        Cluster::read(world, &args.source, &netns, Purpose::Show, wanted)?
+    } else {
+        None
+    };
+    cluster::require(&args.source, cluster.as_ref(), asked)?;
+    let zones = args.select.named_zones();
+    let mut pipeline = EntryPipeline::new(filter, &args.select, &zones, cluster.as_ref())?
+        .hide_own()
+        .for_names(printed_names(&args.output));
+    let mut table = Table::open(&netns).map_err(namespace::netlink_error)?;
+    let sample = sample::wanted(args.sample, args.select.refreshing)
+        .map(|duration| Sample::take(&mut table, &mut pipeline, duration))
+        .transpose()?;
+    let looks = Looks {
+        kind,
+        sample: sample.as_ref(),
+    };
+    match list(args, looks, &mut table, &mut pipeline, cluster.as_ref()) {
+        Ok((shown, report)) => {
+            if pipeline.counts.scanned == 0 && pipeline.filter().is_empty() {
+                namespace::note_empty(&netns);
+            }
+            Ok(conclude(
+                args,
+                asked,
+                cluster.as_ref(),
+                &pipeline,
+                shown,
+                &report,
+            ))
+        }
+        Err(Ended::Closed) => Ok(Status::Done),
+        Err(Ended::Failed(error)) => Err(error),
+    }
+}
+
+/// Flags that make no sense, alone or together.
+fn check(args: &LsArgs) -> Result<(), CommandError> {
+    let sample = sample::wanted(args.sample, args.select.refreshing);
+    if sample.is_some() && args.table != TableChoice::Conntrack {
+        let flag = match args.sample {
+            Some(_) => "--sample",
+            None => "--refreshing",
+        };
+        return Err(CommandError::usage(format!(
+            "{flag} goes with --table conntrack: no other list has timers that packets refill"
+        ))
+        .hint("drop one of the two"));
+    }
+    check_columns(&args.output)
+}
+
+fn list<'c>(
+    args: &LsArgs,
+    looks: Looks<'_>,
+    table: &mut Table,
+    pipeline: &mut EntryPipeline<'c>,
+    cluster: Option<&'c Cluster>,
+) -> Result<(u64, Report), Ended> {
+    let mut printer = printer(&args.output, false);
+    let OutputArgs { sort, limit, .. } = &args.output;
+    let mut report = if sort.is_some() || limit.is_some() {
+        let order = sort.clone().unwrap_or_else(SortOrder::as_found);
+        let (sorter, report) = scan::gather(
+            table,
+            pipeline,
+            looks,
+            || Sorter::new(order.clone(), *limit),
+            |pipeline, sorter, flow, seen| {
+                pipeline.show(flow, seen, |entry| sorter.push(entry));
+            },
+        )
+        .map_err(Ended::Failed)?;
+        for entry in sorter.into_sorted() {
+            printer.entry(&entry, None)?;
+        }
+        report
+    } else {
+        stream(looks, table, pipeline, &mut printer)?
+    };
+    let limit = limit.map_or(u64::MAX, |limit| limit as u64);
+    report.inconsistent |= looks.sample.is_some_and(|sample| sample.inconsistent);
+    let shown = pipeline.counts.passed.min(limit);
+    printer.finish(&Summary {
+        shown,
+        scanned: pipeline.counts.scanned,
+        consistent: !report.inconsistent,
+        unreadable: report.unreadable,
+        cluster: cluster::summary(cluster),
+        extra: [("own_connections".to_owned(), pipeline.counts.own.into())]
+            .into_iter()
+            .collect(),
+    })?;
+    Ok((shown, report))
+}
+
+/// Prints every entry as it comes: memory does not grow, and what is printed cannot be taken back.
+fn stream(
+    looks: Looks<'_>,
+    table: &mut Table,
+    pipeline: &mut EntryPipeline<'_>,
+    printer: &mut Printer<'_>,
+) -> Result<Report, Ended> {
+    let mut report = Report::default();
+    for filter in pipeline.filter().dumps() {
+        let mut failed = None;
+        let dump = table.dump_timed(looks.kind, &filter, &mut |flow, at| {
+            let seen = looks.sample.map(|sample| sample.seen(&flow, at));
+            match pipeline.show(flow, seen, |entry| printer.entry(entry, None)) {
+                None | Some(Ok(())) => ControlFlow::Continue(()),
+                Some(Err(error)) => {
+                    failed = Some(error);
+                    ControlFlow::Break(())
+                }
+            }
+        });
+        if let Some(error) = failed {
+            return Err(error.into());
+        }
+        report.add(&dump.map_err(|error| Ended::Failed(namespace::netlink_error(error)))?);
+    }
+    Ok(report)
+}
+
+/// Says on stderr what the listing leaves open, and how it ended.
+fn conclude(
+    args: &LsArgs,
+    asked: bool,
+    cluster: Option<&Cluster>,
+    pipeline: &EntryPipeline<'_>,
+    shown: u64,
+    report: &Report,
+) -> Status {
+    let counts = &pipeline.counts;
+    if io::stderr().is_terminal() {
+        note(count_line(
+            shown,
+            counts.passed,
+            counts.scanned - counts.own,
+        ));
+        if counts.own > 0 {
+            note(own_line(counts.own));
+        }
+    }
+    let mut open = caveats::of_table(report.unreadable, report.inconsistent);
+    open.add_selection(&args.select, asked, cluster, counts);
+    if open.say() {
+        Status::Partial
+    } else if args.exit_code && counts.passed > 0 {
+        Status::Found
+    } else {
+        Status::Done
+    }
+}
+
+fn count_line(shown: u64, passed: u64, scanned: u64) -> String {
+    match (shown == passed, passed == scanned) {
+        (true, true) => format!("{shown} entries"),
+        (true, false) => format!("{shown} of {scanned} entries match"),
+        (false, _) => format!("{shown} of {passed} matching entries shown, {scanned} looked at"),
+    }
+}
+
+/// What is said of connections that are left out.
+pub(crate) fn own_line(own: u64) -> String {
+    format!(
+        "{} of ctk itself to the API server left out; --port shows them",
+        count(own, "connection", "connections")
+    )
+}
+
+/// Names that some column holds.
+fn printed_names(args: &OutputArgs) -> Prints {
+    let printed = |party: &str| match &args.columns {
+        Some(columns) => columns.0.iter().any(|column| column.key.starts_with(party)),
+        None => args.output != Format::Conntrack,
+    };
+    Prints {
+        client: printed("client"),
+        endpoint: printed("endpoint"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entry::Entry;
+    use ctnetlink::flow::{Flow, L4, Tuple};
+
+    #[test]
+    fn the_count_says_what_was_left_out() {
+        assert_eq!(count_line(3, 3, 3), "3 entries");
+        assert_eq!(count_line(3, 3, 9), "3 of 9 entries match");
+        assert_eq!(
+            count_line(2, 3, 9),
+            "2 of 3 matching entries shown, 9 looked at"
+        );
+    }
+
+    #[test]
+    fn a_limit_without_an_order_keeps_the_entries_as_they_come() {
+        let mut sorter = Sorter::new(SortOrder::as_found(), Some(2));
+        for port in [7, 3, 5] {
+            let tuple = Tuple {
+                src: [10, 0, 0, 1].into(),
+                dst: [10, 0, 0, 2].into(),
+                protocol: 17,
+                l4: L4::Ports { src: port, dst: 53 },
+            };
+            sorter.push(&Entry::bare(Flow::new(tuple, tuple)));
+        }
+        let ports: Vec<_> = sorter
+            .into_sorted()
+            .map(|entry| entry.flow.original.sport())
+            .collect();
+        assert_eq!(ports, [Some(7), Some(3)]);
+    }
+}

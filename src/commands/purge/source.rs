@@ -1,0 +1,84 @@
+//! The cluster of a purge: what is good enough to delete by.
+
+use std::time::Duration;
+
+use crate::error::{CommandError, Status};
+use crate::output::Format;
+use crate::session::cluster::{self, Cluster};
+use crate::session::remote::Purpose;
+use crate::session::wanted;
+use ctk_cluster::read_scope::ReadScope;
+use ctk_cluster::source::ClusterSource;
+
+use super::Purge;
+
+impl Purge<'_> {
+    /// The cluster, where names or verdicts are asked for, or names can be shown. `again`: the source of an earlier reading,
+    /// of which everything worth saying was said; `wanted`: less of it than the selectors ask for.
+    pub(super) fn read_cluster(
+        &self,
+        again: Option<&ClusterSource>,
+        wanted: Option<ReadScope>,
+    ) -> Result<Option<Cluster>, CommandError> {
+        // Nothing of it would be shown.
+        if !self.by_cluster && self.args.output.output == Format::Conntrack {
+            return Ok(None);
+        }
+        let source = &self.args.source;
+        let purpose = match self.by_cluster {
+            true => Purpose::Delete,
+            false => Purpose::Show,
+        };
+        let select = &self.args.select;
+        let filter = select.to_filter()?;
+        let all = || wanted::first(source, &self.netns, &filter, &select.to_selectors());
+        let wanted = wanted.unwrap_or_else(all);
+        let cluster = match again {
+            None => Cluster::read(self.world, source, &self.netns, purpose, wanted),
+            Some(again) => {
+                Cluster::read_from(again, self.world, source, &self.netns, purpose, wanted)
+            }
+        }?;
+        cluster::require(source, cluster.as_ref(), self.by_cluster)?;
+        Ok(cluster)
+    }
+
+    /// A cluster that is to decide must be whole and young enough.
+    ///
+    /// # Errors
+    /// Partial: the source is incomplete or, where a verdict decides, older than `--max-age`.
+    pub(super) fn accept(&self, cluster: &Cluster) -> Result<(), CommandError> {
+        if !cluster.is_complete() {
+            return Err(CommandError::new(
+                Status::Partial,
+                format!(
+                    "the cluster source is incomplete ({}), so nothing is deleted by name or verdict",
+                    cluster.missing().join(", ")
+                ),
+            )
+            .hint(cluster.remedy()));
+        }
+        let Some(age) = cluster.age() else {
+            return Err(CommandError::new(
+                Status::Partial,
+                "the cluster source is from the future, so its age is not known: nothing was deleted",
+            )
+            .hint("set the clock right, or fetch the file again"));
+        };
+        if self.policy.selects_by_verdict() && age > self.args.max_age {
+            return Err(CommandError::new(
+                Status::Partial,
+                format!(
+                    "the cluster source is {} old, --max-age is {}: nothing was deleted",
+                    humantime::format_duration(Duration::from_secs(age.as_secs())),
+                    humantime::format_duration(self.args.max_age)
+                ),
+            )
+            .hint(match cluster.is_rules_only() {
+                true => "save the rules again, or use those of this node: --cluster rules",
+                false => cluster::FETCH,
+            }));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,173 @@
+//! `ctk stat`: how full the table is, its limits and timeouts, and what the kernel counted.
+
+use crate::args::stat::{StatArgs, StatFormat};
+use std::io::{self, IsTerminal, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::error::{CommandError, Status};
+use crate::output::{
+    Palette, StatOptions, delta_json, delta_line, safe_json, stat_json, stat_table,
+};
+use crate::stat::{Stat, read};
+use ctnetlink::netns::Netns;
+
+use crate::session::namespace;
+use crate::terminal::interruptible_stdout::{InterruptibleStdout, check_reader};
+use crate::terminal::messages::{self, note};
+use crate::terminal::stop;
+
+/// Between two looks whether to go on.
+const TICK: Duration = Duration::from_millis(100);
+
+pub fn run(args: &StatArgs) -> Result<Status, CommandError> {
+    if args.interval.is_some() && args.output == StatFormat::Json {
+        return Err(CommandError::usage(
+            "--interval makes more than one document: it goes with -o table and jsonl",
+        )
+        .hint("use -o jsonl"));
+    }
+    let netns = namespace::netns_named(args.netns.as_deref())?;
+    let (stat, notes) = look(&netns)?;
+    notes.iter().for_each(note);
+    if stat.initial_netns == Some(false) {
+        note(format!(
+            "count, counters and timeouts are those of {} alone, not the node's; max, buckets and expect_max are the machine's",
+            netns.name()
+        ));
+    }
+    let stop = Arc::new(AtomicBool::new(false));
+    let mut out: Box<dyn Write> = match args.interval {
+        None => Box::new(io::stdout().lock()),
+        Some(_) => {
+            stop::on_signals(&stop)?;
+            Box::new(InterruptibleStdout::new(Arc::clone(&stop), None))
+        }
+    };
+    let ended = match (print(args, &stat, &mut *out), args.interval) {
+        (Ok(()), Some(interval)) => follow(args, &netns, stat, interval, &stop, &mut *out),
+        (printed, _) => printed.map_err(Ended::Output),
+    };
+    match ended {
+        Ok(()) => Ok(Status::Done),
+        Err(Ended::Output(error)) if error.kind() == io::ErrorKind::TimedOut => {
+            note("the output was not read to its end");
+            Ok(Status::Partial)
+        }
+        Err(Ended::Output(error)) => messages::unwritten(error),
+        Err(Ended::Failed(error)) => Err(error),
+    }
+}
+
+/// Why it ended before it was told to.
+enum Ended {
+    Output(io::Error),
+    Failed(CommandError),
+}
+
+impl From<io::Error> for Ended {
+    fn from(error: io::Error) -> Self {
+        Ended::Output(error)
+    }
+}
+
+fn look(netns: &Netns) -> Result<(Stat, Vec<String>), CommandError> {
+    read::stat(netns).map_err(namespace::netlink_error)
+}
+
+fn print(args: &StatArgs, stat: &Stat, out: &mut dyn Write) -> io::Result<()> {
+    let text = match args.output {
+        StatFormat::Table => {
+            let terminal = io::stdout().is_terminal();
+            let palette = Palette::of_environment(args.color, terminal);
+            let options = StatOptions {
+                header: !args.no_header,
+                palette,
+                per_cpu: args.per_cpu,
+            };
+            stat_table(stat, options)
+        }
+        StatFormat::Json | StatFormat::Jsonl => line(&stat_json(stat, args.per_cpu)),
+    };
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+/// Names of interfaces are others' text.
+fn line(document: &Value) -> String {
+    safe_json(document) + "\n"
+}
+
+/// Every interval, counted from the first look so that slow looks do not add up, until told to stop.
+fn follow(
+    args: &StatArgs,
+    netns: &Netns,
+    mut before: Stat,
+    interval: Duration,
+    stop: &AtomicBool,
+    out: &mut dyn Write,
+) -> Result<(), Ended> {
+    let mut looked = Instant::now();
+    let mut next = looked + interval;
+    let mut first = true;
+    loop {
+        while Instant::now() < next {
+            if stop.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            check_reader()?;
+            thread::sleep(next.saturating_duration_since(Instant::now()).min(TICK));
+        }
+        let (stat, notes) = look(netns).map_err(Ended::Failed)?;
+        let now = Instant::now();
+        tracing::info!(?notes, "look");
+        let seconds = (now - looked).as_secs_f64();
+        let delta = stat.since(&before);
+        let text = match args.output {
+            StatFormat::Table => {
+                let gap = if first { "\n" } else { "" };
+                gap.to_owned() + &delta_line(&stat, &delta, seconds)
+            }
+            _ => line(&delta_json(&stat, &delta, seconds, args.per_cpu)),
+        };
+        out.write_all(text.as_bytes())?;
+        out.flush()?;
+        (before, looked, first) = (stat, now, false);
+        // Looks that took longer than the interval are not made up for.
+        while next <= now {
+            next += interval;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stat::Allowance;
+
+    #[test]
+    fn names_of_interfaces_cannot_steer_a_terminal() {
+        let name = "v\u{7f}\u{9b}\u{202e}0";
+        let stat = Stat {
+            interfaces: Some(vec![Allowance {
+                interface: name.to_owned(),
+                ..Allowance::default()
+            }]),
+            ..Stat::default()
+        };
+        let delta = stat.since(&stat);
+        for document in [
+            stat_json(&stat, false),
+            delta_json(&stat, &delta, 1.0, false),
+        ] {
+            let text = line(&document);
+            assert!(text.is_ascii() && !text.contains('\u{7f}'), "{text:?}");
+            let read: Value = serde_json::from_str(&text).unwrap();
+            assert_eq!(read["interfaces"][0]["interface"], name, "{text}");
+        }
+    }
+}

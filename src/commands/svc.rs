@@ -1,0 +1,275 @@
+//! `ctk svc`: one Service, its endpoints, the flows on each, and where new ones go.
+
+use crate::args::svc::{SvcArgs, SvcFormat};
+use std::io::{self, IsTerminal, Write};
+
+use serde_json::{Map, Value, json};
+
+use crate::error::{CommandError, Status};
+use crate::filter::list::List;
+use crate::output::{Glyphs, Palette, ServiceStyle, Summary, service_document, service_table};
+use crate::plural::count;
+use crate::select::ServicePick;
+use crate::select::name::ServiceRef;
+use crate::service::{self, Known, Load, Report, Tally};
+use crate::this_node::NetnsOwner;
+use ctk_cluster::rules::Proxy;
+use ctk_cluster::rules::lb_chain::{LbChain, ServiceFilter};
+use ctk_cluster::rules::read::Read;
+use ctnetlink::netns::Netns;
+use ctnetlink::{Table, TableKind};
+
+use crate::args::select::SelectArgs;
+use crate::session::World;
+use crate::session::caveats;
+use crate::session::cluster::{self, Cluster};
+use crate::session::namespace;
+use crate::session::node_rules;
+use crate::session::pipeline::{self, EntryPipeline};
+use crate::session::remote::Purpose;
+use crate::session::scan::{self, Looks};
+use crate::session::wanted;
+use crate::terminal::messages;
+
+pub fn run(world: World, args: &SvcArgs) -> Result<Status, CommandError> {
+    check(args)?;
+    let select = SelectArgs {
+        svc: vec![args.name.clone()],
+        ..args.select.clone()
+    };
+    let filter = select.to_filter()?;
+    let netns = namespace::netns(&args.source)?;
+    let wanted = wanted::first(&args.source, &netns, &filter, &select.to_selectors());
+    let cluster = Cluster::read(world, &args.source, &netns, Purpose::Show, wanted)?;
+    cluster::require(&args.source, cluster.as_ref(), true)?;
+    // Where there is none, the line above has said so.
+    let Some(cluster) = &cluster else {
+        return Ok(Status::Partial);
+    };
+    let mut known = find(&args.name, cluster)?;
+    let rules = rules(cluster, &known, &netns);
+    if let Ok(read) = &rules {
+        known.narrow(&read.rules);
+    }
+    let zones = select.named_zones();
+    let mut pipeline = EntryPipeline::new(filter, &select, &zones, Some(cluster)).map_err(named)?;
+    let mut table = Table::open(&netns).map_err(namespace::netlink_error)?;
+    let looks = Looks {
+        kind: TableKind::Conntrack,
+        sample: None,
+    };
+    let (tally, dumped) = scan::gather(
+        &mut table,
+        &mut pipeline,
+        looks,
+        || Tally::new(&known),
+        |pipeline, tally, flow, seen| {
+            pipeline.show(flow, seen, |entry| {
+                let source = entry.flow.original.src;
+                let inside = || service::is_inside(cluster.index()?, &cluster.node, source);
+                tally.see(entry, inside);
+            });
+        },
+    )?;
+    let lb_chains = rules.as_ref().map_err(String::clone).and_then(chosen);
+    let report = Report::new(known, tally, lb_chains, pipeline::now());
+    let summary = Summary {
+        shown: pipeline.counts.passed,
+        scanned: pipeline.counts.scanned,
+        consistent: !dumped.inconsistent,
+        unreadable: dumped.unreadable,
+        cluster: cluster::summary(Some(cluster)),
+        extra: extra(&report),
+    };
+    if let Err(error) = print(args, &report, &summary) {
+        return messages::unwritten(error);
+    }
+    if pipeline.counts.scanned == 0 && pipeline.filter().is_empty() {
+        namespace::note_empty(&netns);
+    }
+    let mut open = caveats::of_table(dumped.unreadable, dumped.inconsistent);
+    open.add_selection(&select, true, Some(cluster), &pipeline.counts);
+    add_blind(&report, &mut open);
+    add_rules(&report, rules.ok().as_ref(), &mut open);
+    Ok(match open.say() {
+        true => Status::Partial,
+        false => Status::Done,
+    })
+}
+
+/// Selectors that cannot be meant here.
+fn check(args: &SvcArgs) -> Result<(), CommandError> {
+    if !args.select.svc.is_empty() {
+        return Err(
+            CommandError::usage("--svc: the Service is the first argument of svc")
+                .hint("ctk svc [NS/]NAME[:PORT]; ctk ls --svc lists the entries of several"),
+        );
+    }
+    if args.select.refreshing {
+        return Err(
+            CommandError::usage("--refreshing does not go with svc: it looks once")
+                .hint("ctk ls --svc NAME --refreshing lists the flows that are kept alive"),
+        );
+    }
+    Ok(())
+}
+
+/// The Service of this name, with the ports that are meant.
+fn find(name: &List<ServiceRef>, cluster: &Cluster) -> Result<Known, CommandError> {
+    let none = || CommandError::failed("the cluster source tells no Services");
+    let typed = name.items().first().ok_or_else(none)?;
+    let directory = cluster.directory().ok_or_else(none)?;
+    let pick = ServicePick::resolve(&typed.value, directory);
+    let pick = pick.map_err(|error| unknown(pipeline::select_error(error, Some(cluster))))?;
+    let known = match (&pick, cluster.index(), cluster.node_rules()) {
+        (ServicePick::Ports(ports), Some(index), _) => {
+            Known::of_index(index, ports, cluster.node.name.as_deref())
+        }
+        (
+            ServicePick::Named {
+                namespace,
+                name,
+                ports,
+            },
+            _,
+            Some(rules),
+        ) => Some(Known::of_rules(rules, namespace, name, ports)),
+        _ => None,
+    };
+    known.ok_or_else(|| {
+        let text = "the Service has no ports, so no packet is translated for it";
+        CommandError::failed(text).hint("ctk ls --endpoint POD lists the flows to one of its pods")
+    })
+}
+
+/// There always is something that helps.
+fn unknown(error: CommandError) -> CommandError {
+    let error = named(error);
+    match error.hints.is_empty() {
+        true => error.hint("ctk top --by svc lists the Services that have flows here"),
+        false => error,
+    }
+}
+
+/// The flag that other commands have is an argument here.
+fn named(mut error: CommandError) -> CommandError {
+    if let Some(rest) = error.message.strip_prefix("--svc: ") {
+        error.message = rest.to_owned();
+    }
+    error
+}
+
+/// This node's rules, with what they do for the Service; or why they are not known.
+fn rules(cluster: &Cluster, known: &Known, netns: &Netns) -> Result<Read, String> {
+    let wanted = ServiceFilter {
+        namespace: Some((*known.namespace).into()),
+        name: (*known.name).into(),
+    };
+    let path = match &cluster.rules {
+        Some(read) => read.path.as_deref(),
+        None if cluster.node.namespace == NetnsOwner::Foreign => {
+            return Err("this network namespace is not known to be the node's".to_owned());
+        }
+        None => None,
+    };
+    if path.is_some_and(|path| !path.is_file()) {
+        return Err("the saved rules can be read only once".to_owned());
+    }
+    let read = node_rules::read_dealing(path, netns, Some(&wanted));
+    let read = read.map_err(|error| error.message)?;
+    let rules = &read.rules;
+    if rules.has_kube_proxy() {
+        Ok(read)
+    } else if rules.proxies.contains(&Proxy::Ipvs) {
+        Err(
+            "IPVS balances Services here; ipvsadm -Ln --stats shows its weights and counters"
+                .into(),
+        )
+    } else {
+        Err("no rules of kube-proxy's are here".to_owned())
+    }
+}
+
+/// The chains that choose endpoints; or why none of them is known.
+fn chosen(read: &Read) -> Result<&[LbChain], String> {
+    match read.rules.is_whole() || !read.lb_chains.is_empty() {
+        true => Ok(read.lb_chains.as_slice()),
+        false => Err("some rules of this node are not understood".to_owned()),
+    }
+}
+
+fn print(args: &SvcArgs, report: &Report, summary: &Summary) -> io::Result<()> {
+    let stdout = io::stdout();
+    let style = ServiceStyle {
+        palette: Palette::of_environment(args.color, stdout.is_terminal()),
+        glyphs: Glyphs::of(args.ascii),
+    };
+    let text = match args.output {
+        SvcFormat::Table => service_table(report, style).into_bytes(),
+        SvcFormat::Json => service_document(report, summary)?,
+    };
+    let mut out = stdout.lock();
+    out.write_all(&text)?;
+    out.flush()
+}
+
+fn extra(report: &Report) -> Map<String, Value> {
+    let tally = &report.tally;
+    let flows = |gone: bool| -> u64 {
+        let others = tally
+            .others
+            .values()
+            .filter(|other| other.is_gone() == gone);
+        others.map(|other| other.load.flows()).sum()
+    };
+    let fields = json!({
+        "scope": "this-node",
+        "open": tally.loads.iter().map(|load| load.open).sum::<u64>(),
+        "other": tally.loads.iter().map(|load| load.other).sum::<u64>(),
+        "gone": flows(true),
+        "elsewhere": flows(false),
+        "left_out": tally.more_others.flows(),
+        "not_translated": tally.untranslated.flows(),
+        "stale": report.stale(),
+        "stale_at_least": report.stale_at_least(),
+        "new_packets_unknown": report.no_rules,
+        "chains_not_understood": report.ahead.as_ref().map(|ahead| &ahead.not_understood),
+        "endpoints_complete": report.known.endpoints_complete,
+    });
+    match fields {
+        Value::Object(map) => map,
+        _ => Map::new(),
+    }
+}
+
+/// What counters and timestamps leave open of the flows on endpoints.
+fn add_blind(report: &Report, open: &mut caveats::Caveats) {
+    let loads = &report.tally.loads;
+    let flows: u64 = loads.iter().map(Load::flows).sum();
+    let uncounted: u64 = loads.iter().map(|load| load.uncounted).sum();
+    if uncounted > 0 && uncounted < flows {
+        open.note(format!(
+            "{uncounted} of {flows} flows began before packets were counted: PACKETS and BYTES are those of the others"
+        ));
+    }
+}
+
+/// Rules that are not understood leave open where new flows go, and which endpoints there are.
+fn add_rules(report: &Report, read: Option<&Read>, open: &mut caveats::Caveats) {
+    let Some(rules) = read.map(|read| &read.rules) else {
+        return;
+    };
+    let chains = report.ahead.iter().flat_map(|ahead| &ahead.not_understood);
+    let chains: Vec<&str> = chains.map(String::as_str).collect();
+    if !chains.is_empty() {
+        open.note(format!(
+            "where new flows go is not known for {} ({}): a rule there is not understood",
+            count(chains.len() as u64, "chain", "chains"),
+            chains.join(", ")
+        ));
+    }
+    if !chains.is_empty() || !rules.is_whole() || !report.known.endpoints_complete {
+        open.partial = true;
+        open.notes.extend(node_rules::not_understood(rules));
+    }
+}

@@ -1,0 +1,274 @@
+//! `ctk top`: who fills the table.
+
+mod repeat;
+mod say;
+
+use crate::args::top::{TopArgs, TopFormat};
+use std::io::{self, IsTerminal, Write};
+
+use crate::attribution;
+use crate::error::{CommandError, Status};
+use crate::output::{
+    Glyphs, GroupStyle, Palette, group_csv, group_document, group_lines, group_table,
+};
+use crate::top::{Groups, Key, Order, Ranked, SortWord};
+use ctnetlink::netns::Netns;
+use ctnetlink::{Table, TableKind};
+
+use crate::commands::ls::own_line;
+use crate::session::World;
+use crate::session::cluster::{self, Cluster};
+use crate::session::namespace;
+use crate::session::pipeline::{EntryPipeline, Prints};
+use crate::session::remote::Purpose;
+use crate::session::sample::{self, Sample};
+use crate::session::scan::{self, Looks, Report};
+use crate::session::wanted;
+use crate::terminal::messages;
+use crate::terminal::printing::Ended;
+
+/// Groups of a table on a terminal, where no limit is given.
+const SHOWN: usize = 20;
+
+pub fn run(world: World, args: &TopArgs) -> Result<Status, CommandError> {
+    check(args)?;
+    // An impossible selector is said before anything is opened.
+    args.select.to_filter()?;
+    let top = Top {
+        world,
+        args,
+        netns: namespace::netns(&args.source)?,
+        zones: args.select.named_zones(),
+        order: Order(args.sort.clone()),
+    };
+    let ended = match args.interval {
+        None => top.once(),
+        Some(interval) => repeat::run(&top, interval),
+    };
+    match ended {
+        Ok(status) => Ok(status),
+        Err(Ended::Closed) => Ok(Status::Done),
+        Err(Ended::Failed(error)) => Err(error),
+    }
+}
+
+/// Flags that make no sense together.
+fn check(args: &TopArgs) -> Result<(), CommandError> {
+    for word in &args.sort {
+        if let SortWord::Key { key, .. } = word
+            && !args.by.contains(key)
+        {
+            return Err(CommandError::usage(format!(
+                "--sort {}: nothing is grouped by it",
+                key.name()
+            ))
+            .hint(format!("add it to --by: --by {}", with(&args.by, *key))));
+        }
+    }
+    if args.interval.is_some() && args.select.refreshing {
+        return Err(CommandError::usage(
+            "--refreshing takes 6 s for each look; it does not go with --interval",
+        )
+        .hint("ctk watch --refreshing follows entries that are kept alive"));
+    }
+    Ok(())
+}
+
+fn with(by: &[Key], key: Key) -> String {
+    let all = by.iter().chain([&key]).map(|key| key.name());
+    all.collect::<Vec<_>>().join(",")
+}
+
+/// What is meant by the flags.
+struct Top<'a> {
+    world: World,
+    args: &'a TopArgs,
+    netns: Netns,
+    zones: Vec<u16>,
+    order: Order,
+}
+
+impl Top<'_> {
+    /// An answer without names or verdicts would be none.
+    fn asks_for_names(&self) -> bool {
+        let mut by = self.args.by.iter();
+        self.args.select.wants_cluster() || by.any(|key| key.is_of_the_cluster())
+    }
+
+    /// Names or verdicts of every entry are needed.
+    fn names_entries(&self, by: &[Key]) -> Result<bool, CommandError> {
+        let select = &self.args.select;
+        Ok(by.iter().any(|key| key.wants_names())
+            || select.wants_cluster()
+            || select.to_filter()?.wants_text())
+    }
+
+    /// The cluster, where anything of it would be shown.
+    fn read_cluster(&self, again: bool) -> Result<Option<Cluster>, CommandError> {
+        let shows = |key: &Key| key.wants_names() || matches!(key, Key::Src | Key::Dst);
+        let by = &self.args.by;
+        if !by.is_empty() && !by.iter().any(shows) && !self.names_entries(by)? {
+            return Ok(None);
+        }
+        let read = match again {
+            true => Cluster::read_again,
+            false => Cluster::read,
+        };
+        let (source, select) = (&self.args.source, &self.args.select);
+        let filter = select.to_filter()?;
+        let wanted = wanted::first(source, &self.netns, &filter, &select.to_selectors());
+        let cluster = read(self.world, source, &self.netns, Purpose::Show, wanted)?;
+        match (again, &cluster) {
+            (true, None) => Err(CommandError::failed("there is no cluster source any more")),
+            (true, Some(_)) => Ok(cluster),
+            (false, _) => {
+                cluster::require(source, cluster.as_ref(), self.asks_for_names())?;
+                Ok(cluster)
+            }
+        }
+    }
+
+    /// The keys that are meant, each once.
+    fn keys(&self, cluster: Option<&Cluster>) -> Vec<Key> {
+        if self.args.by.is_empty() {
+            return match cluster.and_then(Cluster::index) {
+                Some(_) => vec![Key::Client],
+                None => vec![Key::Src],
+            };
+        }
+        let mut keys = Vec::new();
+        for key in &self.args.by {
+            if !keys.contains(key) {
+                keys.push(*key);
+            }
+        }
+        keys
+    }
+
+    /// Names cost time, and are looked for only where something is chosen or grouped by them.
+    fn pipeline<'c>(
+        &'c self,
+        by: &[Key],
+        cluster: Option<&'c Cluster>,
+    ) -> Result<EntryPipeline<'c>, CommandError> {
+        let cluster = cluster.filter(|_| self.names_entries(by).unwrap_or(true));
+        let filter = self.args.select.to_filter()?;
+        let pipeline = EntryPipeline::new(filter, &self.args.select, &self.zones, cluster)?;
+        Ok(pipeline.hide_own().for_names(Prints {
+            client: by.contains(&Key::Client),
+            endpoint: by.contains(&Key::Endpoint),
+        }))
+    }
+
+    /// Looks at the whole table.
+    fn look<'c>(
+        &self,
+        by: &[Key],
+        table: &mut Table,
+        pipeline: &mut EntryPipeline<'c>,
+        limit: Option<usize>,
+    ) -> Result<(Ranked<'c>, Report), CommandError> {
+        let sample = sample::wanted(None, self.args.select.refreshing)
+            .map(|duration| Sample::take(table, pipeline, duration))
+            .transpose()?;
+        let looks = Looks {
+            kind: TableKind::Conntrack,
+            sample: sample.as_ref(),
+        };
+        let start = || Groups::new(by, self.order.measure());
+        let (groups, report) = scan::gather(
+            table,
+            pipeline,
+            looks,
+            start,
+            |pipeline, groups, flow, seen| {
+                pipeline.show(flow, seen, |entry| groups.add(entry));
+            },
+        )?;
+        Ok((groups.rank(&self.order, limit), report))
+    }
+
+    fn limit(&self) -> Option<usize> {
+        let terminal = self.args.output == TopFormat::Table && io::stdout().is_terminal();
+        self.args.limit.or(terminal.then_some(SHOWN))
+    }
+
+    fn once(&self) -> Result<Status, Ended> {
+        let cluster = self.read_cluster(false)?;
+        let cluster = cluster.as_ref();
+        let by = self.keys(cluster);
+        let mut pipeline = self.pipeline(&by, cluster)?;
+        let mut table = self.table()?;
+        let (ranked, report) = self.look(&by, &mut table, &mut pipeline, self.limit())?;
+        let frame = Frame {
+            ranked: &ranked,
+            counts: pipeline.counts,
+            report,
+            time: None,
+        };
+        let mut out = io::stdout().lock();
+        self.print(&frame, cluster, !self.args.no_header, &mut out)?;
+        out.flush()?;
+        if pipeline.counts.scanned == 0 && pipeline.filter().is_empty() {
+            namespace::note_empty(&self.netns);
+        }
+        if io::stderr().is_terminal() {
+            messages::note(say::count_line(
+                &ranked,
+                pipeline.counts.scanned - pipeline.counts.own,
+            ));
+            if pipeline.counts.own > 0 {
+                messages::note(own_line(pipeline.counts.own));
+            }
+        }
+        Ok(match self.open(&frame, cluster).say() {
+            true => Status::Partial,
+            false => Status::Done,
+        })
+    }
+
+    fn table(&self) -> Result<Table, CommandError> {
+        Table::open(&self.netns).map_err(namespace::netlink_error)
+    }
+
+    /// The groups in the format that was asked for.
+    fn print(
+        &self,
+        frame: &Frame<'_, '_>,
+        cluster: Option<&Cluster>,
+        header: bool,
+        out: &mut dyn Write,
+    ) -> io::Result<()> {
+        let stdout = io::stdout();
+        let index = cluster.and_then(Cluster::index);
+        let who = |address| index.and_then(|index| attribution::party(address, index));
+        let style = GroupStyle {
+            palette: Palette::of_environment(self.args.color, stdout.is_terminal()),
+            header,
+            glyphs: Glyphs::of(self.args.ascii),
+            who: &who,
+        };
+        let ranked = frame.ranked;
+        match self.args.output {
+            TopFormat::Table => group_table(ranked, &style, out),
+            TopFormat::Json => group_document(ranked, &style, &say::summary(frame, cluster), out),
+            TopFormat::Jsonl => group_lines(ranked, &style, frame.time, out),
+            TopFormat::Csv => group_csv(ranked, &style, frame.time, out),
+        }
+    }
+}
+
+impl From<CommandError> for Ended {
+    fn from(error: CommandError) -> Self {
+        Ended::Failed(error)
+    }
+}
+
+/// One look at the table.
+struct Frame<'r, 'c> {
+    ranked: &'r Ranked<'c>,
+    counts: crate::session::pipeline::Counts,
+    report: Report,
+    /// Nanoseconds since the Unix epoch; `None` where there is one look only.
+    time: Option<u64>,
+}

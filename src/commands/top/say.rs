@@ -1,0 +1,138 @@
+//! What is said of groups, beside them.
+
+use serde_json::{Map, Value};
+
+use crate::output::Summary;
+use crate::sysctl;
+use crate::top::{Key, Part, Ranked};
+
+use super::{Frame, Top};
+use crate::session::caveats::{self, Caveats};
+use crate::session::cluster::{self, Cluster};
+
+/// `20 of 312 groups shown, 5000 of 6000 entries match`
+pub fn count_line(ranked: &Ranked<'_>, scanned: u64) -> String {
+    let groups = match (ranked.groups.len(), ranked.found) {
+        (shown, found) if !ranked.is_exact() => {
+            format!("{shown} of more than {found} groups shown")
+        }
+        (shown, found) if shown < found => format!("{shown} of {found} groups shown"),
+        (shown, _) => format!("{shown} groups"),
+    };
+    match ranked.matched {
+        matched if matched == scanned => format!("{groups}, {matched} entries"),
+        matched => format!("{groups}, {matched} of {scanned} entries match"),
+    }
+}
+
+pub fn summary(frame: &Frame<'_, '_>, cluster: Option<&Cluster>) -> Summary {
+    let ranked = frame.ranked;
+    let mut extra = Map::new();
+    let by: Vec<_> = ranked.by.iter().map(|key| key.name()).collect();
+    extra.insert("by".to_owned(), by.into());
+    extra.insert("matched".to_owned(), ranked.matched.into());
+    // How many there were is not known where some were dropped.
+    let groups = ranked.is_exact().then_some(ranked.found);
+    extra.insert("groups".to_owned(), groups.into());
+    for (key, number) in [
+        ("error_at_most", ranked.missed.count),
+        ("packets_error_at_most", ranked.missed.packets),
+        ("bytes_error_at_most", ranked.missed.bytes),
+        ("uncounted", ranked.uncounted),
+        ("own_connections", frame.counts.own),
+    ] {
+        extra.insert(key.to_owned(), number.into());
+    }
+    if let Some(time) = frame.time {
+        let time = std::time::UNIX_EPOCH + std::time::Duration::from_nanos(time);
+        let time = humantime::format_rfc3339_nanos(time).to_string();
+        extra.insert("time".to_owned(), Value::from(time));
+    }
+    Summary {
+        shown: ranked.groups.len() as u64,
+        scanned: frame.counts.scanned,
+        consistent: !frame.report.inconsistent,
+        unreadable: frame.report.unreadable,
+        cluster: cluster::summary(cluster),
+        extra,
+    }
+}
+
+/// Without the prefix of all names.
+const CLOSE_WAIT_TIMEOUT: &str = "tcp_timeout_close_wait";
+
+fn shows_close_wait(ranked: &Ranked<'_>) -> bool {
+    let mut parts = ranked.groups.iter().flat_map(|group| &group.values);
+    parts.any(|part| {
+        matches!(
+            part,
+            Part::State {
+                tracked: Some((Some("CLOSE_WAIT"), _)),
+                ..
+            }
+        )
+    })
+}
+
+/// Why there are more of them than `ss` shows. No number of entries is in it: it is said once, not at each look.
+fn close_wait(timeout: Option<u64>) -> String {
+    let timer = timeout.map_or_else(
+        || format!("net.netfilter.nf_conntrack_{CLOSE_WAIT_TIMEOUT}"),
+        |seconds| format!("{seconds} s (net.netfilter.nf_conntrack_{CLOSE_WAIT_TIMEOUT})"),
+    );
+    format!(
+        "CLOSE_WAIT is conntrack's state, not a socket's: one side has closed and the other has not; without another packet \
+         the entry stays for {timer}, sockets or not"
+    )
+}
+
+impl Top<'_> {
+    /// What the groups leave open.
+    pub(super) fn open(&self, frame: &Frame<'_, '_>, cluster: Option<&Cluster>) -> Caveats {
+        let (ranked, report) = (frame.ranked, &frame.report);
+        let mut open = caveats::of_table(report.unreadable, report.inconsistent);
+        let asked = self.asks_for_names();
+        let mut counts = frame.counts;
+        let by_verdict = ranked.by.contains(&Key::Verdict);
+        if by_verdict {
+            // A verdict that was asked for is missing.
+            open.partial |= counts.foreign_netns > 0 || counts.range_unknown > 0;
+        } else if !self.args.select.asks_for_a_verdict() {
+            // Nobody sees a verdict.
+            (counts.foreign_netns, counts.range_unknown, counts.stale) = (0, 0, 0);
+        }
+        open.add_selection(&self.args.select, asked, cluster, &counts);
+        if !ranked.is_exact() {
+            open.note(format!(
+                "there are more groups than can be counted at a time: numbers marked + may be larger, by at most {} \
+                 entries, and groups of at most so many may be missing",
+                ranked.missed.count
+            ));
+            open.partial |= !ranked.is_certain(&self.order);
+        }
+        if shows_close_wait(ranked) {
+            let timeouts = sysctl::timeouts(&self.netns).unwrap_or_default();
+            open.note(close_wait(timeouts.get(CLOSE_WAIT_TIMEOUT).copied()));
+        }
+        if ranked.uncounted > 0 {
+            open.note(self.uncounted(ranked));
+        }
+        open
+    }
+
+    /// Counters are kept for entries that were made while accounting was on.
+    fn uncounted(&self, ranked: &Ranked<'_>) -> String {
+        let is_off = sysctl::conntrack(&self.netns).is_ok_and(|sysctl| sysctl.acct == Some(0));
+        let why = match is_off {
+            true => "net.netfilter.nf_conntrack_acct is 0",
+            false => "they were made before net.netfilter.nf_conntrack_acct was 1",
+        };
+        match ranked.uncounted == ranked.matched {
+            true => format!("packets and bytes are not known: {why}"),
+            false => format!(
+                "{} of {} entries have no packet and byte counters ({why}); the sums are those of the others",
+                ranked.uncounted, ranked.matched
+            ),
+        }
+    }
+}

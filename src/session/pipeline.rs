@@ -1,0 +1,361 @@
+//! The one path from a flow to an entry that is named, judged and selected, for every command.
+
+use std::net::SocketAddr;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::attribution::{self, FrontendMatch, Names, Party, PartyKind};
+use crate::entry::Entry;
+use crate::error::{CommandError, Status};
+use crate::filter::protocol::TCP;
+use crate::filter::{Filter, Outcome};
+use crate::output;
+use crate::select::{Directory, SelectError, SelectErrorKind, Selection};
+use crate::verdict::{Judge, Judgement, Reason, Seen, Verdict};
+use ctk_cluster::index::Index;
+use ctk_cluster::own;
+use ctnetlink::flow::{AddressPort, Flow};
+
+use crate::args::select::SelectArgs;
+use crate::session::cluster::Cluster;
+
+/// Every selector of a command line, resolved, with the counts of what it met.
+pub struct EntryPipeline<'c> {
+    filter: Filter,
+    /// `None` when nothing is selected by names or verdicts: most listings, and then no entry is asked for them.
+    selection: Option<Selection>,
+    judge: Option<Judge<'c>>,
+    /// Nanoseconds since the Unix epoch, for ages.
+    now: u64,
+    line: String,
+    hides_own: bool,
+    prints: Prints,
+    pub counts: Counts,
+}
+
+/// Names that are printed of an entry. None by default: then none can be missing.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Prints {
+    pub client: bool,
+    pub endpoint: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counts {
+    /// Entries looked at.
+    pub scanned: u64,
+    /// Entries that passed.
+    pub passed: u64,
+    /// Entries that lack a value which a selector needs.
+    pub undecided: u64,
+    /// Stale entries of a protocol that was not named.
+    pub held_back: u64,
+    /// Entries of which `--refreshing` cannot be told: new, made anew, or offloaded.
+    pub not_compared: u64,
+    /// Entries whose verdict is `unknown/source-incomplete`, and that passed every selector but those on verdicts.
+    pub source_incomplete: u64,
+    /// Entries whose verdict is `stale`, and that passed every selector but those on verdicts.
+    pub stale: u64,
+    /// The same with `unknown/foreign-netns`.
+    pub foreign_netns: u64,
+    /// The same with `unknown/service-range-unknown`.
+    pub range_unknown: u64,
+    /// Those of them that a selector on verdicts may mean.
+    pub range_sought: u64,
+    /// Connections of this process to the API server that were left out.
+    pub own: u64,
+    /// Entries that passed and lack a name, which a kind that could not be read may hold.
+    pub nameless: u64,
+    /// Entries that passed and lead to an address of which only unread Pods may tell the name.
+    pub not_asked: u64,
+}
+
+/// What `unknown/service-range-unknown` may be.
+const BY_RANGE: [Reason; 2] = [Reason::ServiceGone, Reason::NoFrontend];
+
+impl<'c> EntryPipeline<'c> {
+    /// # Errors
+    /// Names that nobody has, or that two namespaces have.
+    pub fn new(
+        filter: Filter,
+        args: &SelectArgs,
+        zones: &'c [u16],
+        cluster: Option<&'c Cluster>,
+    ) -> Result<Self, CommandError> {
+        let selectors = args.to_selectors();
+        let empty = Index::default();
+        let directory = cluster.and_then(Cluster::directory);
+        let selection =
+            Selection::resolve(&selectors, directory.unwrap_or(Directory::Index(&empty)))
+                .map_err(|error| select_error(error, cluster))?;
+        let judge = cluster.map(|cluster| Judge {
+            index: cluster.index(),
+            rules: cluster.node_rules(),
+            node: &cluster.node,
+            instead: cluster.instead(),
+            zones,
+            source_time: cluster.time(),
+        });
+        Ok(EntryPipeline {
+            filter,
+            selection: (!selection.is_empty()).then_some(selection),
+            judge,
+            now: now(),
+            line: String::new(),
+            hides_own: false,
+            prints: Prints::default(),
+            counts: Counts::default(),
+        })
+    }
+
+    /// Leaves out this process's own connections to the API server, unless places are selected, which may mean them.
+    pub fn hide_own(mut self) -> Self {
+        self.hides_own = !self.filter.names_places();
+        self
+    }
+
+    /// Counts the entries that lack a name of these.
+    pub fn for_names(mut self, prints: Prints) -> Self {
+        self.prints = prints;
+        self
+    }
+
+    pub fn filter(&self) -> &Filter {
+        &self.filter
+    }
+
+    /// Before the table is looked at again.
+    pub fn start_over(&mut self) {
+        self.counts = Counts::default();
+        self.now = now();
+    }
+
+    /// A look at this flow is worth keeping: `lasting` ([`Filter::lasting`]) and the selectors on names pass it. The others
+    /// are asked when it is shown.
+    pub fn may_be_picked(&self, lasting: &Filter, flow: &Flow) -> bool {
+        let by_parties = |selection: &Selection| {
+            !selection.has_parties() || selection.by_parties(&self.entry(flow.clone(), None))
+        };
+        lasting.test(flow, self.now) == Outcome::Pass
+            && self.selection.as_ref().is_none_or(by_parties)
+    }
+
+    /// The entry that is shown for a flow, if it passes every selector. `seen` is what several looks at it showed.
+    /// `correct` may change what is known of it before names and verdict are asked for.
+    pub fn pick(
+        &mut self,
+        flow: Flow,
+        seen: Option<Seen>,
+        correct: impl FnOnce(&mut Entry<'c>),
+    ) -> Option<Entry<'c>> {
+        if !self.filter_passes(&flow) {
+            return None;
+        }
+        let mut entry = self.entry(flow, seen);
+        correct(&mut entry);
+        self.passes(&entry).then_some(entry)
+    }
+
+    /// The cluster source is true as of then, and no longer as of when it was read.
+    pub fn source_is_of(&mut self, time: SystemTime) {
+        if let Some(judge) = &mut self.judge {
+            judge.source_time = Some(time);
+        }
+    }
+
+    /// As [`EntryPipeline::pick`], for listings: an entry is half a kilobyte, and lent to `show` it is made once and never moved.
+    ///
+    /// The source was read before the first look, so an entry that came after it may lead to an endpoint that came, too.
+    #[inline]
+    pub fn show<R>(
+        &mut self,
+        flow: Flow,
+        seen: Option<Seen>,
+        show: impl FnOnce(&Entry<'c>) -> R,
+    ) -> Option<R> {
+        if !self.filter_passes(&flow) {
+            return None;
+        }
+        let mut entry = Entry::bare(flow);
+        self.complete(&mut entry, seen);
+        if seen.is_some_and(|seen| seen.is_new) {
+            let young = |judgement: Judgement<'c>| judgement.unsettled(&entry.flow);
+            entry.judgement = entry.judgement.map(young);
+        }
+        self.passes(&entry).then(|| show(&entry))
+    }
+
+    /// The entry passes every selector but those on what the kernel says, which are asked before there is an entry.
+    #[inline]
+    fn passes(&mut self, entry: &Entry<'c>) -> bool {
+        if !self.named_passes(entry) {
+            return false;
+        }
+        self.count_reason(entry);
+        if let Some(selection) = &self.selection
+            && !selection.test(entry)
+        {
+            self.counts.held_back += u64::from(selection.stale_held_back(entry));
+            return false;
+        }
+        self.counts.passed += 1;
+        self.count_names(entry);
+        true
+    }
+
+    /// Counts an entry of which not all names that there may be were looked up.
+    #[inline]
+    fn count_names(&mut self, entry: &Entry<'_>) {
+        let Some(judge) = &self.judge else { return };
+        let Some(index) = judge.index else { return };
+        let (names, known, prints) = (&entry.names, index.completeness(), self.prints);
+        let endpoint = names.endpoint.as_ref().map(|endpoint| &endpoint.party);
+        if !known.pods || !known.nodes {
+            let lacking = (prints.client && lacks_name(names.client.as_ref()))
+                || (prints.endpoint && lacks_name(endpoint));
+            self.counts.nameless += u64::from(lacking);
+        } else if prints.endpoint && endpoint.is_none() && entry.flow.is_dnat() {
+            let to = entry.flow.reply.src;
+            let of_node = judge.node.owns(Some(index), to) == Some(true);
+            self.counts.not_asked += u64::from(!of_node && !index.pods_known_at(to));
+        }
+    }
+
+    /// The entry behind a flow, if it passes every selector but those on verdicts.
+    pub fn consider(&mut self, flow: Flow, seen: Option<Seen>) -> Option<Entry<'c>> {
+        if !self.filter_passes(&flow) {
+            return None;
+        }
+        let entry = self.entry(flow, seen);
+        self.named_passes(&entry).then_some(entry)
+    }
+
+    /// The flow passes every selector on what the kernel says.
+    #[inline]
+    fn filter_passes(&mut self, flow: &Flow) -> bool {
+        self.counts.scanned += 1;
+        if self.hides_own && is_own(flow) {
+            self.counts.own += 1;
+            return false;
+        }
+        let outcome = self.filter.test(flow, self.now);
+        self.counts.undecided += u64::from(outcome == Outcome::Undecidable);
+        outcome == Outcome::Pass
+    }
+
+    /// The entry passes the selectors on names, and those on its line.
+    #[inline]
+    fn named_passes(&mut self, entry: &Entry<'c>) -> bool {
+        if let Some(selection) = &self.selection
+            && !selection.by_names(entry)
+        {
+            self.counts.not_compared += u64::from(selection.refreshing_unknown(entry));
+            self.counts.undecided += u64::from(selection.party_unknown(entry));
+            return false;
+        }
+        if !self.filter.wants_text() {
+            return true;
+        }
+        self.line.clear();
+        output::wide_line(entry, &mut self.line);
+        self.filter.test_text(&self.line)
+    }
+
+    /// The names and the verdict of a flow, and what several looks at it showed.
+    pub fn entry(&self, flow: Flow, seen: Option<Seen>) -> Entry<'c> {
+        let mut entry = Entry::bare(flow);
+        self.complete(&mut entry, seen);
+        entry
+    }
+
+    #[inline]
+    fn complete(&self, entry: &mut Entry<'c>, seen: Option<Seen>) {
+        if let Some(judge) = &self.judge {
+            entry.names = names(&entry.flow, judge);
+            entry.judgement = judge.judge(&entry.flow, entry.names.matched);
+        }
+        if let Some(seen) = seen {
+            entry.see(seen);
+        }
+    }
+
+    /// Counts an entry that could not be judged.
+    pub fn count_reason(&mut self, entry: &Entry<'_>) {
+        match entry.judgement.as_ref().map(|judgement| judgement.reason) {
+            Some(Reason::SourceIncomplete) => self.counts.source_incomplete += 1,
+            Some(Reason::ForeignNetns) => self.counts.foreign_netns += 1,
+            Some(Reason::ServiceRangeUnknown) => {
+                let selection = self.selection.as_ref();
+                let sought = selection.is_some_and(|one| one.may_be_meant(entry, &BY_RANGE));
+                self.counts.range_unknown += 1;
+                self.counts.range_sought += u64::from(sought);
+            }
+            Some(reason) if reason.verdict() == Verdict::Stale => self.counts.stale += 1,
+            _ => {}
+        }
+    }
+}
+
+/// The names behind a flow, by objects where there are some, else by rules.
+fn names<'c>(flow: &Flow, judge: &Judge<'c>) -> Names<'c> {
+    match (judge.index, judge.rules) {
+        (Some(index), rules) => {
+            let matched = FrontendMatch::of(flow, index, judge.node);
+            let names = attribution::names(flow, matched, index);
+            match rules.filter(|_| matched.is_nothing()) {
+                Some(rules) => attribution::with_forward(names, flow, rules, judge.node),
+                None => names,
+            }
+        }
+        (None, Some(rules)) => {
+            attribution::names_by_rules(flow, FrontendMatch::by_rules(flow, rules, judge.node))
+        }
+        (None, None) => Names::default(),
+    }
+}
+
+/// Nobody is known there. Whoever is outside the cluster has no name.
+fn lacks_name(party: Option<&Party<'_>>) -> bool {
+    party.is_none_or(|party| party.name.is_none() && party.kind != PartyKind::External)
+}
+
+/// This process made the connection, to read the cluster.
+fn is_own(flow: &Flow) -> bool {
+    let end = |place: AddressPort| place.port.map(|port| SocketAddr::new(place.address, port));
+    let (from, to) = (flow.original.source(), flow.original.destination());
+    flow.protocol() == TCP
+        && end(from)
+            .zip(end(to))
+            .is_some_and(|(from, to)| own::is_own(from, to))
+}
+
+/// Nanoseconds since the Unix epoch.
+pub(crate) fn now() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_nanos() as u64)
+}
+
+/// With an incomplete source somebody may have the name all the same.
+pub(crate) fn select_error(error: SelectError, cluster: Option<&Cluster>) -> CommandError {
+    // A Service is known from Services and slices alone, every other name from the Pods, too.
+    let whole = |cluster: &Cluster| {
+        let pods = cluster
+            .index()
+            .is_some_and(|index| index.completeness().pods);
+        cluster.is_complete() && (pods || error.message.starts_with("--svc"))
+    };
+    let incomplete = !cluster.is_some_and(whole);
+    let status = match error.kind {
+        SelectErrorKind::NotTold => Status::Partial,
+        SelectErrorKind::Unknown if incomplete => Status::Partial,
+        _ => Status::Usage,
+    };
+    let mut failed = CommandError::new(status, &error.message);
+    if error.kind == SelectErrorKind::Unknown && incomplete {
+        failed =
+            failed.hint("the cluster source is not complete, so the name may exist all the same");
+    }
+    if let Some(hint) = error.hint {
+        failed = failed.hint(hint);
+    }
+    failed
+}

@@ -1,0 +1,251 @@
+//! Which Pods a command needs: a first look at the table tells.
+//!
+//! On a node those that run on it give nearly all names, and slices name the endpoints. What is left are the addresses that
+//! entries were translated to without being an endpoint: whether a living Pod has such an address decides their verdict. And
+//! where the destination is no frontend any more, a few are asked for their names alone.
+
+use std::cmp::Reverse;
+use std::collections::HashSet;
+use std::net::IpAddr;
+use std::ops::ControlFlow;
+
+use crate::attribution::FrontendKind;
+use crate::attribution::{FrontendMatch, endpoint_at};
+use crate::doctor::groups::Groups;
+use crate::filter::{Filter, Outcome};
+use crate::select::Selectors;
+use crate::select::name::PartyName;
+use crate::this_node::{NetnsOwner, ThisNode};
+use ctk_cluster::index::Index;
+use ctk_cluster::read_scope::ChoosePods;
+use ctk_cluster::service_scope::{ChosenAddresses, ChosenPods, MOST_ADDRESSES};
+use ctnetlink::flow::Flow;
+use ctnetlink::netns::Netns;
+use ctnetlink::{Table, TableKind};
+
+use crate::args::SourceArgs;
+use crate::session::this_node;
+
+/// Addresses that are kept. This node's own Pods are taken out of them later, which are fewer; with more than
+/// [`MOST_ADDRESSES`] left all Pods are read, and it does not matter whose these are.
+const MOST_KEPT: usize = 4096;
+
+/// Chooses for a command that selects so; `None` where every Pod is needed: by flag, and where Pods are selected by name.
+pub fn choice(
+    args: &SourceArgs,
+    netns: &Netns,
+    filter: &Filter,
+    selectors: &Selectors,
+) -> Option<ChoosePods> {
+    if args.all_pods || names_pods(selectors) {
+        return None;
+    }
+    let (named, netns, filter) = (args.node.clone(), netns.clone(), filter.clone());
+    // A selected Service is the destination of every entry that is shown.
+    let also = match selectors.services.plain().is_empty() {
+        true => Also::Names,
+        false => Also::Nothing,
+    };
+    Some(Box::new(move |index| {
+        let node = this_node::find_node(named, &netns, Some(index));
+        choose(index, &node, &netns, &filter, also)
+    }))
+}
+
+/// Chooses for a look at everything, which asks, too, who has the addresses from which no answer came: those with so many
+/// entries (`least`), where pods may live.
+pub fn choice_with_unanswered(args: &SourceArgs, netns: &Netns, least: u64) -> Option<ChoosePods> {
+    if args.all_pods {
+        return None;
+    }
+    let (named, netns) = (args.node.clone(), netns.clone());
+    Some(Box::new(move |index| {
+        let node = this_node::find_node(named, &netns, Some(index));
+        choose(
+            index,
+            &node,
+            &netns,
+            &Filter::default(),
+            Also::Silent { least },
+        )
+    }))
+}
+
+/// Somebody else than a Service is selected by name, so that nothing may be missing in which the name could stand.
+pub fn names_pods(selectors: &Selectors) -> bool {
+    let pod = |party: &PartyName| matches!(party, PartyName::Pod(_));
+    let parties = [&selectors.clients, &selectors.endpoints];
+    let mut parties = parties
+        .iter()
+        .flat_map(|picks| picks.plain().iter().chain(picks.negated()));
+    !selectors.pods.is_empty() || !selectors.namespaces.is_empty() || parties.any(pod)
+}
+
+/// Addresses that decide no verdict and are worth asking for.
+#[derive(Clone, Copy)]
+enum Also {
+    Nothing,
+    /// Those that nothing else names.
+    Names,
+    /// Those with so many entries that nobody answers.
+    Silent {
+        least: u64,
+    },
+}
+
+/// `None` off the node, and where the table cannot be read: then nothing tells which Pods matter.
+fn choose(
+    index: &Index,
+    node: &ThisNode,
+    netns: &Netns,
+    filter: &Filter,
+    also: Also,
+) -> Option<ChosenPods> {
+    let name = node.object(index)?.name.to_string();
+    if node.namespace != NetnsOwner::Node {
+        return None;
+    }
+    let mut deciding = HashSet::new();
+    let (mut silent, mut named) = (Groups::default(), Groups::default());
+    // What a selector leaves out now and might let in later is looked at: only lasting answers count.
+    let lasting = filter.lasting();
+    let mut table = Table::open(netns).ok()?;
+    for dump in filter.dumps() {
+        let report = table.dump(TableKind::Conntrack, &dump, &mut |flow| {
+            if lasting.test(&flow, crate::session::pipeline::now()) == Outcome::Fail {
+                return ControlFlow::Continue(());
+            }
+            match (question(&flow, index, node), also) {
+                (Some(Question::Decides(address)), _) if deciding.len() < MOST_KEPT => {
+                    deciding.insert(address);
+                }
+                (Some(Question::Names(address)), Also::Names) => *named.at(address) += 1,
+                _ => {}
+            }
+            if matches!(also, Also::Silent { .. }) && may_be_a_lost_pod(&flow, index) {
+                *silent.at(flow.reply.src) += 1;
+            }
+            ControlFlow::Continue(())
+        });
+        report.ok()?;
+    }
+    if let Also::Silent { least } = also {
+        add_silent(&mut deciding, &silent, least);
+    }
+    let named = most(&named, 0);
+    tracing::info!(node = %name, deciding = deciding.len(), named = named.len(), "Pods of this node, and whoever has these addresses");
+    Some(ChosenPods {
+        node: name,
+        addresses: ChosenAddresses { deciding, named },
+    })
+}
+
+/// Nobody answers from where pods get addresses, as far as Nodes tell.
+fn may_be_a_lost_pod(flow: &Flow, index: &Index) -> bool {
+    flow.status.is_unreplied() && index.in_pod_range(flow.reply.src) != Some(false)
+}
+
+/// Addresses with at least so many entries, those with most first.
+fn most(groups: &Groups<IpAddr, u64>, least: u64) -> Vec<IpAddr> {
+    let enough = |count: u64| count.saturating_add(groups.missed()) >= least;
+    let mut most: Vec<(IpAddr, u64)> = groups
+        .iter()
+        .map(|(address, count)| (*address, *count))
+        .filter(|(_, count)| enough(*count))
+        .collect();
+    most.sort_unstable_by_key(|(address, count)| (Reverse(*count), *address));
+    most.into_iter().map(|(address, _)| address).collect()
+}
+
+/// Adds the addresses with most unanswered entries while there is room: for them alone not every Pod is read.
+fn add_silent(addresses: &mut HashSet<IpAddr>, silent: &Groups<IpAddr, u64>, least: u64) {
+    for address in most(silent, least) {
+        if addresses.len() >= MOST_ADDRESSES {
+            break;
+        }
+        addresses.insert(address);
+    }
+}
+
+/// Why it matters who has an address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Question {
+    /// The verdict of an entry hangs on it: where the entry was translated to, when that is no endpoint; where it comes from,
+    /// when it was not translated by an external frontend of policy Local, which binds sources that are no Pods.
+    Decides(IpAddr),
+    /// The entry was translated, and its destination is no frontend any more: no slice of a Service that it belongs to names
+    /// the pod that it leads to, nor does any other.
+    Names(IpAddr),
+}
+
+/// The address of an entry whose owner matters.
+pub fn question(flow: &Flow, index: &Index, node: &ThisNode) -> Option<Question> {
+    let matched = FrontendMatch::of(flow, index, node);
+    let source = flow.reply.src;
+    if matched.is_nothing() {
+        let is_named = || index.node_at(source).is_some() || index.listed_pod(source).is_some();
+        let own = || node.owns(Some(index), source) == Some(true);
+        let unnamed = flow.is_dnat() && !own() && !is_named();
+        return unnamed.then_some(Question::Names(source));
+    }
+    // Where only some Services' slices were read, nothing is asked about the others.
+    let known = |(id, _)| index.endpoints_known(index.port(id).service);
+    if !matched.ports().all(known) {
+        return None;
+    }
+    if !flow.is_dnat() {
+        let mut ports = matched.ports();
+        let local = ports.any(|(id, kind)| {
+            let service = index.service(index.port(id).service);
+            kind != FrontendKind::ClusterIp && service.external_local
+        });
+        return local.then_some(Question::Decides(flow.original.src));
+    }
+    let mut ports = matched.ports();
+    let listed = ports.any(|(id, _)| endpoint_at(index.port(id), &flow.reply).is_some());
+    (!listed).then_some(Question::Decides(source))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::testing::{udp, unreplied};
+    use ctk_cluster::testing::world;
+
+    #[test]
+    fn only_silent_addresses_where_pods_live_are_asked_about() {
+        let index = world(&["node n1 192.0.2.11 podCIDR=10.244.1.0/24"]);
+        let (pod, outside) = ("10.244.1.9:514", "203.0.113.9:514");
+        for (to, silent, asked) in [
+            (pod, true, true),
+            (pod, false, false),
+            (outside, true, false),
+        ] {
+            let mut flow = udp("10.244.1.5:4000", to, to);
+            if silent {
+                unreplied(&mut flow);
+            }
+            assert_eq!(may_be_a_lost_pod(&flow, &index), asked, "{to} {silent}");
+        }
+    }
+
+    #[test]
+    fn a_scan_of_the_pods_range_is_no_reason_to_read_every_pod() {
+        let address = |n: u32| IpAddr::V4(std::net::Ipv4Addr::from_bits(0x0af4_0000 + n));
+        let mut silent = Groups::default();
+        for n in 0..500 {
+            for _ in 0..1 + n % 200 {
+                *silent.at(address(n)) += 1;
+            }
+        }
+        let mut asked = HashSet::from([address(9999)]);
+        add_silent(&mut asked, &silent, 20);
+        assert_eq!(asked.len(), MOST_ADDRESSES);
+        assert!(asked.contains(&address(199)) && asked.contains(&address(9999)));
+        assert!(!asked.contains(&address(5)), "it has 6 entries");
+        // Those whose owners decide verdicts are not left out for them.
+        let mut many: HashSet<_> = (1000..1051).map(address).collect();
+        add_silent(&mut many, &silent, 20);
+        assert_eq!(many.len(), MOST_ADDRESSES + 1);
+    }
+}

@@ -1,0 +1,105 @@
+//! How much of a living cluster a command needs, where the answer cannot change by less.
+
+use std::collections::BTreeSet;
+
+use crate::filter::Filter;
+use crate::purge::plan::Plan;
+use crate::select::Selectors;
+use ctk_cluster::index::{AddressKind, Index, Name};
+use ctk_cluster::read_scope::{ReadScope, Reread};
+use ctk_cluster::service_scope::{Destinations, MOST_SERVICES, ServiceScope};
+use ctk_cluster::source::{Loaded, SourceKind};
+use ctnetlink::netns::Netns;
+
+use crate::args::SourceArgs;
+use crate::session::pods::{self, names_pods};
+
+/// For a first look. Entries of a Service that is selected by name are judged by its endpoints, and by those of every Service
+/// that shares a frontend with it.
+pub fn first(
+    args: &SourceArgs,
+    netns: &Netns,
+    filter: &Filter,
+    selectors: &Selectors,
+) -> ReadScope {
+    let asked = selectors.services.plain();
+    let by_service = !asked.is_empty() && !names_pods(selectors);
+    let named = || {
+        let services = asked.iter().map(|typed| &typed.service);
+        services
+            .map(|one| (one.namespace.clone(), one.name.clone()))
+            .collect()
+    };
+    ReadScope {
+        slices: by_service.then(|| ServiceScope::Named(named())),
+        pods: pods::choice(args, netns, filter, selectors),
+        again: None,
+    }
+}
+
+/// For a second look at what a plan hangs on: Services and slices that its destinations belong to. Everything else stays as
+/// the first look found it; `first` is left where it is when all must be read again.
+pub fn again(first: &mut Option<Loaded>, plan: &Plan, selectors: &Selectors) -> Option<ReadScope> {
+    let is_live = |loaded: &mut Loaded| loaded.source.kind == SourceKind::Api;
+    if names_pods(selectors) {
+        return None;
+    }
+    let loaded = first.take_if(is_live)?;
+    let destinations = destinations(plan);
+    let services = services(&destinations, &loaded.index, selectors);
+    Some(ReadScope {
+        slices: Some(ServiceScope::Destinations(destinations)),
+        pods: None,
+        again: Some(Reread {
+            first: Box::new(loaded),
+            services,
+        }),
+    })
+}
+
+fn destinations(plan: &Plan) -> Destinations {
+    let mut destinations = Destinations::default();
+    for planned in plan.planned() {
+        let flow = &planned.flow;
+        let address = flow.original.dst;
+        destinations.addresses.insert(address);
+        // An address of a node can be some Service's, too.
+        if let Some(port) = flow.original.dport() {
+            destinations.node_ports.insert((flow.protocol(), port));
+        }
+    }
+    destinations
+}
+
+/// The Services to read by name, those that the selectors name among them; `None` where all must be read, because a Service
+/// that nobody knows of may have come to share a destination: only a clusterIP belongs to one Service alone.
+fn services(
+    destinations: &Destinations,
+    index: &Index,
+    selectors: &Selectors,
+) -> Option<BTreeSet<(Name, Name)>> {
+    let mut found = BTreeSet::from([(Name::from("default"), Name::from("kubernetes"))]);
+    let key = |id| {
+        let service = index.service(id);
+        (service.namespace.clone(), service.name.clone())
+    };
+    let mut ports = destinations.node_ports.iter();
+    if ports.any(|(protocol, port)| !index.node_ports(*protocol, *port).is_empty()) {
+        return None;
+    }
+    for address in &destinations.addresses {
+        let owners = index.owners(*address);
+        let exclusive = owners
+            .iter()
+            .all(|(_, kind)| *kind == AddressKind::ClusterIp);
+        if owners.is_empty() || !exclusive {
+            return None;
+        }
+        found.extend(owners.iter().map(|(id, _)| key(*id)));
+    }
+    let services = &selectors.services;
+    for typed in services.plain().iter().chain(services.negated()) {
+        found.extend(index.services_named(&typed.service.name).map(key));
+    }
+    (found.len() <= MOST_SERVICES).then_some(found)
+}

@@ -1,0 +1,27 @@
+//! Notes on stderr, and errors of the output.
+
+use std::fmt::Display;
+use std::io;
+
+use crate::error::{CommandError, Status};
+use crate::output::{is_closed, safe_text};
+
+use super::screen;
+
+/// A warning or a count, on stderr. It may hold names of others.
+pub fn note(text: impl Display) {
+    screen::say(&format!("ctk: {}", safe_text(&text.to_string())));
+}
+
+/// An error of the output.
+pub fn writing(error: io::Error) -> CommandError {
+    CommandError::failed(format!("writing the output: {error}"))
+}
+
+/// How a command ends that could not write: a closed pipe ends it quietly.
+pub fn unwritten(error: io::Error) -> Result<Status, CommandError> {
+    match is_closed(&error) {
+        true => Ok(Status::Done),
+        false => Err(writing(error)),
+    }
+}
