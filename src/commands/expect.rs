@@ -12,7 +12,7 @@ use ctnetlink::netns::Netns;
 use crate::args::ls::LsArgs;
 use crate::query::output::options;
 use crate::session::caveats;
-use crate::session::namespace;
+use crate::session::table_access;
 use crate::terminal::printing::Ended;
 
 /// An expectation is no entry: of the selectors only the family can be asked for.
@@ -40,7 +40,7 @@ fn family(args: &LsArgs) -> Result<Option<Family>, CommandError> {
 
 pub fn run(args: &LsArgs, netns: &Netns) -> Result<Status, CommandError> {
     let family = family(args)?;
-    let mut table = Table::open(netns).map_err(namespace::netlink_error)?;
+    let mut table = Table::open(netns).map_err(table_access::netlink_error)?;
     match list(args, &mut table, family) {
         Ok(status) => Ok(status),
         Err(Ended::Closed) => Ok(Status::Done),
@@ -66,7 +66,7 @@ fn list(args: &LsArgs, table: &mut Table, family: Option<Family>) -> Result<Stat
     if let Some(error) = failed {
         return Err(error.into());
     }
-    let report = dump.map_err(|error| Ended::Failed(namespace::netlink_error(error)))?;
+    let report = dump.map_err(|error| Ended::Failed(table_access::netlink_error(error)))?;
     printer.finish(&Summary {
         shown,
         scanned: shown,
@@ -74,7 +74,7 @@ fn list(args: &LsArgs, table: &mut Table, family: Option<Family>) -> Result<Stat
         unreadable: report.unreadable,
         ..Summary::default()
     })?;
-    let partial = caveats::of_table(report.unreadable, !report.is_consistent()).say();
+    let partial = caveats::of_table(report.unreadable, !report.is_consistent()).report();
     Ok(match (partial, args.exit_code && shown > 0) {
         (true, _) => Status::Partial,
         (false, true) => Status::Found,

@@ -13,12 +13,12 @@ use crate::args::OutputArgs;
 use crate::query::{self, BuiltinCluster, EntryQuery, SourceQuery};
 use crate::session::caveats;
 use crate::session::cluster::{self, Cluster};
-use crate::session::namespace;
+use crate::session::cluster_source::Purpose;
 use crate::session::pipeline::{EntryPipeline, Prints};
-use crate::session::remote::Purpose;
+use crate::session::read_scope;
 use crate::session::sample::Sample;
-use crate::session::scan::{self, Looks, Report};
-use crate::session::wanted;
+use crate::session::table_access;
+use crate::session::table_scan::{self, Looks, ScanReport};
 use crate::terminal::messages::note;
 use crate::terminal::printing::{Ended, printer};
 
@@ -37,7 +37,7 @@ pub fn run(builtin: BuiltinCluster, args: &LsArgs) -> Result<Status, CommandErro
     }
     let asked = entries.needs_cluster();
     let cluster = if asked || args.output.output != Format::Conntrack {
-        let scope = wanted::first(&source, &entries);
+        let scope = read_scope::first(&source, &entries);
         Cluster::read(&source, Purpose::Show, scope)?
     } else {
         None
@@ -46,7 +46,7 @@ pub fn run(builtin: BuiltinCluster, args: &LsArgs) -> Result<Status, CommandErro
     let mut pipeline = EntryPipeline::new(&entries, cluster.as_ref())?
         .hide_own()
         .for_names(printed_names(&args.output));
-    let mut table = Table::open(&source.netns).map_err(namespace::netlink_error)?;
+    let mut table = Table::open(&source.netns).map_err(table_access::netlink_error)?;
     let sample = entries
         .sample(args.sample)
         .map(|duration| Sample::take(&mut table, &mut pipeline, duration))
@@ -58,7 +58,7 @@ pub fn run(builtin: BuiltinCluster, args: &LsArgs) -> Result<Status, CommandErro
     match list(args, looks, &mut table, &mut pipeline, cluster.as_ref()) {
         Ok((shown, report)) => {
             if pipeline.counts.scanned == 0 && pipeline.filter().is_empty() {
-                namespace::note_empty(&source.netns);
+                table_access::note_empty(&source.netns);
             }
             Ok(conclude(
                 args,
@@ -96,12 +96,12 @@ fn list<'c>(
     table: &mut Table,
     pipeline: &mut EntryPipeline<'c>,
     cluster: Option<&'c Cluster>,
-) -> Result<(u64, Report), Ended> {
+) -> Result<(u64, ScanReport), Ended> {
     let mut printer = printer(query::output::options(&args.output, false));
     let OutputArgs { sort, limit, .. } = &args.output;
     let mut report = if sort.is_some() || limit.is_some() {
         let order = sort.clone().unwrap_or_else(SortOrder::as_found);
-        let (sorter, report) = scan::gather(
+        let (sorter, report) = table_scan::gather(
             table,
             pipeline,
             looks,
@@ -140,8 +140,8 @@ fn stream(
     table: &mut Table,
     pipeline: &mut EntryPipeline<'_>,
     printer: &mut Printer<'_>,
-) -> Result<Report, Ended> {
-    let mut report = Report::default();
+) -> Result<ScanReport, Ended> {
+    let mut report = ScanReport::default();
     for filter in pipeline.filter().dumps() {
         let mut failed = None;
         let dump = table.dump_timed(looks.kind, &filter, &mut |flow, at| {
@@ -157,7 +157,7 @@ fn stream(
         if let Some(error) = failed {
             return Err(error.into());
         }
-        report.add(&dump.map_err(|error| Ended::Failed(namespace::netlink_error(error)))?);
+        report.add(&dump.map_err(|error| Ended::Failed(table_access::netlink_error(error)))?);
     }
     Ok(report)
 }
@@ -169,7 +169,7 @@ fn conclude(
     cluster: Option<&Cluster>,
     pipeline: &EntryPipeline<'_>,
     shown: u64,
-    report: &Report,
+    report: &ScanReport,
 ) -> Status {
     let counts = &pipeline.counts;
     if io::stderr().is_terminal() {
@@ -184,7 +184,7 @@ fn conclude(
     }
     let mut open = caveats::of_table(report.unreadable, report.inconsistent);
     open.add_selection(entries, entries.needs_cluster(), cluster, counts);
-    if open.say() {
+    if open.report() {
         Status::Partial
     } else if args.exit_code && counts.passed > 0 {
         Status::Found

@@ -23,12 +23,12 @@ use crate::args::select::SelectArgs;
 use crate::query::{BuiltinCluster, EntryQuery, SourceQuery};
 use crate::session::caveats;
 use crate::session::cluster::{self, Cluster};
-use crate::session::namespace;
+use crate::session::cluster_source::Purpose;
 use crate::session::node_rules;
 use crate::session::pipeline::{self, EntryPipeline};
-use crate::session::remote::Purpose;
-use crate::session::scan::{self, Looks};
-use crate::session::wanted;
+use crate::session::read_scope;
+use crate::session::table_access;
+use crate::session::table_scan::{self, Looks};
 use crate::terminal::messages;
 
 pub fn run(builtin: BuiltinCluster, args: &SvcArgs) -> Result<Status, CommandError> {
@@ -39,7 +39,7 @@ pub fn run(builtin: BuiltinCluster, args: &SvcArgs) -> Result<Status, CommandErr
     };
     let entries = EntryQuery::new(&select)?;
     let source = SourceQuery::new(&args.source, builtin)?;
-    let scope = wanted::first(&source, &entries);
+    let scope = read_scope::first(&source, &entries);
     let cluster = Cluster::read(&source, Purpose::Show, scope)?;
     cluster::require(&source, cluster.as_ref(), true)?;
     // Where there is none, the line above has said so.
@@ -52,12 +52,12 @@ pub fn run(builtin: BuiltinCluster, args: &SvcArgs) -> Result<Status, CommandErr
         known.narrow(&read.rules);
     }
     let mut pipeline = EntryPipeline::new(&entries, Some(cluster)).map_err(named)?;
-    let mut table = Table::open(&source.netns).map_err(namespace::netlink_error)?;
+    let mut table = Table::open(&source.netns).map_err(table_access::netlink_error)?;
     let looks = Looks {
         kind: TableKind::Conntrack,
         sample: None,
     };
-    let (tally, dumped) = scan::gather(
+    let (tally, dumped) = table_scan::gather(
         &mut table,
         &mut pipeline,
         looks,
@@ -84,13 +84,13 @@ pub fn run(builtin: BuiltinCluster, args: &SvcArgs) -> Result<Status, CommandErr
         return messages::unwritten(error);
     }
     if pipeline.counts.scanned == 0 && pipeline.filter().is_empty() {
-        namespace::note_empty(&source.netns);
+        table_access::note_empty(&source.netns);
     }
     let mut open = caveats::of_table(dumped.unreadable, dumped.inconsistent);
     open.add_selection(&entries, true, Some(cluster), &pipeline.counts);
     add_blind(&report, &mut open);
     add_rules(&report, rules.ok().as_ref(), &mut open);
-    Ok(match open.say() {
+    Ok(match open.report() {
         true => Status::Partial,
         false => Status::Done,
     })
@@ -174,7 +174,7 @@ fn rules(cluster: &Cluster, known: &Known, netns: &Netns) -> Result<Read, String
     if path.is_some_and(|path| !path.is_file()) {
         return Err("the saved rules can be read only once".to_owned());
     }
-    let read = node_rules::read_dealing(path, netns, Some(&wanted));
+    let read = node_rules::read_with_shares(path, netns, Some(&wanted));
     let read = read.map_err(|error| error.message)?;
     let rules = &read.rules;
     if rules.has_kube_proxy() {

@@ -17,12 +17,12 @@ use ctnetlink::{Table, TableKind};
 use crate::commands::ls::own_line;
 use crate::query::{BuiltinCluster, EntryQuery, SourceQuery};
 use crate::session::cluster::{self, Cluster};
-use crate::session::namespace;
+use crate::session::cluster_source::Purpose;
 use crate::session::pipeline::{EntryPipeline, Prints};
-use crate::session::remote::Purpose;
+use crate::session::read_scope;
 use crate::session::sample::Sample;
-use crate::session::scan::{self, Looks, Report};
-use crate::session::wanted;
+use crate::session::table_access;
+use crate::session::table_scan::{self, Looks, ScanReport};
 use crate::terminal::messages;
 use crate::terminal::printing::Ended;
 
@@ -108,7 +108,7 @@ impl Top<'_> {
             true => Cluster::read_again,
             false => Cluster::read,
         };
-        let scope = wanted::first(&self.source, &self.entries);
+        let scope = read_scope::first(&self.source, &self.entries);
         let cluster = read(&self.source, Purpose::Show, scope)?;
         match (again, &cluster) {
             (true, None) => Err(CommandError::failed("there is no cluster source any more")),
@@ -158,7 +158,7 @@ impl Top<'_> {
         table: &mut Table,
         pipeline: &mut EntryPipeline<'c>,
         limit: Option<usize>,
-    ) -> Result<(Ranked<'c>, Report), CommandError> {
+    ) -> Result<(Ranked<'c>, ScanReport), CommandError> {
         let sample = self
             .entries
             .sample(None)
@@ -169,7 +169,7 @@ impl Top<'_> {
             sample: sample.as_ref(),
         };
         let start = || Groups::new(by, self.order.measure());
-        let (groups, report) = scan::gather(
+        let (groups, report) = table_scan::gather(
             table,
             pipeline,
             looks,
@@ -203,7 +203,7 @@ impl Top<'_> {
         self.print(&frame, cluster, !self.args.no_header, &mut out)?;
         out.flush()?;
         if pipeline.counts.scanned == 0 && pipeline.filter().is_empty() {
-            namespace::note_empty(&self.source.netns);
+            table_access::note_empty(&self.source.netns);
         }
         if io::stderr().is_terminal() {
             messages::note(say::count_line(
@@ -214,14 +214,14 @@ impl Top<'_> {
                 messages::note(own_line(pipeline.counts.own));
             }
         }
-        Ok(match self.open(&frame, cluster).say() {
+        Ok(match self.open(&frame, cluster).report() {
             true => Status::Partial,
             false => Status::Done,
         })
     }
 
     fn table(&self) -> Result<Table, CommandError> {
-        Table::open(&self.source.netns).map_err(namespace::netlink_error)
+        Table::open(&self.source.netns).map_err(table_access::netlink_error)
     }
 
     /// The groups in the format that was asked for.
@@ -261,7 +261,7 @@ impl From<CommandError> for Ended {
 struct Frame<'r, 'c> {
     ranked: &'r Ranked<'c>,
     counts: crate::session::pipeline::Counts,
-    report: Report,
+    report: ScanReport,
     /// Nanoseconds since the Unix epoch; `None` where there is one look only.
     time: Option<u64>,
 }

@@ -9,7 +9,7 @@ use crate::error::CommandError;
 
 use crate::terminal::interruptible_stdout::{self, InterruptibleStdout};
 use crate::terminal::screen::{Screen, Wish};
-use crate::terminal::stop;
+use crate::terminal::signals;
 
 /// The longest wait: signals, keys and readers that went away are looked for in between.
 const TICK: Duration = Duration::from_millis(100);
@@ -37,7 +37,7 @@ impl Frames {
     /// What the terminal says.
     pub fn begin(interval: Duration, repaint: bool) -> Result<Self, CommandError> {
         let stop = Arc::new(AtomicBool::new(false));
-        stop::on_signals(&stop)?;
+        signals::on_signals(&stop)?;
         let show = if repaint && Screen::is_possible() {
             Show::Screen(Screen::open()?, String::new())
         } else {
