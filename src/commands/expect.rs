@@ -13,7 +13,7 @@ use crate::args::ls::LsArgs;
 use crate::query::output::options;
 use crate::session::caveats;
 use crate::session::table_access;
-use crate::terminal::printing::Ended;
+use crate::terminal::printing::ListingEnd;
 
 /// An expectation is no entry: of the selectors only the family can be asked for.
 fn family(args: &LsArgs) -> Result<Option<Family>, CommandError> {
@@ -43,12 +43,11 @@ pub fn run(args: &LsArgs, netns: &Netns) -> Result<Status, CommandError> {
     let mut table = Table::open(netns).map_err(table_access::netlink_error)?;
     match list(args, &mut table, family) {
         Ok(status) => Ok(status),
-        Err(Ended::Closed) => Ok(Status::Done),
-        Err(Ended::Failed(error)) => Err(error),
+        Err(end) => end.status(),
     }
 }
 
-fn list(args: &LsArgs, table: &mut Table, family: Option<Family>) -> Result<Status, Ended> {
+fn list(args: &LsArgs, table: &mut Table, family: Option<Family>) -> Result<Status, ListingEnd> {
     let stdout = io::stdout();
     let mut printer = ExpectationPrinter::new(&options(&args.output, false), Box::new(stdout));
     let mut shown = 0;
@@ -66,7 +65,7 @@ fn list(args: &LsArgs, table: &mut Table, family: Option<Family>) -> Result<Stat
     if let Some(error) = failed {
         return Err(error.into());
     }
-    let report = dump.map_err(|error| Ended::Failed(table_access::netlink_error(error)))?;
+    let report = dump.map_err(|error| ListingEnd::Failed(table_access::netlink_error(error)))?;
     printer.finish(&Summary {
         shown,
         scanned: shown,

@@ -20,7 +20,7 @@ use crate::session::sample::Sample;
 use crate::session::table_access;
 use crate::session::table_scan::{self, Looks, ScanReport};
 use crate::terminal::messages::note;
-use crate::terminal::printing::{Ended, printer};
+use crate::terminal::printing::{ListingEnd, printer};
 
 pub fn run(builtin: BuiltinCluster, args: &LsArgs) -> Result<Status, CommandError> {
     check(args)?;
@@ -69,8 +69,7 @@ pub fn run(builtin: BuiltinCluster, args: &LsArgs) -> Result<Status, CommandErro
                 &report,
             ))
         }
-        Err(Ended::Closed) => Ok(Status::Done),
-        Err(Ended::Failed(error)) => Err(error),
+        Err(end) => end.status(),
     }
 }
 
@@ -96,7 +95,7 @@ fn list<'c>(
     table: &mut Table,
     pipeline: &mut EntryPipeline<'c>,
     cluster: Option<&'c Cluster>,
-) -> Result<(u64, ScanReport), Ended> {
+) -> Result<(u64, ScanReport), ListingEnd> {
     let mut printer = printer(query::output::options(&args.output, false));
     let OutputArgs { sort, limit, .. } = &args.output;
     let mut report = if sort.is_some() || limit.is_some() {
@@ -110,7 +109,7 @@ fn list<'c>(
                 pipeline.show(flow, seen, |entry| sorter.push(entry));
             },
         )
-        .map_err(Ended::Failed)?;
+        .map_err(ListingEnd::Failed)?;
         for entry in sorter.into_sorted() {
             printer.entry(&entry, None)?;
         }
@@ -140,7 +139,7 @@ fn stream(
     table: &mut Table,
     pipeline: &mut EntryPipeline<'_>,
     printer: &mut Printer<'_>,
-) -> Result<ScanReport, Ended> {
+) -> Result<ScanReport, ListingEnd> {
     let mut report = ScanReport::default();
     for filter in pipeline.filter().dumps() {
         let mut failed = None;
@@ -157,7 +156,7 @@ fn stream(
         if let Some(error) = failed {
             return Err(error.into());
         }
-        report.add(&dump.map_err(|error| Ended::Failed(table_access::netlink_error(error)))?);
+        report.add(&dump.map_err(|error| ListingEnd::Failed(table_access::netlink_error(error)))?);
     }
     Ok(report)
 }

@@ -48,7 +48,7 @@ pub fn run(builtin: BuiltinCluster, args: &PurgeArgs) -> Result<Status, CommandE
     let policy = Policy::new(&entries.selectors, &args.include).map_err(CommandError::usage)?;
     let leave = match args.dry_run {
         true => Consent::Given,
-        false => confirm::leave(args.yes, args.source.cluster_is_stdin())?,
+        false => confirm::consent(args.yes, args.source.cluster_is_stdin())?,
     };
     let purge = Purge {
         args,

@@ -25,7 +25,7 @@ pub fn run(args: &RestoreArgs) -> Result<Status, CommandError> {
     let leave = if args.dry_run {
         Consent::Given
     } else {
-        confirm::leave(args.yes, from_stdin)?
+        confirm::consent(args.yes, from_stdin)?
     };
     let netns = source::netns(args.netns.as_deref())?;
     let (mut input, lines) = Input::open(&args.file, from_stdin)?;

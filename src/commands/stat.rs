@@ -45,7 +45,7 @@ pub fn run(args: &StatArgs) -> Result<Status, CommandError> {
     let mut out: Box<dyn Write> = match args.interval {
         None => Box::new(io::stdout().lock()),
         Some(_) => {
-            signals::on_signals(&stop)?;
+            signals::set_on_signals(&stop)?;
             Box::new(InterruptibleStdout::new(Arc::clone(&stop), None))
         }
     };

@@ -24,7 +24,7 @@ use crate::session::sample::Sample;
 use crate::session::table_access;
 use crate::session::table_scan::{self, Looks, ScanReport};
 use crate::terminal::messages;
-use crate::terminal::printing::Ended;
+use crate::terminal::printing::ListingEnd;
 
 /// Groups of a table on a terminal, where no limit is given.
 const SHOWN: usize = 20;
@@ -43,8 +43,7 @@ pub fn run(builtin: BuiltinCluster, args: &TopArgs) -> Result<Status, CommandErr
     };
     match ended {
         Ok(status) => Ok(status),
-        Err(Ended::Closed) => Ok(Status::Done),
-        Err(Ended::Failed(error)) => Err(error),
+        Err(end) => end.status(),
     }
 }
 
@@ -186,7 +185,7 @@ impl Top<'_> {
         self.args.limit.or(terminal.then_some(SHOWN))
     }
 
-    fn once(&self) -> Result<Status, Ended> {
+    fn once(&self) -> Result<Status, ListingEnd> {
         let cluster = self.read_cluster(false)?;
         let cluster = cluster.as_ref();
         let by = self.keys(cluster);
@@ -248,12 +247,6 @@ impl Top<'_> {
             TopFormat::Jsonl => group_lines(ranked, &style, frame.time, out),
             TopFormat::Csv => group_csv(ranked, &style, frame.time, out),
         }
-    }
-}
-
-impl From<CommandError> for Ended {
-    fn from(error: CommandError) -> Self {
-        Ended::Failed(error)
     }
 }
 

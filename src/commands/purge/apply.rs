@@ -51,7 +51,7 @@ impl Purge<'_> {
         let mut pipeline = self.picker_again(&look)?;
         let lingering = self.say_of(&look, plan, &pipeline);
         let stop = Arc::new(AtomicBool::new(false));
-        signals::on_signals(&stop)?;
+        signals::set_on_signals(&stop)?;
         note(say::about_to(plan.len()));
         let (report, vetoes, mut printer) = self.delete(table, plan, &mut pipeline, &look, &stop);
         say::vetoes(vetoes);

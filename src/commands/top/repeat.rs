@@ -11,7 +11,7 @@ use crate::session::cluster::Cluster;
 use crate::session::pipeline::now;
 use crate::terminal::frames::Frames;
 use crate::terminal::messages::note;
-use crate::terminal::printing::Ended;
+use crate::terminal::printing::ListingEnd;
 
 /// Between two readings of the cluster: names change more slowly than entries, and reading them may cost the API server more.
 const REREAD: Duration = Duration::from_secs(30);
@@ -29,7 +29,7 @@ struct Told {
     old: Option<String>,
 }
 
-pub fn run(top: &Top<'_>, interval: Duration) -> Result<Status, Ended> {
+pub fn run(top: &Top<'_>, interval: Duration) -> Result<Status, ListingEnd> {
     let mut cluster = top.read_cluster(false)?;
     // A name that nobody has is said before the terminal is taken.
     top.pipeline(&top.keys(cluster.as_ref()), cluster.as_ref())?;
@@ -80,7 +80,7 @@ fn follow(
     cluster: Option<&Cluster>,
     frames: &mut Frames,
     told: &mut Told,
-) -> Result<bool, Ended> {
+) -> Result<bool, ListingEnd> {
     let by = top.keys(cluster);
     let mut pipeline = top.pipeline(&by, cluster)?;
     let began = Instant::now();

@@ -96,7 +96,7 @@ impl<'a> Watch<'a> {
     }
 
     pub fn run(mut self) -> Result<Status, CommandError> {
-        signals::on_signals(&self.stop)?;
+        signals::set_on_signals(&self.stop)?;
         let ended = match self.open() {
             Ok(cluster) => self.follow(cluster),
             Err(error) => Ended::Failed(error),
