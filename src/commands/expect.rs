@@ -1,4 +1,4 @@
-//! `ctk ls --table expect`: what helpers announced and has not come yet.
+//! `ctk ls --table expect`: lists the connections that helpers expect.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -15,7 +15,7 @@ use crate::session::caveats;
 use crate::session::table_access;
 use crate::terminal::printing::ListingEnd;
 
-/// An expectation is no entry: of the selectors only the family can be asked for.
+/// The selected family. An expectation is no entry, so that no other selector applies.
 fn family(args: &LsArgs) -> Result<Option<Family>, CommandError> {
     let mut others = args.select.clone();
     others.ipv4 = false;

@@ -1,4 +1,4 @@
-//! `ctk ls`: the table, once.
+//! `ctk ls`: lists the entries of the table.
 
 use crate::args::ls::{LsArgs, TableChoice};
 use std::io::{self, IsTerminal};
@@ -60,7 +60,7 @@ pub fn run(builtin: BuiltinCluster, args: &LsArgs) -> Result<Status, CommandErro
             if pipeline.counts.scanned == 0 && pipeline.filter().is_empty() {
                 table_access::note_empty(&source.netns);
             }
-            Ok(conclude(
+            Ok(print_caveats(
                 args,
                 &entries,
                 cluster.as_ref(),
@@ -73,7 +73,7 @@ pub fn run(builtin: BuiltinCluster, args: &LsArgs) -> Result<Status, CommandErro
     }
 }
 
-/// Flags that make no sense, alone or together.
+/// Refuses flags that do not go together.
 fn check(args: &LsArgs) -> Result<(), CommandError> {
     let samples = args.sample.is_some() || args.select.refreshing;
     if samples && args.table != TableChoice::Conntrack {
@@ -133,7 +133,8 @@ fn list<'c>(
     Ok((shown, report))
 }
 
-/// Prints every entry as it comes: memory does not grow, and what is printed cannot be taken back.
+/// Prints each entry as it is dumped. Memory does not grow with the table, and a printed entry cannot be taken back, so that an
+/// interrupted dump is not repeated.
 fn stream(
     looks: Looks<'_>,
     table: &mut Table,
@@ -161,8 +162,8 @@ fn stream(
     Ok(report)
 }
 
-/// Says on stderr what the listing leaves open, and how it ended.
-fn conclude(
+/// Prints counts and caveats to stderr, and returns the exit status.
+fn print_caveats(
     args: &LsArgs,
     entries: &EntryQuery,
     cluster: Option<&Cluster>,
@@ -181,9 +182,9 @@ fn conclude(
             note(own_line(counts.own));
         }
     }
-    let mut open = caveats::of_table(report.unreadable, report.inconsistent);
-    open.add_selection(entries, entries.needs_cluster(), cluster, counts);
-    if open.report() {
+    let mut caveats = caveats::of_table(report.unreadable, report.inconsistent);
+    caveats.add_selection(entries, entries.needs_cluster(), cluster, counts);
+    if caveats.report() {
         Status::Partial
     } else if args.exit_code && counts.passed > 0 {
         Status::Found
@@ -194,13 +195,16 @@ fn conclude(
 
 fn count_line(shown: u64, passed: u64, scanned: u64) -> String {
     match (shown == passed, passed == scanned) {
-        (true, true) => format!("{shown} entries"),
-        (true, false) => format!("{shown} of {scanned} entries match"),
-        (false, _) => format!("{shown} of {passed} matching entries shown, {scanned} looked at"),
+        (true, true) => count(shown, "entry", "entries"),
+        (true, false) => format!("{shown} of {} match", count(scanned, "entry", "entries")),
+        (false, _) => format!(
+            "{shown} of {} shown, {scanned} scanned",
+            count(passed, "matching entry", "matching entries")
+        ),
     }
 }
 
-/// What is said of connections that are left out.
+/// Note on connections of ctk itself that are left out.
 pub(crate) fn own_line(own: u64) -> String {
     format!(
         "{} of ctk itself to the API server left out; --port shows them",
@@ -208,7 +212,7 @@ pub(crate) fn own_line(own: u64) -> String {
     )
 }
 
-/// Names that some column holds.
+/// Names that are printed.
 fn printed_names(args: &OutputArgs) -> Prints {
     let printed = |party: &str| match &args.columns {
         Some(columns) => columns.0.iter().any(|column| column.key.starts_with(party)),
@@ -227,17 +231,17 @@ mod tests {
     use ctnetlink::flow::{Flow, L4, Tuple};
 
     #[test]
-    fn the_count_says_what_was_left_out() {
+    fn the_count_line_tells_matching_from_shown_entries() {
         assert_eq!(count_line(3, 3, 3), "3 entries");
         assert_eq!(count_line(3, 3, 9), "3 of 9 entries match");
         assert_eq!(
             count_line(2, 3, 9),
-            "2 of 3 matching entries shown, 9 looked at"
+            "2 of 3 matching entries shown, 9 scanned"
         );
     }
 
     #[test]
-    fn a_limit_without_an_order_keeps_the_entries_as_they_come() {
+    fn a_limit_without_an_order_keeps_the_first_entries() {
         let mut sorter = Sorter::new(SortOrder::as_found(), Some(2));
         for port in [7, 3, 5] {
             let tuple = Tuple {
