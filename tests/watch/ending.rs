@@ -190,7 +190,7 @@ fn nothing_is_waited_for_that_cannot_be_judged() {
         let line = format!("watch --until gone --for 1s --cluster {}", file.path());
         let said = ctk_line(&line).ended(1);
         assert!(
-            said.stderr.contains("1 entries are not judged"),
+            said.stderr.contains("1 entry is not judged"),
             "{said:#?}"
         );
         // Half a cluster.
