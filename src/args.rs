@@ -21,6 +21,7 @@ use clap::{Args, Parser, Subcommand};
 use ipnet::IpNet;
 
 use crate::output::{ColorChoice, Columns, Format, SortOrder};
+use crate::verdict::MIN_SAMPLE;
 use ctk_cluster::source::ClusterSource;
 
 /// Conntrack inspection and surgery: which flows are tracked, which pod, Service and endpoint is behind each, and which
@@ -136,13 +137,10 @@ fn cluster_source() -> impl TypedValueParser<Value = ClusterSource> {
     OsStringValueParser::new().try_map(|value| ClusterSource::parse(&value))
 }
 
-/// Less does not tell a client that asks every 3 s from one that fell silent (see [`crate::verdict::compare`]).
-pub const LEAST_SAMPLE: Duration = Duration::from_secs(6);
-
 /// A duration in which three looks tell something.
 pub fn sample(text: &str) -> Result<Duration, String> {
     let sample = duration(text)?;
-    if sample < LEAST_SAMPLE {
+    if sample < MIN_SAMPLE {
         return Err("it takes at least 6s: timers count whole seconds".to_owned());
     }
     Ok(sample)

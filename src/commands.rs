@@ -21,7 +21,7 @@ use crate::args;
 use crate::args::program::{command, program_name};
 use crate::error::{CommandError, Status};
 use crate::output::safe_text;
-use crate::session::World;
+use crate::query::BuiltinCluster;
 use crate::shell;
 
 /// The whole program: answers a shell that asks what could be typed next, or runs the command line of this process.
@@ -35,10 +35,10 @@ pub fn main() -> Status {
 
 /// Runs one command line and says how it ended. Errors are printed here and nowhere else.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> Status {
-    run_in(World::default(), args)
+    run_in(BuiltinCluster::default(), args)
 }
 
-fn run_in(world: World, args: impl IntoIterator<Item = OsString>) -> Status {
+fn run_in(builtin: BuiltinCluster, args: impl IntoIterator<Item = OsString>) -> Status {
     let args: Vec<OsString> = args.into_iter().collect();
     let command = command(program_name(args.first().map(OsString::as_os_str)));
     let parsed = command
@@ -47,7 +47,7 @@ fn run_in(world: World, args: impl IntoIterator<Item = OsString>) -> Status {
     told(match parsed {
         Ok(cli) => {
             trace(cli.verbose);
-            dispatch(world, cli.command)
+            dispatch(builtin, cli.command)
         }
         Err(error) => parse_failed(&error),
     })
@@ -64,16 +64,16 @@ fn told(result: Result<Status, CommandError>) -> Status {
     })
 }
 
-fn dispatch(world: World, command: args::Command) -> Result<Status, CommandError> {
+fn dispatch(builtin: BuiltinCluster, command: args::Command) -> Result<Status, CommandError> {
     match command {
-        args::Command::Ls(args) => ls::run(world, &args),
-        args::Command::Watch(args) => watch::run(world, &args),
-        args::Command::Top(args) => top::run(world, &args),
-        args::Command::Svc(args) => svc::run(world, &args),
-        args::Command::Purge(args) => purge::run(world, &args),
+        args::Command::Ls(args) => ls::run(builtin, &args),
+        args::Command::Watch(args) => watch::run(builtin, &args),
+        args::Command::Top(args) => top::run(builtin, &args),
+        args::Command::Svc(args) => svc::run(builtin, &args),
+        args::Command::Purge(args) => purge::run(builtin, &args),
         args::Command::Restore(args) => restore::run(&args),
         args::Command::Stat(args) => stat::run(&args),
-        args::Command::Doctor(args) => doctor::run(world, &args),
+        args::Command::Doctor(args) => doctor::run(builtin, &args),
         args::Command::Demo(args) => demo::run(&args),
         args::Command::Generate(args) => generate::run(&args),
     }

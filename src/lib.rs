@@ -17,6 +17,7 @@
 //! | module of the program | content |
 //! |---|---|
 //! | [`args`] | the command line as it is typed, one file a command; [`error`]: how a command ends |
+//! | `query` | what the arguments mean, resolved once: entries, source |
 //! | [`filter`], [`select`] | predicates on what the kernel says, one a file; names and verdicts as predicates |
 //! | [`this_node`] | the node that a table belongs to |
 //! | [`attribution`] | client, Service and endpoint of an entry |
@@ -62,6 +63,7 @@ pub mod filter;
 pub mod output;
 pub mod plural;
 pub mod purge;
+mod query;
 pub mod reverse_path;
 pub mod select;
 pub mod service;

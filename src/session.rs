@@ -12,10 +12,3 @@ pub(crate) mod sample;
 pub(crate) mod scan;
 pub(crate) mod this_node;
 pub(crate) mod wanted;
-
-/// What every command is given beside its own flags.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct World {
-    /// The cluster that `--cluster auto` means, in the demo.
-    pub cluster: Option<&'static str>,
-}

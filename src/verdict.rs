@@ -15,7 +15,7 @@ mod tests;
 pub use evidence::Evidence;
 pub use refresh::{APART, Look, Looks, Seen, compare, is_recreated};
 pub use rule::{Judge, Judgement};
-pub use sample::{Round, Sampler};
+pub use sample::{MIN_SAMPLE, Round, Sampler};
 
 /// What an entry is, compared with the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

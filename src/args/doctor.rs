@@ -1,8 +1,9 @@
 //! `ctk doctor`: say what is wrong; as it is typed.
 
-use super::{LEAST_SAMPLE, SourceArgs, duration};
+use super::{SourceArgs, duration};
 use crate::doctor::Thresholds;
 use crate::output::ColorChoice;
+use crate::verdict::MIN_SAMPLE;
 use clap::{Args, ValueEnum};
 use std::time::Duration;
 
@@ -55,7 +56,7 @@ pub struct DoctorArgs {
 /// A duration in which three looks tell something, or none.
 fn sample(text: &str) -> Result<Duration, String> {
     let sample = duration(text)?;
-    if !sample.is_zero() && sample < LEAST_SAMPLE {
+    if !sample.is_zero() && sample < MIN_SAMPLE {
         return Err("it takes at least 6s: timers count whole seconds; 0 looks once".to_owned());
     }
     Ok(sample)

@@ -2,11 +2,9 @@
 //!
 //! Values are parsed while the command line is, so that an impossible one is a usage error that names its flag.
 
-mod kernel;
-
 use clap::Args;
 
-use crate::error::CommandError;
+use crate::filter::List;
 use crate::filter::cidr::Cidr;
 use crate::filter::helper::HelperName;
 use crate::filter::id::EntryId;
@@ -14,26 +12,16 @@ use crate::filter::label::Label;
 use crate::filter::mark::Mark;
 use crate::filter::number::{Count, Span};
 use crate::filter::port::PortRange;
-use crate::filter::protocol::{OptionalPorts, Protocol, SCTP, TCP};
+use crate::filter::protocol::{OptionalPorts, Protocol};
 use crate::filter::state::StateWord;
 use crate::filter::status::StatusWord;
 use crate::filter::text::Pattern;
 use crate::filter::zone::ZoneId;
-use crate::filter::{List, Picks};
-use crate::select::Selectors;
 use crate::select::name::{Namespace, PartyName, PodName, ReasonWord, ServiceRef, VerdictWord};
 
 const ENTRIES: &str = "Selecting entries";
 const CLUSTER: &str = "Cluster names";
 const VERDICTS: &str = "Verdicts";
-
-/// Selectors that are each possible, but not together.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
-pub struct UsageError {
-    pub message: String,
-    pub hint: Option<String>,
-}
 
 // No doc comment: clap would take it for the help text of the command that flattens this.
 #[derive(Args, Clone, Debug, Default)]
@@ -175,22 +163,6 @@ pub struct SelectArgs {
 }
 
 impl SelectArgs {
-    /// The selectors that need names or verdicts, to be resolved against a cluster.
-    pub fn to_selectors(&self) -> Selectors {
-        Selectors {
-            services: Picks::from(self.svc.as_slice()),
-            pods: Picks::from(self.pod.as_slice()),
-            clients: Picks::from(self.client.as_slice()),
-            endpoints: Picks::from(self.endpoint.as_slice()),
-            namespaces: Picks::from(self.namespace.as_slice()),
-            verdicts: Picks::from(self.verdict.as_slice()),
-            reasons: Picks::from(self.reason.as_slice()),
-            stale: self.stale,
-            refreshing: self.refreshing,
-            names_a_protocol: self.names_a_protocol(),
-        }
-    }
-
     /// No selector was given.
     pub fn is_empty(&self) -> bool {
         // All fields by name: a new selector that is forgotten here does not compile.
@@ -259,65 +231,4 @@ impl SelectArgs {
             && (matching.is_empty() && svc.is_empty() && pod.is_empty() && namespace.is_empty())
             && (verdict.is_empty() && reason.is_empty())
     }
-
-    /// A protocol besides UDP is named that a Service can have, so that stale entries of it are not held back: `--tcp`,
-    /// `--sctp`, `-p tcp`, `-p 132`.
-    pub fn names_a_protocol(&self) -> bool {
-        !self.tcp.is_empty()
-            || !self.sctp.is_empty()
-            || self
-                .proto
-                .iter()
-                .flat_map(List::items)
-                .any(|item| !item.negated && [TCP, SCTP].contains(&item.value.0))
-    }
-
-    /// A selector is by verdict or reason.
-    pub fn asks_for_a_verdict(&self) -> bool {
-        self.stale || !self.verdict.is_empty() || !self.reason.is_empty()
-    }
-
-    /// A selector uses what can change while an entry lives: status, state, timer, age, counters, mark, labels.
-    pub fn uses_what_changes(&self) -> bool {
-        self.assured
-            || self.unreplied
-            || self.refreshing
-            || !self.status.is_empty()
-            || !self.state.is_empty()
-            || [&self.ttl, &self.age].iter().any(|lists| !lists.is_empty())
-            || [&self.packets, &self.bytes]
-                .iter()
-                .any(|lists| !lists.is_empty())
-            || !self.mark.is_empty()
-            || !self.label.is_empty()
-            || !self.helper.is_empty()
-            || !self.matching.is_empty()
-    }
-
-    /// Zones that are asked for by number, so that their entries are judged.
-    pub fn named_zones(&self) -> Vec<u16> {
-        let items = self.zone.iter().flat_map(List::items);
-        let named = items.filter(|item| !item.negated);
-        named.map(|item| item.value.0).collect()
-    }
-
-    /// A selector needs cluster names or verdicts.
-    pub fn wants_cluster(&self) -> bool {
-        self.to_selectors().wants_cluster()
-    }
 }
-
-impl From<UsageError> for CommandError {
-    fn from(error: UsageError) -> Self {
-        let hints = error.hint.into_iter().collect();
-        CommandError {
-            hints,
-            ..CommandError::usage(error.message)
-        }
-    }
-}
-
-#[cfg(test)]
-mod pushdown_tests;
-#[cfg(test)]
-mod tests;

@@ -6,7 +6,9 @@ use crate::args::demo::DemoArgs;
 use std::ffi::OsString;
 use std::io::Write;
 
+use crate::commands::run_in;
 use crate::error::{CommandError, Status};
+use crate::query::BuiltinCluster;
 
 /// The sample cluster, as `kubectl get nodes,svc,endpointslices,pods,servicecidrs -A -o json` would print it.
 const CLUSTER: &str = include_str!("demo/cluster.json");
@@ -26,15 +28,10 @@ const TOUR: [(&str, &[&str]); 3] = [
 
 pub fn run(args: &DemoArgs) -> Result<Status, CommandError> {
     world::enter()?;
-    let world = crate::session::World {
-        cluster: Some(CLUSTER),
-    };
+    let builtin = BuiltinCluster(Some(CLUSTER));
     let ctk = || std::iter::once(OsString::from("ctk"));
     if !args.command.is_empty() {
-        return Ok(crate::commands::run_in(
-            world,
-            ctk().chain(args.command.iter().cloned()),
-        ));
+        return Ok(run_in(builtin, ctk().chain(args.command.iter().cloned())));
     }
     for (index, (title, command)) in TOUR.into_iter().enumerate() {
         let gap = if index == 0 { "" } else { "\n" };
@@ -43,8 +40,7 @@ pub fn run(args: &DemoArgs) -> Result<Status, CommandError> {
             // A closed pipe ends quietly.
             return Ok(Status::Done);
         }
-        let status =
-            crate::commands::run_in(world, ctk().chain(command.iter().map(OsString::from)));
+        let status = run_in(builtin, ctk().chain(command.iter().map(OsString::from)));
         if status != Status::Done {
             return Ok(status);
         }

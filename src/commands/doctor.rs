@@ -16,17 +16,14 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::doctor::{Examination, Finding, Scan, Severity};
 use crate::error::{CommandError, Status};
-use crate::filter::Filter;
 use crate::output::Summary;
 use crate::verdict::Seen;
 use ctk_cluster::read_scope::ReadScope;
 use ctk_cluster::source::ClusterSource;
 use ctnetlink::flow::Flow;
-use ctnetlink::netns::Netns;
 use ctnetlink::{Table, TableKind};
 
-use crate::args::select::SelectArgs;
-use crate::session::World;
+use crate::query::{BuiltinCluster, EntryQuery, SourceQuery};
 use crate::session::caveats::{self, Caveats};
 use crate::session::cluster::{self, Cluster};
 use crate::session::namespace;
@@ -39,29 +36,28 @@ use crate::session::scan::{self, Looks};
 use crate::terminal::messages::{self, note};
 use say::Frame;
 
-pub fn run(world: World, args: &DoctorArgs) -> Result<Status, CommandError> {
+pub fn run(builtin: BuiltinCluster, args: &DoctorArgs) -> Result<Status, CommandError> {
     if args.watch.is_some() && args.output == DoctorFormat::Json {
         return Err(CommandError::usage("--watch prints no single document")
             .hint("-o jsonl prints a finding a line, with the time"));
     }
-    let netns = namespace::netns(&args.source)?;
+    let source = SourceQuery::new(&args.source, builtin)?;
     match args.watch {
         None => {
-            let round = Round::run(world, args, &netns, &mut Told::default())?;
+            let round = Round::run(args, &source, &mut Told::default())?;
             match round.print(args) {
                 Ok(()) => Ok(round.status()),
                 Err(error) => messages::unwritten(error),
             }
         }
-        Some(pause) => follow(world, args, &netns, pause),
+        Some(pause) => follow(args, &source, pause),
     }
 }
 
 /// Round after round. A signal ends it at once, wherever it is: nothing has to be put back.
 fn follow(
-    world: World,
     args: &DoctorArgs,
-    netns: &Netns,
+    source: &SourceQuery,
     pause: Duration,
 ) -> Result<Status, CommandError> {
     let mut told = Told::default();
@@ -75,7 +71,7 @@ fn follow(
     }
     loop {
         let is_first = told.source.is_none();
-        match Round::run(world, args, netns, &mut told) {
+        match Round::run(args, source, &mut told) {
             Ok(round) => {
                 if let Err(error) = round.print(args) {
                     return messages::unwritten(error);
@@ -138,21 +134,16 @@ struct Round {
 }
 
 impl Round {
-    fn run(
-        world: World,
-        args: &DoctorArgs,
-        netns: &Netns,
-        told: &mut Told,
-    ) -> Result<Self, CommandError> {
+    fn run(args: &DoctorArgs, source: &SourceQuery, told: &mut Told) -> Result<Self, CommandError> {
         let is_first = told.source.is_none();
-        let cluster = read_cluster(world, args, netns, is_first)?;
+        let cluster = read_cluster(args, source, is_first)?;
         told.may_go_on(cluster::summary(cluster.as_ref()).source)?;
         if is_first {
-            cluster::require(&args.source, cluster.as_ref(), false)?;
+            cluster::require(source, cluster.as_ref(), false)?;
         }
-        let nothing_selected = SelectArgs::default();
-        let mut pipeline =
-            EntryPipeline::new(Filter::default(), &nothing_selected, &[], cluster.as_ref())?;
+        let netns = &source.netns;
+        let every_entry = EntryQuery::default();
+        let mut pipeline = EntryPipeline::new(&every_entry, cluster.as_ref())?;
         let mut table = Table::open(netns).map_err(namespace::netlink_error)?;
         let began = Instant::now();
         let mut facts = facts::gather(netns, cluster.as_ref());
@@ -188,7 +179,7 @@ impl Round {
         let findings = examination.conclude(&facts, &args.thresholds);
         let mut open = caveats::of_table(report.unreadable, report.inconsistent);
         let counts = &pipeline.counts;
-        open.add_selection(&nothing_selected, false, cluster.as_ref(), counts);
+        open.add_selection(&every_entry, false, cluster.as_ref(), counts);
         // Any of them may be a stale one that is not found.
         open.partial |= counts.range_unknown > 0;
         let partial = open.partial;
@@ -233,13 +224,12 @@ impl Round {
 
 /// The cluster source, and this node's rules beside it: they decide about node ports on addresses that no Node object has.
 fn read_cluster(
-    world: World,
     args: &DoctorArgs,
-    netns: &Netns,
+    source: &SourceQuery,
     is_first: bool,
 ) -> Result<Option<Cluster>, CommandError> {
     let wanted = ReadScope {
-        pods: pods::choice_with_unanswered(&args.source, netns, args.thresholds.lost_entries),
+        pods: pods::choice_with_unanswered(source, args.thresholds.lost_entries),
         ..ReadScope::default()
     };
     let read = match is_first {
@@ -247,11 +237,11 @@ fn read_cluster(
         false => Cluster::read_again,
     };
     // Before the API: an endpoint that comes meanwhile must not look like one that lingers in the rules.
-    let rules = match args.source.cluster {
+    let rules = match source.cluster {
         ClusterSource::None | ClusterSource::Rules(_) => None,
-        _ => node_rules::of_kube_proxy(netns),
+        _ => node_rules::of_kube_proxy(&source.netns),
     };
-    let mut cluster = read(world, &args.source, netns, Purpose::Show, wanted)?;
+    let mut cluster = read(source, Purpose::Show, wanted)?;
     if let Some(cluster) = cluster.as_mut().filter(|cluster| cluster.rules.is_none()) {
         cluster.rules = rules;
     }

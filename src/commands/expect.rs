@@ -10,9 +10,10 @@ use ctnetlink::flow::Family;
 use ctnetlink::netns::Netns;
 
 use crate::args::ls::LsArgs;
+use crate::query::output::options;
 use crate::session::caveats;
 use crate::session::namespace;
-use crate::terminal::printing::{Ended, options};
+use crate::terminal::printing::Ended;
 
 /// An expectation is no entry: of the selectors only the family can be asked for.
 fn family(args: &LsArgs) -> Result<Option<Family>, CommandError> {
@@ -49,7 +50,7 @@ pub fn run(args: &LsArgs, netns: &Netns) -> Result<Status, CommandError> {
 
 fn list(args: &LsArgs, table: &mut Table, family: Option<Family>) -> Result<Status, Ended> {
     let stdout = io::stdout();
-    let mut printer = ExpectationPrinter::new(&options(&args.output), Box::new(stdout));
+    let mut printer = ExpectationPrinter::new(&options(&args.output, false), Box::new(stdout));
     let mut shown = 0;
     let mut failed = None;
     let dump = table.dump_expectations(family, &mut |expectation| {

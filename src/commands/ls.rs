@@ -10,45 +10,45 @@ use crate::plural::count;
 use ctnetlink::{Table, TableKind};
 
 use crate::args::OutputArgs;
-use crate::session::World;
+use crate::query::{self, BuiltinCluster, EntryQuery, SourceQuery};
 use crate::session::caveats;
 use crate::session::cluster::{self, Cluster};
 use crate::session::namespace;
 use crate::session::pipeline::{EntryPipeline, Prints};
 use crate::session::remote::Purpose;
-use crate::session::sample::{self, Sample};
+use crate::session::sample::Sample;
 use crate::session::scan::{self, Looks, Report};
 use crate::session::wanted;
 use crate::terminal::messages::note;
-use crate::terminal::printing::{Ended, check_columns, printer};
+use crate::terminal::printing::{Ended, printer};
 
-pub fn run(world: World, args: &LsArgs) -> Result<Status, CommandError> {
+pub fn run(builtin: BuiltinCluster, args: &LsArgs) -> Result<Status, CommandError> {
     check(args)?;
-    let filter = args.select.to_filter()?;
-    let netns = namespace::netns(&args.source)?;
+    let entries = EntryQuery::new(&args.select)?;
+    let source = SourceQuery::new(&args.source, builtin)?;
     let kind = match args.table {
         TableChoice::Conntrack => TableKind::Conntrack,
         TableChoice::Dying => TableKind::Dying,
         TableChoice::Unconfirmed => TableKind::Unconfirmed,
-        TableChoice::Expect => return crate::commands::expect::run(args, &netns),
+        TableChoice::Expect => return crate::commands::expect::run(args, &source.netns),
     };
     if args.explain {
-        filter.explain().iter().for_each(note);
+        entries.filter.explain().iter().for_each(note);
     }
-    let asked = args.select.wants_cluster();
+    let asked = entries.needs_cluster();
     let cluster = if asked || args.output.output != Format::Conntrack {
-        let wanted = wanted::first(&args.source, &netns, &filter, &args.select.to_selectors());
-        Cluster::read(world, &args.source, &netns, Purpose::Show, wanted)?
+        let scope = wanted::first(&source, &entries);
+        Cluster::read(&source, Purpose::Show, scope)?
     } else {
         None
     };
-    cluster::require(&args.source, cluster.as_ref(), asked)?;
-    let zones = args.select.named_zones();
-    let mut pipeline = EntryPipeline::new(filter, &args.select, &zones, cluster.as_ref())?
+    cluster::require(&source, cluster.as_ref(), asked)?;
+    let mut pipeline = EntryPipeline::new(&entries, cluster.as_ref())?
         .hide_own()
         .for_names(printed_names(&args.output));
-    let mut table = Table::open(&netns).map_err(namespace::netlink_error)?;
-    let sample = sample::wanted(args.sample, args.select.refreshing)
+    let mut table = Table::open(&source.netns).map_err(namespace::netlink_error)?;
+    let sample = entries
+        .sample(args.sample)
         .map(|duration| Sample::take(&mut table, &mut pipeline, duration))
         .transpose()?;
     let looks = Looks {
@@ -58,11 +58,11 @@ pub fn run(world: World, args: &LsArgs) -> Result<Status, CommandError> {
     match list(args, looks, &mut table, &mut pipeline, cluster.as_ref()) {
         Ok((shown, report)) => {
             if pipeline.counts.scanned == 0 && pipeline.filter().is_empty() {
-                namespace::note_empty(&netns);
+                namespace::note_empty(&source.netns);
             }
             Ok(conclude(
                 args,
-                asked,
+                &entries,
                 cluster.as_ref(),
                 &pipeline,
                 shown,
@@ -76,8 +76,8 @@ pub fn run(world: World, args: &LsArgs) -> Result<Status, CommandError> {
 
 /// Flags that make no sense, alone or together.
 fn check(args: &LsArgs) -> Result<(), CommandError> {
-    let sample = sample::wanted(args.sample, args.select.refreshing);
-    if sample.is_some() && args.table != TableChoice::Conntrack {
+    let samples = args.sample.is_some() || args.select.refreshing;
+    if samples && args.table != TableChoice::Conntrack {
         let flag = match args.sample {
             Some(_) => "--sample",
             None => "--refreshing",
@@ -87,7 +87,7 @@ fn check(args: &LsArgs) -> Result<(), CommandError> {
         ))
         .hint("drop one of the two"));
     }
-    check_columns(&args.output)
+    query::output::check_columns(&args.output)
 }
 
 fn list<'c>(
@@ -97,7 +97,7 @@ fn list<'c>(
     pipeline: &mut EntryPipeline<'c>,
     cluster: Option<&'c Cluster>,
 ) -> Result<(u64, Report), Ended> {
-    let mut printer = printer(&args.output, false);
+    let mut printer = printer(query::output::options(&args.output, false));
     let OutputArgs { sort, limit, .. } = &args.output;
     let mut report = if sort.is_some() || limit.is_some() {
         let order = sort.clone().unwrap_or_else(SortOrder::as_found);
@@ -165,7 +165,7 @@ fn stream(
 /// Says on stderr what the listing leaves open, and how it ended.
 fn conclude(
     args: &LsArgs,
-    asked: bool,
+    entries: &EntryQuery,
     cluster: Option<&Cluster>,
     pipeline: &EntryPipeline<'_>,
     shown: u64,
@@ -183,7 +183,7 @@ fn conclude(
         }
     }
     let mut open = caveats::of_table(report.unreadable, report.inconsistent);
-    open.add_selection(&args.select, asked, cluster, counts);
+    open.add_selection(entries, entries.needs_cluster(), cluster, counts);
     if open.say() {
         Status::Partial
     } else if args.exit_code && counts.passed > 0 {

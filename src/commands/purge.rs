@@ -20,14 +20,13 @@ use crate::error::{CommandError, Status};
 use crate::output::{Printer, Summary};
 use crate::purge::execute::Report;
 use crate::purge::plan::{Fate, Held, Judged, Plan, PlanBuilder, Planned, Policy};
-use ctnetlink::netns::Netns;
 use ctnetlink::{Table, TableKind};
 
-use crate::session::World;
+use crate::query::{self, BuiltinCluster, EntryQuery, SourceQuery};
 use crate::session::cluster::{self, Cluster};
 use crate::session::namespace;
 use crate::session::pipeline::{Counts, EntryPipeline};
-use crate::session::sample::{self, Sample};
+use crate::session::sample::Sample;
 use crate::session::scan::{self, Looks};
 use crate::terminal::confirm::{self, Consent};
 use crate::terminal::messages::{note, unwritten};
@@ -37,40 +36,37 @@ use suspects::Suspects;
 
 /// What is meant by the flags, beside the table.
 struct Purge<'a> {
-    world: World,
     args: &'a PurgeArgs,
-    netns: Netns,
+    entries: EntryQuery,
+    source: SourceQuery,
     policy: Policy,
-    zones: Vec<u16>,
-    /// Names or verdicts were asked for, so the cluster decides what is deleted.
-    by_cluster: bool,
 }
 
-pub fn run(world: World, args: &PurgeArgs) -> Result<Status, CommandError> {
+pub fn run(builtin: BuiltinCluster, args: &PurgeArgs) -> Result<Status, CommandError> {
     check(args)?;
-    let selectors = args.select.to_selectors();
-    let policy = Policy::new(&selectors, &args.include).map_err(CommandError::usage)?;
+    let entries = EntryQuery::new(&args.select)?;
+    let policy = Policy::new(&entries.selectors, &args.include).map_err(CommandError::usage)?;
     let leave = match args.dry_run {
         true => Consent::Given,
         false => confirm::leave(args.yes, args.source.cluster_is_stdin())?,
     };
     let purge = Purge {
-        world,
         args,
-        netns: namespace::netns(&args.source)?,
+        entries,
+        source: SourceQuery::new(&args.source, builtin)?,
         policy,
-        zones: args.select.named_zones(),
-        by_cluster: selectors.wants_cluster(),
     };
     let cluster = purge.read_cluster(None, None)?;
-    if let Some(cluster) = cluster.as_ref().filter(|_| purge.by_cluster) {
+    if let Some(cluster) = cluster.as_ref().filter(|_| purge.entries.needs_cluster()) {
         purge.accept(cluster)?;
     }
     let mut pipeline = purge.pipeline(cluster.as_ref())?;
-    let mut table = Table::open(&purge.netns).map_err(namespace::netlink_error)?;
+    let mut table = Table::open(&purge.source.netns).map_err(namespace::netlink_error)?;
     // What was read may change before it is deleted: the sooner the better.
     table.read_ahead();
-    let sample = sample::wanted(args.sample, args.select.refreshing)
+    let sample = purge
+        .entries
+        .sample(args.sample)
         .map(|duration| Sample::take(&mut table, &mut pipeline, duration))
         .transpose()?;
     let (plan, mut scan) = purge.plan(&mut table, &mut pipeline, sample.as_ref())?;
@@ -143,8 +139,7 @@ impl<'a> Purge<'a> {
         &'c self,
         cluster: Option<&'c Cluster>,
     ) -> Result<EntryPipeline<'c>, CommandError> {
-        let filter = self.args.select.to_filter()?;
-        EntryPipeline::new(filter, &self.args.select, &self.zones, cluster)
+        EntryPipeline::new(&self.entries, cluster)
     }
 
     /// As [`Purge::pipeline`], by what the second look found: a name may be gone by then.
@@ -203,7 +198,7 @@ impl<'a> Purge<'a> {
     }
 
     fn printer(&self) -> Printer<'static> {
-        printing::printer(&self.args.output, true)
+        printing::printer(query::output::options(&self.args.output, true))
     }
 
     fn nothing_to_do(

@@ -12,6 +12,7 @@ use crate::output::{Format, ItemResult, Options, Palette, Printer, Summary, is_c
 use crate::purge::undo::{self, Outcome, Wanted};
 use ctnetlink::{BATCH, Table};
 
+use crate::query::{output, source};
 use crate::session::namespace;
 use crate::terminal::confirm::{self, Consent};
 use crate::terminal::messages::note;
@@ -26,7 +27,7 @@ pub fn run(args: &RestoreArgs) -> Result<Status, CommandError> {
     } else {
         confirm::leave(args.yes, from_stdin)?
     };
-    let netns = namespace::netns_named(args.netns.as_deref())?;
+    let netns = source::netns(args.netns.as_deref())?;
     let (mut input, lines) = Input::open(&args.file, from_stdin)?;
     // Before the question: an answer that cannot be acted upon need not be given.
     let mut table = match args.dry_run {
@@ -47,7 +48,7 @@ pub fn run(args: &RestoreArgs) -> Result<Status, CommandError> {
 
 /// Flags that make no sense here.
 fn check(args: &RestoreArgs) -> Result<(), CommandError> {
-    printing::check_columns(&args.output)?;
+    output::check_columns(&args.output)?;
     for (flag, given) in [
         ("--sort", args.output.sort.is_some()),
         ("--limit", args.output.limit.is_some()),
@@ -187,7 +188,7 @@ fn put_back(
     mut table: Option<&mut Table>,
     counts: &mut Counts,
 ) -> Result<(), Ended> {
-    let mut printer = printing::printer(&args.output, true);
+    let mut printer = printing::printer(output::options(&args.output, true));
     let mut batch = Vec::with_capacity(BATCH);
     let mut written = Ok(());
     // What was appended to the file since it was checked is not read.

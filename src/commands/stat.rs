@@ -16,6 +16,7 @@ use crate::output::{
 use crate::stat::{Stat, read};
 use ctnetlink::netns::Netns;
 
+use crate::query::source;
 use crate::session::namespace;
 use crate::terminal::interruptible_stdout::{InterruptibleStdout, check_reader};
 use crate::terminal::messages::{self, note};
@@ -31,7 +32,7 @@ pub fn run(args: &StatArgs) -> Result<Status, CommandError> {
         )
         .hint("use -o jsonl"));
     }
-    let netns = namespace::netns_named(args.netns.as_deref())?;
+    let netns = source::netns(args.netns.as_deref())?;
     let (stat, notes) = look(&netns)?;
     notes.iter().for_each(note);
     if stat.initial_netns == Some(false) {

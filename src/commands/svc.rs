@@ -20,7 +20,7 @@ use ctnetlink::netns::Netns;
 use ctnetlink::{Table, TableKind};
 
 use crate::args::select::SelectArgs;
-use crate::session::World;
+use crate::query::{BuiltinCluster, EntryQuery, SourceQuery};
 use crate::session::caveats;
 use crate::session::cluster::{self, Cluster};
 use crate::session::namespace;
@@ -31,29 +31,28 @@ use crate::session::scan::{self, Looks};
 use crate::session::wanted;
 use crate::terminal::messages;
 
-pub fn run(world: World, args: &SvcArgs) -> Result<Status, CommandError> {
+pub fn run(builtin: BuiltinCluster, args: &SvcArgs) -> Result<Status, CommandError> {
     check(args)?;
     let select = SelectArgs {
         svc: vec![args.name.clone()],
         ..args.select.clone()
     };
-    let filter = select.to_filter()?;
-    let netns = namespace::netns(&args.source)?;
-    let wanted = wanted::first(&args.source, &netns, &filter, &select.to_selectors());
-    let cluster = Cluster::read(world, &args.source, &netns, Purpose::Show, wanted)?;
-    cluster::require(&args.source, cluster.as_ref(), true)?;
+    let entries = EntryQuery::new(&select)?;
+    let source = SourceQuery::new(&args.source, builtin)?;
+    let scope = wanted::first(&source, &entries);
+    let cluster = Cluster::read(&source, Purpose::Show, scope)?;
+    cluster::require(&source, cluster.as_ref(), true)?;
     // Where there is none, the line above has said so.
     let Some(cluster) = &cluster else {
         return Ok(Status::Partial);
     };
     let mut known = find(&args.name, cluster)?;
-    let rules = rules(cluster, &known, &netns);
+    let rules = rules(cluster, &known, &source.netns);
     if let Ok(read) = &rules {
         known.narrow(&read.rules);
     }
-    let zones = select.named_zones();
-    let mut pipeline = EntryPipeline::new(filter, &select, &zones, Some(cluster)).map_err(named)?;
-    let mut table = Table::open(&netns).map_err(namespace::netlink_error)?;
+    let mut pipeline = EntryPipeline::new(&entries, Some(cluster)).map_err(named)?;
+    let mut table = Table::open(&source.netns).map_err(namespace::netlink_error)?;
     let looks = Looks {
         kind: TableKind::Conntrack,
         sample: None,
@@ -85,10 +84,10 @@ pub fn run(world: World, args: &SvcArgs) -> Result<Status, CommandError> {
         return messages::unwritten(error);
     }
     if pipeline.counts.scanned == 0 && pipeline.filter().is_empty() {
-        namespace::note_empty(&netns);
+        namespace::note_empty(&source.netns);
     }
     let mut open = caveats::of_table(dumped.unreadable, dumped.inconsistent);
-    open.add_selection(&select, true, Some(cluster), &pipeline.counts);
+    open.add_selection(&entries, true, Some(cluster), &pipeline.counts);
     add_blind(&report, &mut open);
     add_rules(&report, rules.ok().as_ref(), &mut open);
     Ok(match open.say() {

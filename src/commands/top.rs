@@ -12,16 +12,15 @@ use crate::output::{
     Glyphs, GroupStyle, Palette, group_csv, group_document, group_lines, group_table,
 };
 use crate::top::{Groups, Key, Order, Ranked, SortWord};
-use ctnetlink::netns::Netns;
 use ctnetlink::{Table, TableKind};
 
 use crate::commands::ls::own_line;
-use crate::session::World;
+use crate::query::{BuiltinCluster, EntryQuery, SourceQuery};
 use crate::session::cluster::{self, Cluster};
 use crate::session::namespace;
 use crate::session::pipeline::{EntryPipeline, Prints};
 use crate::session::remote::Purpose;
-use crate::session::sample::{self, Sample};
+use crate::session::sample::Sample;
 use crate::session::scan::{self, Looks, Report};
 use crate::session::wanted;
 use crate::terminal::messages;
@@ -30,15 +29,12 @@ use crate::terminal::printing::Ended;
 /// Groups of a table on a terminal, where no limit is given.
 const SHOWN: usize = 20;
 
-pub fn run(world: World, args: &TopArgs) -> Result<Status, CommandError> {
+pub fn run(builtin: BuiltinCluster, args: &TopArgs) -> Result<Status, CommandError> {
     check(args)?;
-    // An impossible selector is said before anything is opened.
-    args.select.to_filter()?;
     let top = Top {
-        world,
         args,
-        netns: namespace::netns(&args.source)?,
-        zones: args.select.named_zones(),
+        entries: EntryQuery::new(&args.select)?,
+        source: SourceQuery::new(&args.source, builtin)?,
         order: Order(args.sort.clone()),
     };
     let ended = match args.interval {
@@ -81,10 +77,9 @@ fn with(by: &[Key], key: Key) -> String {
 
 /// What is meant by the flags.
 struct Top<'a> {
-    world: World,
     args: &'a TopArgs,
-    netns: Netns,
-    zones: Vec<u16>,
+    entries: EntryQuery,
+    source: SourceQuery,
     order: Order,
 }
 
@@ -92,37 +87,34 @@ impl Top<'_> {
     /// An answer without names or verdicts would be none.
     fn asks_for_names(&self) -> bool {
         let mut by = self.args.by.iter();
-        self.args.select.wants_cluster() || by.any(|key| key.is_of_the_cluster())
+        self.entries.needs_cluster() || by.any(|key| key.is_of_the_cluster())
     }
 
     /// Names or verdicts of every entry are needed.
-    fn names_entries(&self, by: &[Key]) -> Result<bool, CommandError> {
-        let select = &self.args.select;
-        Ok(by.iter().any(|key| key.wants_names())
-            || select.wants_cluster()
-            || select.to_filter()?.wants_text())
+    fn names_entries(&self, by: &[Key]) -> bool {
+        by.iter().any(|key| key.wants_names())
+            || self.entries.needs_cluster()
+            || self.entries.filter.wants_text()
     }
 
     /// The cluster, where anything of it would be shown.
     fn read_cluster(&self, again: bool) -> Result<Option<Cluster>, CommandError> {
         let shows = |key: &Key| key.wants_names() || matches!(key, Key::Src | Key::Dst);
         let by = &self.args.by;
-        if !by.is_empty() && !by.iter().any(shows) && !self.names_entries(by)? {
+        if !by.is_empty() && !by.iter().any(shows) && !self.names_entries(by) {
             return Ok(None);
         }
         let read = match again {
             true => Cluster::read_again,
             false => Cluster::read,
         };
-        let (source, select) = (&self.args.source, &self.args.select);
-        let filter = select.to_filter()?;
-        let wanted = wanted::first(source, &self.netns, &filter, &select.to_selectors());
-        let cluster = read(self.world, source, &self.netns, Purpose::Show, wanted)?;
+        let scope = wanted::first(&self.source, &self.entries);
+        let cluster = read(&self.source, Purpose::Show, scope)?;
         match (again, &cluster) {
             (true, None) => Err(CommandError::failed("there is no cluster source any more")),
             (true, Some(_)) => Ok(cluster),
             (false, _) => {
-                cluster::require(source, cluster.as_ref(), self.asks_for_names())?;
+                cluster::require(&self.source, cluster.as_ref(), self.asks_for_names())?;
                 Ok(cluster)
             }
         }
@@ -151,9 +143,8 @@ impl Top<'_> {
         by: &[Key],
         cluster: Option<&'c Cluster>,
     ) -> Result<EntryPipeline<'c>, CommandError> {
-        let cluster = cluster.filter(|_| self.names_entries(by).unwrap_or(true));
-        let filter = self.args.select.to_filter()?;
-        let pipeline = EntryPipeline::new(filter, &self.args.select, &self.zones, cluster)?;
+        let cluster = cluster.filter(|_| self.names_entries(by));
+        let pipeline = EntryPipeline::new(&self.entries, cluster)?;
         Ok(pipeline.hide_own().for_names(Prints {
             client: by.contains(&Key::Client),
             endpoint: by.contains(&Key::Endpoint),
@@ -168,7 +159,9 @@ impl Top<'_> {
         pipeline: &mut EntryPipeline<'c>,
         limit: Option<usize>,
     ) -> Result<(Ranked<'c>, Report), CommandError> {
-        let sample = sample::wanted(None, self.args.select.refreshing)
+        let sample = self
+            .entries
+            .sample(None)
             .map(|duration| Sample::take(table, pipeline, duration))
             .transpose()?;
         let looks = Looks {
@@ -210,7 +203,7 @@ impl Top<'_> {
         self.print(&frame, cluster, !self.args.no_header, &mut out)?;
         out.flush()?;
         if pipeline.counts.scanned == 0 && pipeline.filter().is_empty() {
-            namespace::note_empty(&self.netns);
+            namespace::note_empty(&self.source.netns);
         }
         if io::stderr().is_terminal() {
             messages::note(say::count_line(
@@ -228,7 +221,7 @@ impl Top<'_> {
     }
 
     fn table(&self) -> Result<Table, CommandError> {
-        Table::open(&self.netns).map_err(namespace::netlink_error)
+        Table::open(&self.source.netns).map_err(namespace::netlink_error)
     }
 
     /// The groups in the format that was asked for.

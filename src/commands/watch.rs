@@ -22,7 +22,7 @@ use crate::sysctl;
 use ctnetlink::netns::Netns;
 use ctnetlink::{EventOptions, EventQueue, Events, Table};
 
-use crate::session::World;
+use crate::query::{BuiltinCluster, EntryQuery, SourceQuery};
 use crate::session::namespace;
 use crate::terminal::messages::note;
 
@@ -30,22 +30,23 @@ use crate::terminal::messages::note;
 /// what was in it is worked on.
 const QUEUE: usize = 65_536;
 
-pub fn run(world: World, args: &WatchArgs) -> Result<Status, CommandError> {
+pub fn run(builtin: BuiltinCluster, args: &WatchArgs) -> Result<Status, CommandError> {
     check(args)?;
-    // An impossible selector is said before anything is opened.
-    args.select.to_filter()?;
-    let netns = namespace::netns(&args.source)?;
+    let mut entries = EntryQuery::new(&args.select)?;
+    // `--refreshing` chooses the records that are printed, not the entries that are followed: it takes two looks to know.
+    entries.selectors.refreshing = false;
+    let source = SourceQuery::new(&args.source, builtin)?;
     let options = EventOptions::default().with_buffer_bytes(args.buffer_size);
-    let events = Events::open(&netns, options).map_err(namespace::netlink_error)?;
+    let events = Events::open(&source.netns, options).map_err(namespace::netlink_error)?;
     tracing::info!(
         asked = args.buffer_size,
         granted = events.granted_buffer(),
         "receive buffer"
     );
     let queue = EventQueue::start(events, QUEUE).map_err(namespace::netlink_error)?;
-    let table = Table::open(&netns).map_err(namespace::netlink_error)?;
-    note_silence(&netns, args.interval);
-    run::Watch::new(world, args, netns, table, queue)?.run()
+    let table = Table::open(&source.netns).map_err(namespace::netlink_error)?;
+    note_silence(&source.netns, args.interval);
+    run::Watch::new(args, &entries, &source, table, queue)?.run()
 }
 
 fn check(args: &WatchArgs) -> Result<(), CommandError> {

@@ -1,9 +1,8 @@
 //! Caveats of an answer: notes on stderr, and whether they make the answer partial.
 
-use crate::filter::list::List;
 use crate::plural::count;
 
-use crate::args::select::SelectArgs;
+use crate::query::EntryQuery;
 use crate::session::cluster::Cluster;
 use crate::session::pipeline::Counts;
 use crate::terminal::messages::note;
@@ -46,7 +45,7 @@ impl Caveats {
     /// What the selectors left out, and what could not be judged. `asked`: names or verdicts were asked for.
     pub fn add_selection(
         &mut self,
-        select: &SelectArgs,
+        entries: &EntryQuery,
         asked: bool,
         cluster: Option<&Cluster>,
         counts: &Counts,
@@ -66,7 +65,7 @@ impl Caveats {
         if counts.foreign_netns > 0 {
             self.note(foreign_netns(counts.foreign_netns));
         }
-        let by_range = match select.asks_for_a_verdict() {
+        let by_range = match entries.selects_by_verdict() {
             true => counts.range_sought,
             false => counts.range_unknown,
         };
@@ -77,7 +76,7 @@ impl Caveats {
             self.note(IPVS);
         }
         if counts.passed == 0 {
-            self.notes.extend(untracked(select, cluster));
+            self.notes.extend(untracked(entries, cluster));
         }
         if let Some(cluster) = cluster {
             self.add_names(cluster, counts);
@@ -85,7 +84,7 @@ impl Caveats {
         let missing = cluster.and_then(|cluster| incompleteness(cluster, counts.source_incomplete));
         self.partial |= missing.is_some() || (asked && cluster.is_none());
         self.notes.extend(missing);
-        self.partial |= counts.foreign_netns > 0 && select.asks_for_a_verdict();
+        self.partial |= counts.foreign_netns > 0 && entries.selects_by_verdict();
         self.partial |= counts.range_sought > 0;
     }
 
@@ -143,14 +142,13 @@ pub fn incompleteness(cluster: &Cluster, undecided: u64) -> Option<String> {
 }
 
 /// Nothing there may mean that nothing is tracked there.
-fn untracked(select: &SelectArgs, cluster: Option<&Cluster>) -> Vec<String> {
+fn untracked(entries: &EntryQuery, cluster: Option<&Cluster>) -> Vec<String> {
     let Some(rules) = cluster.and_then(Cluster::node_rules) else {
         return Vec::new();
     };
-    let asked = select.dst.iter().flat_map(List::items);
-    let found = asked.filter(|item| !item.negated).filter_map(|asked| {
+    let found = entries.destinations.iter().filter_map(|asked| {
         let mut untracked = rules.untracked.iter();
-        let rule = untracked.find(|rule| asked.value.contains(rule.destination.addr()))?;
+        let rule = untracked.find(|rule| asked.contains(rule.destination.addr()))?;
         Some(format!(
             "a NOTRACK rule of the raw table covers {}: such packets never appear here",
             rule.destination.addr()

@@ -15,10 +15,8 @@ use ctk_cluster::read_scope::ReadScope;
 use ctk_cluster::rules::read as rules;
 use ctk_cluster::rules::{NodeRules, Proxy};
 use ctk_cluster::source::{self, ClusterError, ClusterSource, Loaded, Source, SourceKind};
-use ctnetlink::netns::Netns;
 
-use crate::args::SourceArgs;
-use crate::session::World;
+use crate::query::SourceQuery;
 use crate::session::node_probe::NodeProbe;
 use crate::session::node_rules;
 use crate::session::remote::{self, Purpose};
@@ -45,19 +43,15 @@ pub struct Cluster {
 impl Cluster {
     /// Reads what `--cluster` names. `None` where there is no source: with `none`, and where `auto` finds none.
     pub fn read(
-        world: World,
-        args: &SourceArgs,
-        netns: &Netns,
+        source: &SourceQuery,
         purpose: Purpose,
         wanted: ReadScope,
     ) -> Result<Option<Self>, CommandError> {
-        let source = &args.cluster;
-        let read = Self::read_telling(world, source, args, netns, purpose, wanted, &|text| {
-            note(text)
-        })?;
+        let read =
+            Self::read_telling(&source.cluster, source, purpose, wanted, &|text| note(text))?;
         if let Some(cluster) = &read {
             // The demo's names are no reason to forget real ones.
-            let keep = match world.cluster {
+            let keep = match source.builtin.0 {
                 None => names::Keep::Always,
                 Some(_) => names::Keep::IfFirst,
             };
@@ -68,68 +62,61 @@ impl Cluster {
 
     /// The same once more, when everything worth saying of the source was said.
     pub fn read_again(
-        world: World,
-        args: &SourceArgs,
-        netns: &Netns,
+        source: &SourceQuery,
         purpose: Purpose,
         wanted: ReadScope,
     ) -> Result<Option<Self>, CommandError> {
-        Self::read_from(&args.cluster, world, args, netns, purpose, wanted)
+        Self::read_from(&source.cluster, source, purpose, wanted)
     }
 
     /// The same from `source`, whatever `--cluster` names: `auto` may go on to another one than the first time.
     pub fn read_from(
-        source: &ClusterSource,
-        world: World,
-        args: &SourceArgs,
-        netns: &Netns,
+        chosen: &ClusterSource,
+        source: &SourceQuery,
         purpose: Purpose,
         wanted: ReadScope,
     ) -> Result<Option<Self>, CommandError> {
         let tell = |text: &str| tracing::info!(text, "cluster");
-        Self::read_telling(world, source, args, netns, purpose, wanted, &tell)
+        Self::read_telling(chosen, source, purpose, wanted, &tell)
     }
 
     fn read_telling(
-        world: World,
-        source: &ClusterSource,
-        args: &SourceArgs,
-        netns: &Netns,
+        chosen: &ClusterSource,
+        source: &SourceQuery,
         purpose: Purpose,
         wanted: ReadScope,
         tell: &dyn Fn(&str),
     ) -> Result<Option<Self>, CommandError> {
         // Before the API: an endpoint that comes meanwhile must not look like one that lingers in the rules.
-        let both = match source {
+        let netns = &source.netns;
+        let both = match chosen {
             ClusterSource::ApiAndRules => Some(node_rules::read(None, netns)?),
             _ => None,
         };
-        let loaded = match (source, world.cluster) {
+        let loaded = match (chosen, source.builtin.0) {
             (ClusterSource::Auto, Some(text)) => {
-                let source = Source {
+                let builtin = Source {
                     kind: SourceKind::File,
                     time: SystemTime::now(),
                     path: None,
                 };
-                Some(
-                    source::load(text.as_bytes(), source, &args.service_cidr)
-                        .map_err(cluster_error)?,
-                )
+                let read = source::load(text.as_bytes(), builtin, &source.service_cidr);
+                Some(read.map_err(cluster_error)?)
             }
-            (ClusterSource::Auto, None) => remote::auto(args, purpose, wanted, tell)?,
+            (ClusterSource::Auto, None) => remote::auto(source, purpose, wanted, tell)?,
             (ClusterSource::Api | ClusterSource::ApiAndRules, _) => {
-                Some(remote::api(args, purpose, wanted)?)
+                Some(remote::api(source, purpose, wanted)?)
             }
-            (source, _) => source.load(&args.service_cidr).map_err(cluster_error)?,
+            (other, _) => other.load(&source.service_cidr).map_err(cluster_error)?,
         };
-        let (loaded, rules) = match (loaded, source) {
+        let (loaded, rules) = match (loaded, chosen) {
             (loaded, ClusterSource::Auto) => remote::prefer_complete_source(loaded, netns, tell),
             (None, ClusterSource::Rules(path)) => {
                 (None, Some(node_rules::read(path.as_deref(), netns)?))
             }
             (loaded, _) => (loaded, both),
         };
-        if args.cluster == ClusterSource::ApiAndRules {
+        if source.cluster == ClusterSource::ApiAndRules {
             tell("cluster: the API");
         }
         if let Some(rules) = &rules {
@@ -138,17 +125,18 @@ impl Cluster {
         if loaded.is_none() && rules.is_none() {
             return Ok(None);
         }
-        Ok(Some(Self::assemble(args, netns, loaded, rules, tell)))
+        Ok(Some(Self::assemble(source, loaded, rules, tell)))
     }
 
     /// What was read of a cluster that is followed from now on.
-    pub fn followed(args: &SourceArgs, netns: &Netns, loaded: Loaded) -> Self {
-        Self::assemble(args, netns, Some(loaded), None, &|text| note(text))
+    pub fn followed(source: &SourceQuery, loaded: Loaded) -> Self {
+        Self::assemble(source, Some(loaded), None, &|text| note(text))
     }
 
     /// A later state of a cluster that is followed. That kube-proxy's rules were seen here holds.
-    pub fn renewed(&self, args: &SourceArgs, netns: &Netns, loaded: Loaded) -> Self {
-        let mut node = find_node(args.node.clone(), netns, Some(&loaded.index));
+    pub fn renewed(&self, source: &SourceQuery, loaded: Loaded) -> Self {
+        let netns = &source.netns;
+        let mut node = find_node(source.node.clone(), netns, Some(&loaded.index));
         let mut kube_proxy = self.kube_proxy;
         prove_by_rules(&mut node, &mut kube_proxy, None, netns);
         let beside = self.beside.clone();
@@ -162,23 +150,22 @@ impl Cluster {
     }
 
     /// The node's rules, read earlier, are still the same at `time`. Addresses and datapath of the node are looked at anew.
-    pub fn with_rules_of(self, args: &SourceArgs, netns: &Netns, time: SystemTime) -> Self {
+    pub fn with_rules_of(self, source: &SourceQuery, time: SystemTime) -> Self {
         let rules = self.rules.map(|read| rules::Read { time, ..read });
         let tell = |text: &str| tracing::info!(text, "cluster");
-        Self::assemble(args, netns, self.loaded, rules, &tell)
+        Self::assemble(source, self.loaded, rules, &tell)
     }
 
     fn assemble(
-        args: &SourceArgs,
-        netns: &Netns,
+        source: &SourceQuery,
         loaded: Option<Loaded>,
         rules: Option<rules::Read>,
         tell: &dyn Fn(&str),
     ) -> Self {
         let warnings = loaded.iter().flat_map(|loaded| &loaded.warnings);
         warnings.for_each(|warning| tell(warning));
-        let (node, kube_proxy) = this_node(args, netns, loaded.as_ref(), rules.as_ref(), tell);
-        let beside = NodeProbe::look(loaded.as_ref(), rules.as_ref(), &node, netns, tell);
+        let (node, kube_proxy) = this_node(source, loaded.as_ref(), rules.as_ref(), tell);
+        let beside = NodeProbe::look(loaded.as_ref(), rules.as_ref(), &node, &source.netns, tell);
         Cluster {
             loaded,
             rules,
@@ -226,9 +213,9 @@ impl Cluster {
     }
 
     /// The source that was read, where `--cluster` leaves a choice.
-    pub fn source(&self, world: World, args: &SourceArgs) -> ClusterSource {
-        match &args.cluster {
-            ClusterSource::Auto if world.cluster.is_some() => ClusterSource::Auto,
+    pub fn source(&self, source: &SourceQuery) -> ClusterSource {
+        match &source.cluster {
+            ClusterSource::Auto if source.builtin.0.is_some() => ClusterSource::Auto,
             ClusterSource::Auto if self.loaded.is_some() => ClusterSource::Api,
             ClusterSource::Auto => ClusterSource::Rules(None),
             named => named.clone(),
@@ -314,7 +301,7 @@ impl Cluster {
 /// # Errors
 /// Usage with `--cluster none`; partial where `auto` found nothing.
 pub fn require(
-    args: &SourceArgs,
+    source: &SourceQuery,
     cluster: Option<&Cluster>,
     asked: bool,
 ) -> Result<(), CommandError> {
@@ -322,7 +309,7 @@ pub fn require(
         let refused = cluster.loaded.as_ref().and_then(remote::refused_all);
         return refused.filter(|_| asked).map_or(Ok(()), Err);
     }
-    let error = match (&args.cluster, asked) {
+    let error = match (&source.cluster, asked) {
         (ClusterSource::None, true) => {
             CommandError::usage("names and verdicts cannot be selected with --cluster none")
         }

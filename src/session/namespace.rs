@@ -1,6 +1,5 @@
 //! The network namespace whose table is meant, and errors of that table.
 
-use crate::args::SourceArgs;
 use crate::error::{CommandError, Status, chain};
 use crate::terminal::messages::note;
 use ctnetlink::netns::Netns;
@@ -9,26 +8,6 @@ use ctnetlink::{ErrorKind, NetlinkError};
 /// What helps where CAP_NET_ADMIN is missing.
 pub const RUN_AS_ROOT: &str =
     "run it as root, or with CAP_NET_ADMIN in the user namespace that owns the network namespace";
-
-/// The namespace whose table is meant.
-pub fn netns(args: &SourceArgs) -> Result<Netns, CommandError> {
-    netns_named(args.netns.as_deref())
-}
-
-/// The namespace that `--netns` names, else the own one.
-pub fn netns_named(name: Option<&str>) -> Result<Netns, CommandError> {
-    match name {
-        None => Ok(Netns::current()),
-        Some(name) => Netns::named(name).map_err(|error| {
-            let status = if error.is_permission() {
-                Status::NotPermitted
-            } else {
-                Status::Failed
-            };
-            CommandError::new(status, format!("--netns: {}", chain(&error)))
-        }),
-    }
-}
 
 /// An empty table is what a pod's own namespace usually has.
 pub fn note_empty(netns: &Netns) {

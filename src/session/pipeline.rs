@@ -15,7 +15,7 @@ use ctk_cluster::index::Index;
 use ctk_cluster::own;
 use ctnetlink::flow::{AddressPort, Flow};
 
-use crate::args::select::SelectArgs;
+use crate::query::EntryQuery;
 use crate::session::cluster::Cluster;
 
 /// Every selector of a command line, resolved, with the counts of what it met.
@@ -76,27 +76,26 @@ impl<'c> EntryPipeline<'c> {
     /// # Errors
     /// Names that nobody has, or that two namespaces have.
     pub fn new(
-        filter: Filter,
-        args: &SelectArgs,
-        zones: &'c [u16],
+        entries: &'c EntryQuery,
         cluster: Option<&'c Cluster>,
     ) -> Result<Self, CommandError> {
-        let selectors = args.to_selectors();
         let empty = Index::default();
         let directory = cluster.and_then(Cluster::directory);
-        let selection =
-            Selection::resolve(&selectors, directory.unwrap_or(Directory::Index(&empty)))
-                .map_err(|error| select_error(error, cluster))?;
+        let selection = Selection::resolve(
+            &entries.selectors,
+            directory.unwrap_or(Directory::Index(&empty)),
+        )
+        .map_err(|error| select_error(error, cluster))?;
         let judge = cluster.map(|cluster| Judge {
             index: cluster.index(),
             rules: cluster.node_rules(),
             node: &cluster.node,
             instead: cluster.instead(),
-            zones,
+            zones: &entries.zones,
             source_time: cluster.time(),
         });
         Ok(EntryPipeline {
-            filter,
+            filter: entries.filter.clone(),
             selection: (!selection.is_empty()).then_some(selection),
             judge,
             now: now(),

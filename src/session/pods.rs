@@ -23,7 +23,7 @@ use ctnetlink::flow::Flow;
 use ctnetlink::netns::Netns;
 use ctnetlink::{Table, TableKind};
 
-use crate::args::SourceArgs;
+use crate::query::{EntryQuery, SourceQuery};
 use crate::session::this_node;
 
 /// Addresses that are kept. This node's own Pods are taken out of them later, which are fewer; with more than
@@ -31,16 +31,14 @@ use crate::session::this_node;
 const MOST_KEPT: usize = 4096;
 
 /// Chooses for a command that selects so; `None` where every Pod is needed: by flag, and where Pods are selected by name.
-pub fn choice(
-    args: &SourceArgs,
-    netns: &Netns,
-    filter: &Filter,
-    selectors: &Selectors,
-) -> Option<ChoosePods> {
-    if args.all_pods || names_pods(selectors) {
+pub fn choice(source: &SourceQuery, entries: &EntryQuery) -> Option<ChoosePods> {
+    let EntryQuery {
+        filter, selectors, ..
+    } = entries;
+    if source.all_pods || names_pods(selectors) {
         return None;
     }
-    let (named, netns, filter) = (args.node.clone(), netns.clone(), filter.clone());
+    let (named, netns, filter) = (source.node.clone(), source.netns.clone(), filter.clone());
     // A selected Service is the destination of every entry that is shown.
     let also = match selectors.services.plain().is_empty() {
         true => Also::Names,
@@ -54,11 +52,11 @@ pub fn choice(
 
 /// Chooses for a look at everything, which asks, too, who has the addresses from which no answer came: those with so many
 /// entries (`least`), where pods may live.
-pub fn choice_with_unanswered(args: &SourceArgs, netns: &Netns, least: u64) -> Option<ChoosePods> {
-    if args.all_pods {
+pub fn choice_with_unanswered(source: &SourceQuery, least: u64) -> Option<ChoosePods> {
+    if source.all_pods {
         return None;
     }
-    let (named, netns) = (args.node.clone(), netns.clone());
+    let (named, netns) = (source.node.clone(), source.netns.clone());
     Some(Box::new(move |index| {
         let node = this_node::find_node(named, &netns, Some(index));
         choose(

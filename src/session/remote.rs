@@ -12,7 +12,7 @@ use ctk_cluster::rules::read::Read;
 use ctk_cluster::source::{ClusterSource, Loaded};
 use ctnetlink::netns::Netns;
 
-use crate::args::SourceArgs;
+use crate::query::SourceQuery;
 use crate::session::node_rules;
 use crate::terminal::messages::note;
 
@@ -36,7 +36,11 @@ pub enum Purpose {
 ///
 /// # Errors
 /// Nothing could be read of it.
-pub fn api(args: &SourceArgs, purpose: Purpose, wanted: ReadScope) -> Result<Loaded, CommandError> {
+pub fn api(
+    source: &SourceQuery,
+    purpose: Purpose,
+    wanted: ReadScope,
+) -> Result<Loaded, CommandError> {
     if purpose == Purpose::Follow {
         let error = "watch judges by the API or by the rules, not by both: --cluster api or --cluster rules";
         return Err(CommandError::usage(error).hint(
@@ -44,12 +48,16 @@ pub fn api(args: &SourceArgs, purpose: Purpose, wanted: ReadScope) -> Result<Loa
         ));
     }
     // `auto` chose the API, and looks again.
-    let limit = match args.cluster {
+    let limit = match source.cluster {
         ClusterSource::Auto => AUTO_LIMIT,
         _ => API_LIMIT,
     };
-    live::load(&options(args, purpose, limit), wanted, &args.service_cidr)
-        .map_err(|error| failed(&error))
+    live::load(
+        &options(source, purpose, limit),
+        wanted,
+        &source.service_cidr,
+    )
+    .map_err(|error| failed(&error))
 }
 
 /// `--cluster auto`: the API, which is told, else nothing. Why not is said in any case. Of an API that is not whole nothing is
@@ -58,7 +66,7 @@ pub fn api(args: &SourceArgs, purpose: Purpose, wanted: ReadScope) -> Result<Loa
 /// # Errors
 /// Only what would be wrong with any source: a Service range that cannot be one.
 pub fn auto(
-    args: &SourceArgs,
+    source: &SourceQuery,
     purpose: Purpose,
     wanted: ReadScope,
     tell: &dyn Fn(&str),
@@ -66,8 +74,8 @@ pub fn auto(
     if purpose == Purpose::Follow {
         return Ok(None);
     }
-    let options = options(args, purpose, AUTO_LIMIT);
-    let loaded = live::load(&options, wanted, &args.service_cidr);
+    let options = options(source, purpose, AUTO_LIMIT);
+    let loaded = live::load(&options, wanted, &source.service_cidr);
     usable(loaded, |loaded| loaded, tell)
 }
 
@@ -77,14 +85,14 @@ pub fn auto(
 /// # Errors
 /// As [`api`] and [`auto`].
 pub fn follow(
-    args: &SourceArgs,
+    source: &SourceQuery,
     pods: Option<ChoosePods>,
 ) -> Result<Option<(Follower, Loaded)>, CommandError> {
     let start = |limit| {
-        let options = options(args, Purpose::Follow, limit);
-        Follower::start(&options, pods, &args.service_cidr)
+        let options = options(source, Purpose::Follow, limit);
+        Follower::start(&options, pods, &source.service_cidr)
     };
-    match args.cluster {
+    match source.cluster {
         ClusterSource::Auto => usable(start(AUTO_LIMIT), |(_, loaded)| loaded, &|text| note(text)),
         _ => start(API_LIMIT).map(Some).map_err(|error| failed(&error)),
     }
@@ -154,12 +162,12 @@ pub fn prefer_complete_source(
     (None, rules)
 }
 
-fn options(args: &SourceArgs, purpose: Purpose, limit: Duration) -> Options {
+fn options(source: &SourceQuery, purpose: Purpose, limit: Duration) -> Options {
     Options {
-        kubeconfig: args.kubeconfig.clone(),
-        context: args.context.clone(),
-        connect_limit: args.connect_timeout,
-        limit: args.request_timeout.unwrap_or(limit),
+        kubeconfig: source.kubeconfig.clone(),
+        context: source.context.clone(),
+        connect_limit: source.connect_timeout,
+        limit: source.request_timeout.unwrap_or(limit),
         consistent: purpose == Purpose::Delete,
         may_ask: true,
     }

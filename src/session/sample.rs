@@ -9,7 +9,6 @@ use crate::verdict::{Round, Sampler, Seen};
 use ctnetlink::flow::Flow;
 use ctnetlink::{Table, TableKind};
 
-use crate::args::LEAST_SAMPLE;
 use crate::session::namespace;
 use crate::session::pipeline::EntryPipeline;
 use crate::terminal::messages::note;
@@ -23,11 +22,6 @@ pub struct Sample {
     origin: Instant,
     /// A look stayed spoiled: entries may be missing in it.
     pub inconsistent: bool,
-}
-
-/// How long to look: what `--sample` says, else what `--refreshing` needs. `None`: one look is enough.
-pub fn wanted(sample: Option<Duration>, refreshing: bool) -> Option<Duration> {
-    sample.or(refreshing.then_some(LEAST_SAMPLE))
 }
 
 impl Sample {

@@ -8,23 +8,22 @@ use ctk_cluster::source::Loaded;
 use ctnetlink::netns::Netns;
 use ctnetlink::rtnetlink;
 
-use crate::args::SourceArgs;
+use crate::query::SourceQuery;
 use crate::session::node_rules;
 
 /// The node that `netns` belongs to, with what is odd about it told; and whether kube-proxy's rules show that (`None`: nobody looked).
 pub fn this_node(
-    args: &SourceArgs,
-    netns: &Netns,
+    source: &SourceQuery,
     loaded: Option<&Loaded>,
     rules: Option<&Read>,
     tell: &dyn Fn(&str),
 ) -> (ThisNode, Option<bool>) {
-    let index = loaded.map(|loaded| &loaded.index);
-    let mut node = find_node(args.node.clone(), netns, index);
+    let (netns, index) = (&source.netns, loaded.map(|loaded| &loaded.index));
+    let mut node = find_node(source.node.clone(), netns, index);
     if node.local.is_none() {
         tell("local addresses are not known");
     }
-    let named = named_node(args.node.clone());
+    let named = named_node(source.node.clone());
     let is_known = |index| node.object(index).is_some();
     if let Some(name) = named.filter(|_| index.is_some_and(|index| !is_known(index))) {
         tell(&format!("the cluster source knows no Node named {name:?}"));

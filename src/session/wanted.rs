@@ -2,26 +2,20 @@
 
 use std::collections::BTreeSet;
 
-use crate::filter::Filter;
 use crate::purge::plan::Plan;
 use crate::select::Selectors;
 use ctk_cluster::index::{AddressKind, Index, Name};
 use ctk_cluster::read_scope::{ReadScope, Reread};
 use ctk_cluster::service_scope::{Destinations, MOST_SERVICES, ServiceScope};
 use ctk_cluster::source::{Loaded, SourceKind};
-use ctnetlink::netns::Netns;
 
-use crate::args::SourceArgs;
+use crate::query::{EntryQuery, SourceQuery};
 use crate::session::pods::{self, names_pods};
 
 /// For a first look. Entries of a Service that is selected by name are judged by its endpoints, and by those of every Service
 /// that shares a frontend with it.
-pub fn first(
-    args: &SourceArgs,
-    netns: &Netns,
-    filter: &Filter,
-    selectors: &Selectors,
-) -> ReadScope {
+pub fn first(source: &SourceQuery, entries: &EntryQuery) -> ReadScope {
+    let selectors = &entries.selectors;
     let asked = selectors.services.plain();
     let by_service = !asked.is_empty() && !names_pods(selectors);
     let named = || {
@@ -32,7 +26,7 @@ pub fn first(
     };
     ReadScope {
         slices: by_service.then(|| ServiceScope::Named(named())),
-        pods: pods::choice(args, netns, filter, selectors),
+        pods: pods::choice(source, entries),
         again: None,
     }
 }

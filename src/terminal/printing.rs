@@ -2,9 +2,8 @@
 
 use std::io::{self, IsTerminal};
 
-use crate::args::OutputArgs;
 use crate::error::CommandError;
-use crate::output::{self, Options, Palette, Printer};
+use crate::output::{self, Options, Printer};
 
 use crate::terminal::messages;
 
@@ -25,26 +24,19 @@ impl From<io::Error> for Ended {
     }
 }
 
-/// Prints to stdout as the flags say; `results`: every entry comes with what became of it.
-pub(crate) fn printer(args: &OutputArgs, results: bool) -> Printer<'static> {
-    let options = Options {
-        results,
-        ..options(args)
-    };
+/// Prints entries to stdout.
+pub(crate) fn printer(options: Options) -> Printer<'static> {
     Printer::new(options, Box::new(io::stdout()))
 }
 
-/// How to print to stdout.
-pub(crate) fn options(args: &OutputArgs) -> Options {
-    let stdout = io::stdout();
-    Options {
-        format: args.output,
-        columns: args.columns.clone(),
-        palette: Palette::of_environment(args.color, stdout.is_terminal()),
-        header: !args.no_header,
-        terminal: terminal_width(&stdout),
-        results: false,
-    }
+/// Stdout is a terminal.
+pub(crate) fn stdout_is_terminal() -> bool {
+    io::stdout().is_terminal()
+}
+
+/// Columns of the terminal that stdout is, if it is one.
+pub(crate) fn stdout_width() -> Option<usize> {
+    terminal_width(&io::stdout())
 }
 
 /// Columns of the terminal that `out` is, if it is one.
@@ -52,15 +44,4 @@ pub(crate) fn terminal_width(out: &(impl IsTerminal + std::os::fd::AsFd)) -> Opt
     let size = rustix::termios::tcgetwinsize(out).ok()?;
     let width = usize::from(size.ws_col);
     (out.is_terminal() && width > 0).then_some(width)
-}
-
-/// Columns are chosen only where there are any.
-pub(crate) fn check_columns(args: &OutputArgs) -> Result<(), CommandError> {
-    if args.columns.is_some() && !args.output.has_columns() {
-        return Err(
-            CommandError::usage("--columns goes with -o table, wide and csv")
-                .hint("json, jsonl and conntrack always print every field"),
-        );
-    }
-    Ok(())
 }

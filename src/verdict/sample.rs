@@ -8,6 +8,10 @@ use ctnetlink::flow::Flow;
 
 use super::refresh::{Look, Seen, compare};
 
+/// Shortest time in which three looks tell a client that sends every 3 s from one that fell silent: see
+/// [`compare`](super::compare).
+pub const MIN_SAMPLE: Duration = Duration::from_secs(6);
+
 /// Which of the two looks that are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Round {

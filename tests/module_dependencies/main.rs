@@ -52,7 +52,14 @@ fn decisions_know_nothing_of_the_command_line() {
     let forbidden: &[(&str, &[&str])] = &[
         (
             "args",
-            &["commands", "purge::execute", "session", "terminal", "watch"],
+            &[
+                "commands",
+                "purge::execute",
+                "query",
+                "session",
+                "terminal",
+                "watch",
+            ],
         ),
         (
             "attribution",
@@ -125,7 +132,8 @@ fn decisions_know_nothing_of_the_command_line() {
                 "verdict",
             ],
         ),
-        ("session", &["commands", "purge::execute"]),
+        ("query", &["commands", "purge", "session", "shell", "watch"]),
+        ("session", &["args", "commands", "purge::execute"]),
         ("shell", &["commands", "session", "terminal"]),
         ("terminal", &["commands", "session", "shell"]),
         (

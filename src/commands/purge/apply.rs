@@ -137,8 +137,8 @@ impl Purge<'_> {
                 .planned()
                 .iter()
                 .any(|planned| planned.flow.state.is_some());
-        let look_again = self.args.select.uses_what_changes()
-            || (self.by_cluster && !look.read_again)
+        let look_again = self.entries.uses_changing_values
+            || (self.entries.needs_cluster() && !look.read_again)
             || verdict_may_change;
         let printer = RefCell::new(self.printer());
         let pipeline = RefCell::new(pipeline);

@@ -63,11 +63,11 @@ impl Purge<'_> {
             std::thread::sleep(settle);
         }
         let mut first = match first {
-            Some(first) if self.by_cluster => first,
+            Some(first) if self.entries.needs_cluster() => first,
             first => return Ok(SecondLook::without(first)),
         };
         let basis = Basis::of(&first);
-        let source = first.source(self.world, &self.args.source);
+        let source = first.source(&self.source);
         let rules_decide = matches!(source, ClusterSource::Rules(_) | ClusterSource::ApiAndRules);
         // Before the API, so that nothing stands between its answer and the deletes.
         let beside = (!rules_decide).then(|| self.rules_beside());
@@ -96,8 +96,7 @@ impl Purge<'_> {
         first: &mut Cluster,
         plan: &Plan,
     ) -> Result<Cluster, CommandError> {
-        let selectors = self.args.select.to_selectors();
-        let less = wanted::again(&mut first.loaded, plan, &selectors);
+        let less = wanted::again(&mut first.loaded, plan, &self.entries.selectors);
         let read = self.read_cluster(Some(source), less);
         read.map_err(nothing_deleted)?
             .ok_or_else(|| refused("there is no cluster source any more"))
@@ -108,7 +107,7 @@ impl Purge<'_> {
     /// which flows would come back to a dead endpoint ([`Lingering`]).
     fn rules_beside(&self) -> Option<Read> {
         let by_verdict = self.policy.selects_by_verdict();
-        by_verdict.then(|| node_rules::of_kube_proxy(&self.netns))?
+        by_verdict.then(|| node_rules::of_kube_proxy(&self.source.netns))?
     }
 
     /// What a purge makes of a planned entry that is `flow` by now.

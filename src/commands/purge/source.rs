@@ -14,32 +14,26 @@ use super::Purge;
 
 impl Purge<'_> {
     /// The cluster, where names or verdicts are asked for, or names can be shown. `again`: the source of an earlier reading,
-    /// of which everything worth saying was said; `wanted`: less of it than the selectors ask for.
+    /// of which everything worth saying was said; `scope`: less of it than the selectors ask for.
     pub(super) fn read_cluster(
         &self,
         again: Option<&ClusterSource>,
-        wanted: Option<ReadScope>,
+        scope: Option<ReadScope>,
     ) -> Result<Option<Cluster>, CommandError> {
         // Nothing of it would be shown.
-        if !self.by_cluster && self.args.output.output == Format::Conntrack {
+        if !self.entries.needs_cluster() && self.args.output.output == Format::Conntrack {
             return Ok(None);
         }
-        let source = &self.args.source;
-        let purpose = match self.by_cluster {
+        let purpose = match self.entries.needs_cluster() {
             true => Purpose::Delete,
             false => Purpose::Show,
         };
-        let select = &self.args.select;
-        let filter = select.to_filter()?;
-        let all = || wanted::first(source, &self.netns, &filter, &select.to_selectors());
-        let wanted = wanted.unwrap_or_else(all);
+        let scope = scope.unwrap_or_else(|| wanted::first(&self.source, &self.entries));
         let cluster = match again {
-            None => Cluster::read(self.world, source, &self.netns, purpose, wanted),
-            Some(again) => {
-                Cluster::read_from(again, self.world, source, &self.netns, purpose, wanted)
-            }
+            None => Cluster::read(&self.source, purpose, scope),
+            Some(again) => Cluster::read_from(again, &self.source, purpose, scope),
         }?;
-        cluster::require(source, cluster.as_ref(), self.by_cluster)?;
+        cluster::require(&self.source, cluster.as_ref(), self.entries.needs_cluster())?;
         Ok(cluster)
     }
 

@@ -97,11 +97,11 @@ impl Top<'_> {
         if by_verdict {
             // A verdict that was asked for is missing.
             open.partial |= counts.foreign_netns > 0 || counts.range_unknown > 0;
-        } else if !self.args.select.asks_for_a_verdict() {
+        } else if !self.entries.selects_by_verdict() {
             // Nobody sees a verdict.
             (counts.foreign_netns, counts.range_unknown, counts.stale) = (0, 0, 0);
         }
-        open.add_selection(&self.args.select, asked, cluster, &counts);
+        open.add_selection(&self.entries, asked, cluster, &counts);
         if !ranked.is_exact() {
             open.note(format!(
                 "there are more groups than can be counted at a time: numbers marked + may be larger, by at most {} \
@@ -111,7 +111,7 @@ impl Top<'_> {
             open.partial |= !ranked.is_certain(&self.order);
         }
         if shows_close_wait(ranked) {
-            let timeouts = sysctl::timeouts(&self.netns).unwrap_or_default();
+            let timeouts = sysctl::timeouts(&self.source.netns).unwrap_or_default();
             open.note(close_wait(timeouts.get(CLOSE_WAIT_TIMEOUT).copied()));
         }
         if ranked.uncounted > 0 {
@@ -122,7 +122,8 @@ impl Top<'_> {
 
     /// Counters are kept for entries that were made while accounting was on.
     fn uncounted(&self, ranked: &Ranked<'_>) -> String {
-        let is_off = sysctl::conntrack(&self.netns).is_ok_and(|sysctl| sysctl.acct == Some(0));
+        let is_off =
+            sysctl::conntrack(&self.source.netns).is_ok_and(|sysctl| sysctl.acct == Some(0));
         let why = match is_off {
             true => "net.netfilter.nf_conntrack_acct is 0",
             false => "they were made before net.netfilter.nf_conntrack_acct was 1",

@@ -12,7 +12,6 @@ use crate::verdict::{APART, Verdict};
 use crate::watch::view::View;
 use ctk_cluster::follow::DEFAULT_SETTLE;
 use ctk_cluster::source::Loaded;
-use ctnetlink::netns::Netns;
 use ctnetlink::{EventBatch, EventQueue, Table};
 
 use super::ended::{Ended, Lacks};
@@ -21,8 +20,7 @@ use super::record_sink::RecordSink;
 use super::resolver::EntryResolver;
 use super::source::Source;
 use super::{Until, WatchArgs};
-use crate::args::select::SelectArgs;
-use crate::session::World;
+use crate::query::{EntryQuery, SourceQuery};
 use crate::session::caveats::{foreign_netns, range_unknown, undecided};
 use crate::session::cluster::{self, Cluster};
 use crate::session::pipeline::{Counts, EntryPipeline};
@@ -34,7 +32,7 @@ use look::asking;
 pub(super) struct Watch<'a> {
     args: &'a WatchArgs,
     source: Source<'a>,
-    netns: Netns,
+    query: &'a SourceQuery,
     table: Table,
     queue: EventQueue,
     view: View,
@@ -42,9 +40,7 @@ pub(super) struct Watch<'a> {
     /// Events that were received and not applied yet.
     queued: Option<EventBatch>,
     teller: RecordSink,
-    /// `--refreshing` chooses what is told, not what is followed: it takes two looks to know.
-    select: SelectArgs,
-    zones: Vec<u16>,
+    entries: &'a EntryQuery,
     began: Instant,
     next_poll: Option<Instant>,
     /// When the last look that was whole began, and when the first one ended after which nothing happened any more.
@@ -69,28 +65,25 @@ enum Next {
 
 impl<'a> Watch<'a> {
     pub fn new(
-        world: World,
         args: &'a WatchArgs,
-        netns: Netns,
+        entries: &'a EntryQuery,
+        query: &'a SourceQuery,
         table: Table,
         queue: EventQueue,
     ) -> Result<Self, CommandError> {
-        let mut select = args.select.clone();
-        select.refreshing = false;
         let began = Instant::now();
         let stop = Arc::new(AtomicBool::new(false));
         Ok(Watch {
             args,
-            source: Source::new(world, &args.source),
-            netns,
+            source: Source::new(query),
+            query,
             table,
             queue,
             view: View::default(),
             young: FreshnessGuard::default(),
             queued: None,
             teller: RecordSink::new(args, began, &stop)?,
-            zones: select.named_zones(),
-            select,
+            entries,
             began,
             next_poll: None,
             looked: None,
@@ -120,7 +113,7 @@ impl<'a> Watch<'a> {
 
     fn open(&mut self) -> Result<Option<Cluster>, CommandError> {
         let interval = self.args.interval;
-        let cluster = self.source.open(&self.netns, &self.select, interval)?;
+        let cluster = self.source.open(self.entries, interval)?;
         self.young.is_followed = self.source.is_followed();
         self.source.led(cluster.as_ref());
         self.require(cluster.as_ref())?;
@@ -130,7 +123,7 @@ impl<'a> Watch<'a> {
     /// What is asked for needs a source, and one that is whole where it waits for verdicts.
     fn require(&mut self, cluster: Option<&Cluster>) -> Result<(), CommandError> {
         let waits = matches!(self.args.until, Some(Until::Stale | Until::Gone));
-        let asked = self.select.wants_cluster() || waits;
+        let asked = self.entries.needs_cluster() || waits;
         self.incomplete = self.source.require(cluster, asked)?;
         if waits && self.incomplete {
             let error = "--until stale and --until gone need verdicts, and nothing can be judged";
@@ -151,9 +144,8 @@ impl<'a> Watch<'a> {
             match next {
                 Next::Newer(loaded) => cluster = self.renew(cluster, *loaded),
                 Next::Read => {
-                    if let Some(time) = self.source.unchanged(&self.netns) {
-                        let args = self.source.args();
-                        cluster = cluster.map(|c| c.with_rules_of(args, &self.netns, time));
+                    if let Some(time) = self.source.unchanged() {
+                        cluster = cluster.map(|c| c.with_rules_of(self.query, time));
                         continue;
                     }
                     // A file that is only half there is read again when it changes again.
@@ -174,7 +166,7 @@ impl<'a> Watch<'a> {
     }
 
     fn read_again(&mut self) -> Result<Option<Cluster>, CommandError> {
-        let read = self.source.read(&self.netns)?;
+        let read = self.source.read()?;
         self.require(read.as_ref())?;
         self.names_are_there(read.as_ref())?;
         Ok(read)
@@ -184,7 +176,7 @@ impl<'a> Watch<'a> {
     /// they stay, and are not judged.
     fn renew(&mut self, before: Option<Cluster>, loaded: Loaded) -> Option<Cluster> {
         let mut before = before?;
-        let cluster = before.renewed(self.source.args(), &self.netns, loaded);
+        let cluster = before.renewed(self.query, loaded);
         match self.names_are_there(Some(&cluster)) {
             Ok(()) => {
                 self.nameless = false;
@@ -205,22 +197,20 @@ impl<'a> Watch<'a> {
 
     /// A new file in which a selected name is missing is not used: its flows are just what is watched for.
     fn names_are_there(&self, cluster: Option<&Cluster>) -> Result<(), CommandError> {
-        let filter = self.select.to_filter()?;
-        EntryPipeline::new(filter, &self.select, &self.zones, cluster).map(|_| ())
+        EntryPipeline::new(self.entries, cluster).map(|_| ())
     }
 
     /// Until there is a newer reading of the cluster.
     fn follow_with(&mut self, cluster: Option<&Cluster>, first: bool) -> Result<Next, Ended> {
-        let filter = self.select.to_filter().map_err(CommandError::from)?;
-        let (select, zones) = (self.select.clone(), self.zones.clone());
-        let mut pipeline = EntryPipeline::new(filter, &select, &zones, cluster)?.hide_own();
+        let entries = self.entries;
+        let mut pipeline = EntryPipeline::new(entries, cluster)?.hide_own();
         self.mark_time(&mut pipeline, cluster);
         if first {
             self.look(&mut pipeline, cluster)?;
             say_undecided(&pipeline.counts, cluster);
         } else {
             self.judge_again(&mut pipeline, cluster);
-            if select.wants_cluster() {
+            if entries.needs_cluster() {
                 // Others than before may match.
                 self.look_soon(&mut pipeline, cluster)?;
             }
@@ -275,7 +265,7 @@ impl<'a> Watch<'a> {
         if due == Due::Nothing {
             return Ok(());
         }
-        let look = self.select.wants_cluster();
+        let look = self.entries.needs_cluster();
         if let Due::These(keys) = due {
             if look {
                 self.young.let_in(&keys);

@@ -5,10 +5,8 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant, SystemTime};
 
-use crate::args::SourceArgs;
-use crate::args::select::SelectArgs;
 use crate::error::CommandError;
-use crate::session::World;
+use crate::query::{EntryQuery, SourceQuery};
 use crate::session::caveats;
 use crate::session::cluster::{self, Cluster};
 use crate::session::node_rules;
@@ -24,7 +22,6 @@ use ctk_cluster::rules::present::Revision;
 use ctk_cluster::service_scope::{ChosenAddresses, MOST_NAMED};
 use ctk_cluster::source::{ClusterSource, Loaded};
 use ctnetlink::flow::Flow;
-use ctnetlink::netns::Netns;
 
 use super::endpoints::{Heard, Led, Poller};
 
@@ -36,8 +33,7 @@ const FORESEEN: usize = 25;
 const FORESEEN_FOR: Duration = Duration::from_secs(5);
 
 pub(super) struct Source<'a> {
-    world: World,
-    args: &'a SourceArgs,
+    query: &'a SourceQuery,
     follower: Option<Follower>,
     /// A newer index than the one that is judged by.
     newer: Option<Loaded>,
@@ -59,10 +55,9 @@ pub(super) struct Source<'a> {
 }
 
 impl<'a> Source<'a> {
-    pub fn new(world: World, args: &'a SourceArgs) -> Self {
+    pub fn new(query: &'a SourceQuery) -> Self {
         Source {
-            world,
-            args,
+            query,
             follower: None,
             newer: None,
             next_rules: None,
@@ -83,28 +78,25 @@ impl<'a> Source<'a> {
     /// The source that was named cannot be read.
     pub fn open(
         &mut self,
-        netns: &Netns,
-        select: &SelectArgs,
+        entries: &EntryQuery,
         interval: Duration,
     ) -> Result<Option<Cluster>, CommandError> {
-        let cluster = match self.follow(netns, select)? {
+        let cluster = match self.follow(entries)? {
             Some(cluster) => Some(cluster),
-            None => self.read(netns)?,
+            None => self.read()?,
         };
         if self.next_rules.is_none() && cluster.is_some() {
             let saved = cluster.as_ref().is_some_and(Cluster::is_rules_only);
-            self.poller = (!saved).then(|| Poller::start(netns, interval)).flatten();
+            self.poller = (!saved)
+                .then(|| Poller::start(&self.query.netns, interval))
+                .flatten();
         }
         Ok(cluster)
     }
 
-    fn follow(
-        &mut self,
-        netns: &Netns,
-        select: &SelectArgs,
-    ) -> Result<Option<Cluster>, CommandError> {
-        let demo = self.world.cluster.is_some();
-        let api = match self.args.cluster {
+    fn follow(&mut self, entries: &EntryQuery) -> Result<Option<Cluster>, CommandError> {
+        let demo = self.query.builtin.0.is_some();
+        let api = match self.query.cluster {
             ClusterSource::Api => true,
             ClusterSource::Auto => !demo,
             _ => false,
@@ -112,14 +104,14 @@ impl<'a> Source<'a> {
         if !api {
             return Ok(None);
         }
-        let filter = select.to_filter()?;
-        let choice = pods::choice(self.args, netns, &filter, &select.to_selectors());
-        let Some((follower, loaded)) = remote::follow(self.args, choice)? else {
+        let choice = pods::choice(self.query, entries);
+        let Some((follower, loaded)) = remote::follow(self.query, choice)? else {
             return Ok(None);
         };
-        let loaded = match self.args.cluster {
+        let loaded = match self.query.cluster {
             ClusterSource::Auto => {
-                remote::prefer_complete_source(Some(loaded), netns, &|text| note(text)).0
+                remote::prefer_complete_source(Some(loaded), &self.query.netns, &|text| note(text))
+                    .0
             }
             _ => Some(loaded),
         };
@@ -127,7 +119,7 @@ impl<'a> Source<'a> {
             return Ok(None);
         };
         self.follower = Some(follower);
-        let cluster = Cluster::followed(self.args, netns, loaded);
+        let cluster = Cluster::followed(self.query, loaded);
         names::keep(cluster.directory(), names::Keep::Always);
         Ok(Some(cluster))
     }
@@ -136,22 +128,16 @@ impl<'a> Source<'a> {
     ///
     /// # Errors
     /// They cannot be read.
-    pub fn read(&mut self, netns: &Netns) -> Result<Option<Cluster>, CommandError> {
+    pub fn read(&mut self) -> Result<Option<Cluster>, CommandError> {
         self.revision = None;
         // Before the reading: what changes meanwhile is read again.
-        let revision = node_rules::revision(netns);
+        let revision = node_rules::revision(&self.query.netns);
         let read = match self.next_rules {
             None => Cluster::read,
             Some(_) => Cluster::read_again,
         };
-        let cluster = read(
-            self.world,
-            self.args,
-            netns,
-            Purpose::Follow,
-            ReadScope::default(),
-        )?;
-        self.file_time = match self.args.cluster {
+        let cluster = read(self.query, Purpose::Follow, ReadScope::default())?;
+        self.file_time = match self.query.cluster {
             ClusterSource::Rules(None) | ClusterSource::Auto => None,
             _ => cluster.as_ref().and_then(Cluster::time),
         };
@@ -164,10 +150,10 @@ impl<'a> Source<'a> {
     }
 
     /// When the rules, which are due to be read again, were seen to be those that were read. `None`: they must be read.
-    pub fn unchanged(&mut self, netns: &Netns) -> Option<SystemTime> {
+    pub fn unchanged(&mut self) -> Option<SystemTime> {
         let read = self.revision.as_ref()?;
         let time = SystemTime::now();
-        if node_rules::revision(netns).as_ref() != Some(read) {
+        if node_rules::revision(&self.query.netns).as_ref() != Some(read) {
             return None;
         }
         self.next_rules = self.next_rules.map(|_| Instant::now() + RULES);
@@ -214,7 +200,7 @@ impl<'a> Source<'a> {
 
     /// When the cluster file was written; as it was read for everything that is no file.
     pub fn modified(&self) -> Option<SystemTime> {
-        match &self.args.cluster {
+        match &self.query.cluster {
             ClusterSource::File(path) | ClusterSource::Rules(Some(path)) => {
                 let metadata = std::fs::metadata(path)
                     .ok()
@@ -332,13 +318,9 @@ impl<'a> Source<'a> {
     /// # Errors
     /// Names or verdicts were asked for, and there is no source of them.
     pub fn require(&self, cluster: Option<&Cluster>, asked: bool) -> Result<bool, CommandError> {
-        cluster::require(self.args, cluster, asked)?;
+        cluster::require(self.query, cluster, asked)?;
         let missing = cluster.and_then(|cluster| caveats::incompleteness(cluster, 0));
         missing.iter().for_each(note);
         Ok(missing.is_some())
-    }
-
-    pub fn args(&self) -> &'a SourceArgs {
-        self.args
     }
 }

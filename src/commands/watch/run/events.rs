@@ -64,7 +64,7 @@ impl Watch<'_> {
     }
 
     pub(super) fn tell_endpoint(&mut self, heard: &Heard, index: Option<&Index>) {
-        if heard.is_wanted(&self.select.to_selectors()) {
+        if heard.is_wanted(&self.entries.selectors) {
             self.teller.time = heard.time;
             self.teller.tell(Record::Endpoint(heard.record(index)));
         }

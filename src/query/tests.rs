@@ -1,9 +1,14 @@
 //! Selectors as a user types them, down to what passes.
 
+mod pushdown;
+
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, Parser};
 
+use super::usage_error::UsageError;
 use super::*;
+use crate::args::select::SelectArgs;
+use crate::filter::protocol::OptionalPorts;
 use crate::filter::{Filter, Outcome};
 use ctnetlink::flow::{Counters, Flow, L4, ProtocolState, TcpDirection, Tuple};
 
@@ -22,9 +27,13 @@ fn select(words: &[&str]) -> SelectArgs {
     parse(words).unwrap_or_else(|e| panic!("{words:?}: {e}"))
 }
 
+fn query(words: &[&str]) -> Result<EntryQuery, UsageError> {
+    EntryQuery::new(&select(words))
+}
+
 pub(super) fn filter(words: &[&str]) -> Filter {
-    select(words)
-        .to_filter()
+    query(words)
+        .map(|query| query.filter)
         .unwrap_or_else(|e| panic!("{words:?}: {e}"))
 }
 
@@ -132,7 +141,7 @@ fn flags_that_exclude_each_other_are_refused() {
             ["--src", "--reply-src"],
         ),
     ] {
-        let error = select(words).to_filter().expect_err("two families");
+        let error = query(words).expect_err("two families");
         for flag in flags {
             assert!(error.message.contains(flag), "{words:?}: {error}");
         }
@@ -206,11 +215,8 @@ fn every_selector_counts_as_one() {
     ] {
         let select = select(words);
         assert!(!select.is_empty(), "{words:?}");
-        assert!(!select.wants_cluster(), "{words:?}");
-        assert!(
-            !select.to_filter().unwrap().is_empty(),
-            "{words:?} selects everything"
-        );
+        assert!(!query(words).unwrap().needs_cluster(), "{words:?}");
+        assert!(!filter(words).is_empty(), "{words:?} selects everything");
     }
     for (words, cluster) in [
         (&["--svc", "a"][..], true),
@@ -227,11 +233,8 @@ fn every_selector_counts_as_one() {
     ] {
         let select = select(words);
         assert!(!select.is_empty(), "{words:?}");
-        assert_eq!(select.wants_cluster(), cluster, "{words:?}");
-        assert!(
-            select.to_filter().unwrap().is_empty(),
-            "{words:?} is no filter"
-        );
+        assert_eq!(query(words).unwrap().needs_cluster(), cluster, "{words:?}");
+        assert!(filter(words).is_empty(), "{words:?} is no filter");
     }
 }
 
@@ -252,7 +255,11 @@ fn only_named_service_protocols_release_what_stale_holds_back() {
         (&["-p", "gre"], false),
         (&["--icmp"], false),
     ] {
-        assert_eq!(select(words).names_a_protocol(), named, "{words:?}");
+        assert_eq!(
+            query(words).unwrap().selectors.names_a_protocol,
+            named,
+            "{words:?}"
+        );
     }
 }
 

@@ -2,8 +2,9 @@
 
 use proptest::prelude::*;
 
-use super::tests::{filter, parse};
+use super::{filter, parse};
 use crate::filter::{Filter, Outcome};
+use crate::query::EntryQuery;
 use ctnetlink::flow::{Family, Flow, L4, Status, Tuple, Zone};
 use ctnetlink::{DumpFilter, Masked, TupleMatch};
 
@@ -348,7 +349,7 @@ proptest! {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         // Flags that may stand once, and families that exclude each other, are refused elsewhere.
         let Ok(select) = parse(&words) else { return Ok(()) };
-        let Ok(filter) = select.to_filter() else { return Ok(()) };
+        let Ok(EntryQuery { filter, .. }) = EntryQuery::new(&select) else { return Ok(()) };
         let dumps = filter.dumps();
         for flow in &flows {
             let sent = dumps.iter().filter(|dump| kernel_sends(dump, flow)).count();

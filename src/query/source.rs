@@ -1,0 +1,72 @@
+//! The table and the cluster source that are meant.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ctk_cluster::source::ClusterSource;
+use ctnetlink::netns::Netns;
+use ipnet::IpNet;
+
+use crate::args::SourceArgs;
+use crate::error::{CommandError, Status, chain};
+
+/// Cluster objects that are part of the program: `--cluster auto` means them in the demo.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BuiltinCluster(pub Option<&'static str>);
+
+/// The network namespace whose table is meant, and the source of names and verdicts for it.
+#[derive(Clone, Debug)]
+pub struct SourceQuery {
+    pub netns: Netns,
+    pub cluster: ClusterSource,
+    pub builtin: BuiltinCluster,
+    /// `--kubeconfig`, instead of KUBECONFIG and `~/.kube/config`.
+    pub kubeconfig: Option<PathBuf>,
+    pub context: Option<String>,
+    /// Longest time for reading the cluster's API. `None`: the default of the source.
+    pub request_timeout: Option<Duration>,
+    /// Longest time for one try to reach the cluster's API.
+    pub connect_timeout: Duration,
+    /// Every Pod is read, not only those that entries of the table concern.
+    pub all_pods: bool,
+    /// Name of this node. `None`: found by local addresses and hostname.
+    pub node: Option<String>,
+    pub service_cidr: Vec<IpNet>,
+}
+
+impl SourceQuery {
+    /// # Errors
+    /// The network namespace cannot be opened.
+    pub fn new(args: &SourceArgs, builtin: BuiltinCluster) -> Result<Self, CommandError> {
+        Ok(SourceQuery {
+            netns: netns(args.netns.as_deref())?,
+            cluster: args.cluster.clone(),
+            builtin,
+            kubeconfig: args.kubeconfig.clone(),
+            context: args.context.clone(),
+            request_timeout: args.request_timeout,
+            connect_timeout: args.connect_timeout,
+            all_pods: args.all_pods,
+            node: args.node.clone(),
+            service_cidr: args.service_cidr.clone(),
+        })
+    }
+}
+
+/// The namespace that `--netns` names, else that of this process.
+///
+/// # Errors
+/// It cannot be opened.
+pub fn netns(name: Option<&str>) -> Result<Netns, CommandError> {
+    match name {
+        None => Ok(Netns::current()),
+        Some(name) => Netns::named(name).map_err(|error| {
+            let status = if error.is_permission() {
+                Status::NotPermitted
+            } else {
+                Status::Failed
+            };
+            CommandError::new(status, format!("--netns: {}", chain(&error)))
+        }),
+    }
+}

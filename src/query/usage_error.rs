@@ -1,0 +1,21 @@
+//! An error of selectors that are each possible, but not together.
+
+use crate::error::CommandError;
+
+/// Selectors that are each possible, but not together.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct UsageError {
+    pub message: String,
+    pub hint: Option<String>,
+}
+
+impl From<UsageError> for CommandError {
+    fn from(error: UsageError) -> Self {
+        let hints = error.hint.into_iter().collect();
+        CommandError {
+            hints,
+            ..CommandError::usage(error.message)
+        }
+    }
+}
