@@ -24,16 +24,16 @@ use crate::output::safe_text;
 use crate::query::BuiltinCluster;
 use crate::shell;
 
-/// The whole program: answers a shell that asks what could be typed next, or runs the command line of this process.
+/// Runs the program: answers a shell that asks for completions, or runs the command line of this process.
 pub fn main() -> Status {
     let program = std::env::args_os().next();
     match shell::answer(program_name(program.as_deref())) {
-        Some(answered) => told(answered),
+        Some(answered) => finish(answered),
         None => run(std::env::args_os()),
     }
 }
 
-/// Runs one command line and says how it ended. Errors are printed here and nowhere else.
+/// Runs one command line and returns its exit status. Errors are printed to stderr, here and nowhere else.
 pub fn run(args: impl IntoIterator<Item = OsString>) -> Status {
     run_in(BuiltinCluster::default(), args)
 }
@@ -44,7 +44,7 @@ fn run_in(builtin: BuiltinCluster, args: impl IntoIterator<Item = OsString>) -> 
     let parsed = command
         .try_get_matches_from(args)
         .and_then(|matches| args::Cli::from_arg_matches(&matches));
-    told(match parsed {
+    finish(match parsed {
         Ok(cli) => {
             trace(cli.verbose);
             dispatch(builtin, cli.command)
@@ -53,11 +53,11 @@ fn run_in(builtin: BuiltinCluster, args: impl IntoIterator<Item = OsString>) -> 
     })
 }
 
-/// The status of what ended so, after its error was printed.
-fn told(result: Result<Status, CommandError>) -> Status {
+/// Prints the error, if any, and returns the status.
+fn finish(result: Result<Status, CommandError>) -> Status {
     result.unwrap_or_else(|error| {
         for line in error.to_string().lines() {
-            // Nobody is left to tell when stderr is closed, too.
+            // An error of stderr itself cannot be reported.
             let _ = writeln!(std::io::stderr(), "{}", safe_text(line));
         }
         error.status
@@ -79,10 +79,10 @@ fn dispatch(builtin: BuiltinCluster, command: args::Command) -> Result<Status, C
     }
 }
 
-/// Help and version are no errors; the rest is said in this program's form.
+/// Prints help or the version; turns a parse error into an error of this program.
 fn parse_failed(error: &clap::Error) -> Result<Status, CommandError> {
     if !error.use_stderr() {
-        // A closed pipe ends quietly.
+        // A closed pipe ends the command without an error.
         let _ = error.print();
         return Ok(Status::Done);
     }
@@ -96,7 +96,7 @@ fn parse_failed(error: &clap::Error) -> Result<Status, CommandError> {
     Err(failed)
 }
 
-/// `-v` shows what the program does, on stderr.
+/// Logs to stderr, as `-v` asks.
 fn trace(verbose: u8) {
     let level = match verbose {
         0 => return,
@@ -104,7 +104,7 @@ fn trace(verbose: u8) {
         2 => tracing::Level::DEBUG,
         _ => tracing::Level::TRACE,
     };
-    // A second command in one process (the demo) finds the subscriber set.
+    // The demo runs several commands in one process: the subscriber may be set already.
     let _ = tracing_subscriber::fmt()
         .with_max_level(level)
         .with_writer(std::io::stderr)

@@ -2,13 +2,13 @@
 
 pub(crate) mod caveats;
 pub(crate) mod cluster;
-pub(crate) mod namespace;
+pub(crate) mod cluster_source;
+pub(crate) mod node_identity;
 pub(crate) mod node_probe;
 pub(crate) mod node_rules;
 pub(crate) mod pipeline;
-pub(crate) mod pods;
-pub(crate) mod remote;
+pub(crate) mod pod_choice;
+pub(crate) mod read_scope;
 pub(crate) mod sample;
-pub(crate) mod scan;
-pub(crate) mod this_node;
-pub(crate) mod wanted;
+pub(crate) mod table_access;
+pub(crate) mod table_scan;

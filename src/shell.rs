@@ -1,7 +1,7 @@
-//! What TAB offers: words that a flag takes, and names of the cluster as they were last seen.
+//! Shell completion: words that a flag takes, and names of the cluster as they were last read.
 //!
-//! The scripts in `completions/` ask the binary itself, through [`VARIABLE`], so that they need not change when flags do.
-//! Completers are given to flags by their name, here, so that a new command with the same flags has them, too.
+//! The scripts in `completions/` ask the binary itself, through [`VARIABLE`], so that they do not change with the flags.
+//! Completers belong to flags by name, so that a new command with the same flags has them, too.
 
 pub mod names;
 
@@ -22,10 +22,10 @@ use ctnetlink::netns;
 
 use names::{Kind, kept};
 
-/// The environment variable by which a shell asks: its value is the shell's name.
+/// Environment variable by which a shell asks for candidates. Its value is the name of the shell.
 pub const VARIABLE: &str = "CTK_COMPLETE";
 
-/// Answers a shell that asks what could be typed next. `None`: no shell asks.
+/// Answers a shell that asks for candidates. `None`: no shell asks.
 pub fn answer(program: &'static str) -> Option<Result<Status, CommandError>> {
     let ask = CompleteEnv::with_factory(|| command(program)).var(VARIABLE);
     match ask.try_complete(std::env::args_os(), std::env::current_dir().ok().as_deref()) {
@@ -38,7 +38,7 @@ pub fn answer(program: &'static str) -> Option<Result<Status, CommandError>> {
 /// The command line with completers.
 fn command(program: &'static str) -> Command {
     crate::args::program::command(program).mut_subcommands(|command| {
-        // Its groups are sorted by other keys than entries are.
+        // Groups have other sort keys than entries.
         let groups = command.get_name() == "top";
         command.mut_args(|arg| match completer(&arg) {
             Some(_) if groups && arg.get_long() == Some("sort") => arg,
@@ -51,7 +51,7 @@ fn command(program: &'static str) -> Command {
 /// Candidates for the last item of a list.
 type Words = fn(&str) -> Vec<String>;
 
-/// Flags by their long name.
+/// Candidates of the flags, by long name.
 const LISTS: &[(&str, Words)] = &[
     ("svc", services),
     ("pod", pods),
@@ -84,7 +84,7 @@ fn completer(arg: &Arg) -> Option<ArgValueCompleter> {
     Some(ArgValueCompleter::new(List(*words)))
 }
 
-/// A comma list, each item or the whole of it perhaps after a `!`: what stands before the last item stays.
+/// Completer of a comma list whose items may begin with `!`. Only the last item is completed.
 struct List(Words);
 
 impl ValueCompleter for List {
@@ -118,7 +118,7 @@ fn pods(typed: &str) -> Vec<String> {
     by_short_name(typed, kept(Kind::Pod))
 }
 
-/// Names without their namespace where that is enough and fits what was typed, else whole.
+/// Names without their namespace where they are unique and match the typed text, else whole.
 fn by_short_name(typed: &str, names: Vec<String>) -> Vec<String> {
     let short = |name: &str| name.split_once('/').map_or("", |(_, name)| name).to_owned();
     let mut times = std::collections::HashMap::new();
@@ -148,7 +148,7 @@ fn statuses() -> Vec<String> {
     owned(names.chain(["unreplied"]))
 }
 
-/// Names that need no quotes.
+/// Names of network namespaces that need no quotes in a shell.
 fn namespaces() -> Vec<String> {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     let mut names = netns::names();
@@ -160,7 +160,7 @@ fn includes() -> Vec<String> {
     owned(IncludeWord::ALL.map(|word| word.verdict().name()))
 }
 
-/// In lower case, each once: several protocols share some.
+/// States of all protocols in lower case, each once.
 fn states() -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     for name in ProtocolState::all_names() {
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_item_of_a_list_is_completed_and_the_rest_stays() {
+    fn completing_the_last_item_of_a_list_keeps_the_items_before_it() {
         let verdicts = LISTS.iter().find(|(name, _)| *name == "verdict").unwrap().1;
         assert_eq!(offered(verdicts, "sta"), ["stale"]);
         assert_eq!(offered(verdicts, "!sta"), ["!stale"]);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_offered_short_where_that_is_enough() {
+    fn an_ambiguous_name_is_offered_with_its_namespace() {
         let names = || owned(["kube-system/kube-dns", "shop/api", "test/api"]);
         assert_eq!(by_short_name("kube", names())[0], "kube-dns");
         assert_eq!(by_short_name("kube-s", names())[0], "kube-system/kube-dns");
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn every_flag_with_a_completer_is_a_flag() {
+    fn a_completer_of_a_flag_that_does_not_exist_is_found() {
         let command = crate::args::program::command("ctk");
         let mut arguments = command.get_subcommands().flat_map(Command::get_arguments);
         let longs: Vec<_> = arguments.by_ref().filter_map(Arg::get_long).collect();

@@ -6,4 +6,4 @@ pub(crate) mod interruptible_stdout;
 pub(crate) mod messages;
 pub(crate) mod printing;
 pub(crate) mod screen;
-pub(crate) mod stop;
+pub(crate) mod signals;

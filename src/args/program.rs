@@ -7,10 +7,10 @@ use clap::CommandFactory;
 
 use super::Cli;
 
-/// The name by which kubectl finds it as a plugin.
+/// Name of the executable as a plugin of kubectl.
 const PLUGIN: &str = "kubectl-ctk";
 
-/// How usage and examples call the program that was started as `program`.
+/// Name of the program in usage and examples, for a process that was started as `program`.
 pub fn program_name(program: Option<&OsStr>) -> &'static str {
     let file = program.and_then(|program| Path::new(program).file_name());
     if file == Some(OsStr::new(PLUGIN)) {
@@ -20,7 +20,7 @@ pub fn program_name(program: Option<&OsStr>) -> &'static str {
     }
 }
 
-/// The command line, as the program that goes by this name shows it.
+/// The definition of the command line, for a program of this name.
 pub fn command(program: &'static str) -> clap::Command {
     let command = Cli::command();
     if program == command.get_name() {

@@ -1,4 +1,4 @@
-//! `ctk demo`: a private network namespace with a real conntrack table in it, and a sample cluster that goes with it.
+//! `ctk demo`: runs commands in a private network namespace with a real conntrack table and a sample cluster.
 
 mod world;
 
@@ -13,7 +13,7 @@ use crate::query::BuiltinCluster;
 /// The sample cluster, as `kubectl get nodes,svc,endpointslices,pods,servicecidrs -A -o json` would print it.
 const CLUSTER: &str = include_str!("demo/cluster.json");
 
-/// What is shown without arguments: the table, one Service, and what is wrong, for people and for scripts.
+/// Commands of the demo without arguments, with their titles.
 const TOUR: [(&str, &[&str]); 3] = [
     ("Every entry of this node, by name:", &["ls"]),
     (
@@ -37,7 +37,7 @@ pub fn run(args: &DemoArgs) -> Result<Status, CommandError> {
         let gap = if index == 0 { "" } else { "\n" };
         let line = format!("{gap}# {title}\n$ ctk {}\n", command.join(" "));
         if std::io::stdout().write_all(line.as_bytes()).is_err() {
-            // A closed pipe ends quietly.
+            // A closed pipe ends the command without an error.
             return Ok(Status::Done);
         }
         let status = run_in(builtin, ctk().chain(command.iter().map(OsString::from)));

@@ -26,13 +26,13 @@ use ctnetlink::{Table, TableKind};
 use crate::query::{BuiltinCluster, EntryQuery, SourceQuery};
 use crate::session::caveats::{self, Caveats};
 use crate::session::cluster::{self, Cluster};
-use crate::session::namespace;
+use crate::session::cluster_source::Purpose;
 use crate::session::node_rules;
 use crate::session::pipeline::EntryPipeline;
-use crate::session::pods;
-use crate::session::remote::Purpose;
+use crate::session::pod_choice;
 use crate::session::sample::Sample;
-use crate::session::scan::{self, Looks};
+use crate::session::table_access;
+use crate::session::table_scan::{self, Looks};
 use crate::terminal::messages::{self, note};
 use say::Frame;
 
@@ -144,7 +144,7 @@ impl Round {
         let netns = &source.netns;
         let every_entry = EntryQuery::default();
         let mut pipeline = EntryPipeline::new(&every_entry, cluster.as_ref())?;
-        let mut table = Table::open(netns).map_err(namespace::netlink_error)?;
+        let mut table = Table::open(netns).map_err(table_access::netlink_error)?;
         let began = Instant::now();
         let mut facts = facts::gather(netns, cluster.as_ref());
         let sample = match args.sample.is_zero() {
@@ -159,7 +159,7 @@ impl Round {
             kind: TableKind::Conntrack,
             sample: sample.as_ref(),
         };
-        let (examination, report) = scan::gather(
+        let (examination, report) = table_scan::gather(
             &mut table,
             &mut pipeline,
             looks,
@@ -229,7 +229,7 @@ fn read_cluster(
     is_first: bool,
 ) -> Result<Option<Cluster>, CommandError> {
     let wanted = ReadScope {
-        pods: pods::choice_with_unanswered(source, args.thresholds.lost_entries),
+        pods: pod_choice::choice_with_unanswered(source, args.thresholds.lost_entries),
         ..ReadScope::default()
     };
     let read = match is_first {

@@ -1,4 +1,4 @@
-//! `ctk ls --table expect`: what helpers announced and has not come yet.
+//! `ctk ls --table expect`: lists the connections that helpers expect.
 
 use std::io;
 use std::ops::ControlFlow;
@@ -12,10 +12,10 @@ use ctnetlink::netns::Netns;
 use crate::args::ls::LsArgs;
 use crate::query::output::options;
 use crate::session::caveats;
-use crate::session::namespace;
-use crate::terminal::printing::Ended;
+use crate::session::table_access;
+use crate::terminal::printing::ListingEnd;
 
-/// An expectation is no entry: of the selectors only the family can be asked for.
+/// The selected family. An expectation is no entry, so that no other selector applies.
 fn family(args: &LsArgs) -> Result<Option<Family>, CommandError> {
     let mut others = args.select.clone();
     others.ipv4 = false;
@@ -40,15 +40,14 @@ fn family(args: &LsArgs) -> Result<Option<Family>, CommandError> {
 
 pub fn run(args: &LsArgs, netns: &Netns) -> Result<Status, CommandError> {
     let family = family(args)?;
-    let mut table = Table::open(netns).map_err(namespace::netlink_error)?;
+    let mut table = Table::open(netns).map_err(table_access::netlink_error)?;
     match list(args, &mut table, family) {
         Ok(status) => Ok(status),
-        Err(Ended::Closed) => Ok(Status::Done),
-        Err(Ended::Failed(error)) => Err(error),
+        Err(end) => end.status(),
     }
 }
 
-fn list(args: &LsArgs, table: &mut Table, family: Option<Family>) -> Result<Status, Ended> {
+fn list(args: &LsArgs, table: &mut Table, family: Option<Family>) -> Result<Status, ListingEnd> {
     let stdout = io::stdout();
     let mut printer = ExpectationPrinter::new(&options(&args.output, false), Box::new(stdout));
     let mut shown = 0;
@@ -66,7 +65,7 @@ fn list(args: &LsArgs, table: &mut Table, family: Option<Family>) -> Result<Stat
     if let Some(error) = failed {
         return Err(error.into());
     }
-    let report = dump.map_err(|error| Ended::Failed(namespace::netlink_error(error)))?;
+    let report = dump.map_err(|error| ListingEnd::Failed(table_access::netlink_error(error)))?;
     printer.finish(&Summary {
         shown,
         scanned: shown,
@@ -74,7 +73,7 @@ fn list(args: &LsArgs, table: &mut Table, family: Option<Family>) -> Result<Stat
         unreadable: report.unreadable,
         ..Summary::default()
     })?;
-    let partial = caveats::of_table(report.unreadable, !report.is_consistent()).say();
+    let partial = caveats::of_table(report.unreadable, !report.is_consistent()).report();
     Ok(match (partial, args.exit_code && shown > 0) {
         (true, _) => Status::Partial,
         (false, true) => Status::Found,

@@ -1,8 +1,7 @@
-//! `ctk generate`: what a package holds beside the binary, made from the command line itself. Hidden, because only those who
-//! build a package need it; the results are committed in `man/` and `completions/`, and a test holds them current.
+//! `ctk generate`: writes manuals and completion scripts from the definition of the command line. Hidden, because only builders
+//! of packages need it. The results are committed in `man/` and `completions/`; a test fails when they are outdated.
 
 mod man;
-mod prose;
 
 use crate::args::generate::{GenerateArgs, What};
 use std::io;
@@ -25,7 +24,7 @@ pub fn run(args: &GenerateArgs) -> Result<Status, CommandError> {
     Ok(Status::Done)
 }
 
-/// A name and what the file of that name holds.
+/// Name and content of a file.
 type NewFile = (String, Vec<u8>);
 
 fn write_all(folder: &Path, files: &[NewFile]) -> io::Result<()> {
@@ -35,7 +34,7 @@ fn write_all(folder: &Path, files: &[NewFile]) -> io::Result<()> {
         .try_for_each(|(name, text)| std::fs::write(folder.join(name), text))
 }
 
-/// Scripts that tell a shell to ask `ctk` itself.
+/// Scripts that make a shell ask `ctk` for candidates.
 fn completions() -> io::Result<Vec<NewFile>> {
     let shells: [(&str, &dyn EnvCompleter); 3] =
         [("ctk.bash", &Bash), ("_ctk", &Zsh), ("ctk.fish", &Fish)];

@@ -1,4 +1,4 @@
-//! `ctk ls`: the table, once.
+//! `ctk ls`: lists the entries of the table.
 
 use crate::args::ls::{LsArgs, TableChoice};
 use std::io::{self, IsTerminal};
@@ -13,14 +13,14 @@ use crate::args::OutputArgs;
 use crate::query::{self, BuiltinCluster, EntryQuery, SourceQuery};
 use crate::session::caveats;
 use crate::session::cluster::{self, Cluster};
-use crate::session::namespace;
+use crate::session::cluster_source::Purpose;
 use crate::session::pipeline::{EntryPipeline, Prints};
-use crate::session::remote::Purpose;
+use crate::session::read_scope;
 use crate::session::sample::Sample;
-use crate::session::scan::{self, Looks, Report};
-use crate::session::wanted;
+use crate::session::table_access;
+use crate::session::table_scan::{self, Looks, ScanReport};
 use crate::terminal::messages::note;
-use crate::terminal::printing::{Ended, printer};
+use crate::terminal::printing::{ListingEnd, printer};
 
 pub fn run(builtin: BuiltinCluster, args: &LsArgs) -> Result<Status, CommandError> {
     check(args)?;
@@ -37,7 +37,7 @@ pub fn run(builtin: BuiltinCluster, args: &LsArgs) -> Result<Status, CommandErro
     }
     let asked = entries.needs_cluster();
     let cluster = if asked || args.output.output != Format::Conntrack {
-        let scope = wanted::first(&source, &entries);
+        let scope = read_scope::first(&source, &entries);
         Cluster::read(&source, Purpose::Show, scope)?
     } else {
         None
@@ -46,7 +46,7 @@ pub fn run(builtin: BuiltinCluster, args: &LsArgs) -> Result<Status, CommandErro
     let mut pipeline = EntryPipeline::new(&entries, cluster.as_ref())?
         .hide_own()
         .for_names(printed_names(&args.output));
-    let mut table = Table::open(&source.netns).map_err(namespace::netlink_error)?;
+    let mut table = Table::open(&source.netns).map_err(table_access::netlink_error)?;
     let sample = entries
         .sample(args.sample)
         .map(|duration| Sample::take(&mut table, &mut pipeline, duration))
@@ -58,9 +58,9 @@ pub fn run(builtin: BuiltinCluster, args: &LsArgs) -> Result<Status, CommandErro
     match list(args, looks, &mut table, &mut pipeline, cluster.as_ref()) {
         Ok((shown, report)) => {
             if pipeline.counts.scanned == 0 && pipeline.filter().is_empty() {
-                namespace::note_empty(&source.netns);
+                table_access::note_empty(&source.netns);
             }
-            Ok(conclude(
+            Ok(print_caveats(
                 args,
                 &entries,
                 cluster.as_ref(),
@@ -69,12 +69,11 @@ pub fn run(builtin: BuiltinCluster, args: &LsArgs) -> Result<Status, CommandErro
                 &report,
             ))
         }
-        Err(Ended::Closed) => Ok(Status::Done),
-        Err(Ended::Failed(error)) => Err(error),
+        Err(end) => end.status(),
     }
 }
 
-/// Flags that make no sense, alone or together.
+/// Refuses flags that do not go together.
 fn check(args: &LsArgs) -> Result<(), CommandError> {
     let samples = args.sample.is_some() || args.select.refreshing;
     if samples && args.table != TableChoice::Conntrack {
@@ -96,12 +95,12 @@ fn list<'c>(
     table: &mut Table,
     pipeline: &mut EntryPipeline<'c>,
     cluster: Option<&'c Cluster>,
-) -> Result<(u64, Report), Ended> {
+) -> Result<(u64, ScanReport), ListingEnd> {
     let mut printer = printer(query::output::options(&args.output, false));
     let OutputArgs { sort, limit, .. } = &args.output;
     let mut report = if sort.is_some() || limit.is_some() {
         let order = sort.clone().unwrap_or_else(SortOrder::as_found);
-        let (sorter, report) = scan::gather(
+        let (sorter, report) = table_scan::gather(
             table,
             pipeline,
             looks,
@@ -110,7 +109,7 @@ fn list<'c>(
                 pipeline.show(flow, seen, |entry| sorter.push(entry));
             },
         )
-        .map_err(Ended::Failed)?;
+        .map_err(ListingEnd::Failed)?;
         for entry in sorter.into_sorted() {
             printer.entry(&entry, None)?;
         }
@@ -134,14 +133,15 @@ fn list<'c>(
     Ok((shown, report))
 }
 
-/// Prints every entry as it comes: memory does not grow, and what is printed cannot be taken back.
+/// Prints each entry as it is dumped. Memory does not grow with the table, and a printed entry cannot be taken back, so that an
+/// interrupted dump is not repeated.
 fn stream(
     looks: Looks<'_>,
     table: &mut Table,
     pipeline: &mut EntryPipeline<'_>,
     printer: &mut Printer<'_>,
-) -> Result<Report, Ended> {
-    let mut report = Report::default();
+) -> Result<ScanReport, ListingEnd> {
+    let mut report = ScanReport::default();
     for filter in pipeline.filter().dumps() {
         let mut failed = None;
         let dump = table.dump_timed(looks.kind, &filter, &mut |flow, at| {
@@ -157,19 +157,19 @@ fn stream(
         if let Some(error) = failed {
             return Err(error.into());
         }
-        report.add(&dump.map_err(|error| Ended::Failed(namespace::netlink_error(error)))?);
+        report.add(&dump.map_err(|error| ListingEnd::Failed(table_access::netlink_error(error)))?);
     }
     Ok(report)
 }
 
-/// Says on stderr what the listing leaves open, and how it ended.
-fn conclude(
+/// Prints counts and caveats to stderr, and returns the exit status.
+fn print_caveats(
     args: &LsArgs,
     entries: &EntryQuery,
     cluster: Option<&Cluster>,
     pipeline: &EntryPipeline<'_>,
     shown: u64,
-    report: &Report,
+    report: &ScanReport,
 ) -> Status {
     let counts = &pipeline.counts;
     if io::stderr().is_terminal() {
@@ -182,9 +182,9 @@ fn conclude(
             note(own_line(counts.own));
         }
     }
-    let mut open = caveats::of_table(report.unreadable, report.inconsistent);
-    open.add_selection(entries, entries.needs_cluster(), cluster, counts);
-    if open.say() {
+    let mut caveats = caveats::of_table(report.unreadable, report.inconsistent);
+    caveats.add_selection(entries, entries.needs_cluster(), cluster, counts);
+    if caveats.report() {
         Status::Partial
     } else if args.exit_code && counts.passed > 0 {
         Status::Found
@@ -195,13 +195,16 @@ fn conclude(
 
 fn count_line(shown: u64, passed: u64, scanned: u64) -> String {
     match (shown == passed, passed == scanned) {
-        (true, true) => format!("{shown} entries"),
-        (true, false) => format!("{shown} of {scanned} entries match"),
-        (false, _) => format!("{shown} of {passed} matching entries shown, {scanned} looked at"),
+        (true, true) => count(shown, "entry", "entries"),
+        (true, false) => format!("{shown} of {} match", count(scanned, "entry", "entries")),
+        (false, _) => format!(
+            "{shown} of {} shown, {scanned} scanned",
+            count(passed, "matching entry", "matching entries")
+        ),
     }
 }
 
-/// What is said of connections that are left out.
+/// Note on connections of ctk itself that are left out.
 pub(crate) fn own_line(own: u64) -> String {
     format!(
         "{} of ctk itself to the API server left out; --port shows them",
@@ -209,7 +212,7 @@ pub(crate) fn own_line(own: u64) -> String {
     )
 }
 
-/// Names that some column holds.
+/// Names that are printed.
 fn printed_names(args: &OutputArgs) -> Prints {
     let printed = |party: &str| match &args.columns {
         Some(columns) => columns.0.iter().any(|column| column.key.starts_with(party)),
@@ -228,17 +231,17 @@ mod tests {
     use ctnetlink::flow::{Flow, L4, Tuple};
 
     #[test]
-    fn the_count_says_what_was_left_out() {
+    fn the_count_line_tells_matching_from_shown_entries() {
         assert_eq!(count_line(3, 3, 3), "3 entries");
         assert_eq!(count_line(3, 3, 9), "3 of 9 entries match");
         assert_eq!(
             count_line(2, 3, 9),
-            "2 of 3 matching entries shown, 9 looked at"
+            "2 of 3 matching entries shown, 9 scanned"
         );
     }
 
     #[test]
-    fn a_limit_without_an_order_keeps_the_entries_as_they_come() {
+    fn a_limit_without_an_order_keeps_the_first_entries() {
         let mut sorter = Sorter::new(SortOrder::as_found(), Some(2));
         for port in [7, 3, 5] {
             let tuple = Tuple {

@@ -24,10 +24,10 @@ use ctnetlink::{Table, TableKind};
 
 use crate::query::{self, BuiltinCluster, EntryQuery, SourceQuery};
 use crate::session::cluster::{self, Cluster};
-use crate::session::namespace;
 use crate::session::pipeline::{Counts, EntryPipeline};
 use crate::session::sample::Sample;
-use crate::session::scan::{self, Looks};
+use crate::session::table_access;
+use crate::session::table_scan::{self, Looks};
 use crate::terminal::confirm::{self, Consent};
 use crate::terminal::messages::{note, unwritten};
 use crate::terminal::printing;
@@ -48,7 +48,7 @@ pub fn run(builtin: BuiltinCluster, args: &PurgeArgs) -> Result<Status, CommandE
     let policy = Policy::new(&entries.selectors, &args.include).map_err(CommandError::usage)?;
     let leave = match args.dry_run {
         true => Consent::Given,
-        false => confirm::leave(args.yes, args.source.cluster_is_stdin())?,
+        false => confirm::consent(args.yes, args.source.cluster_is_stdin())?,
     };
     let purge = Purge {
         args,
@@ -61,7 +61,7 @@ pub fn run(builtin: BuiltinCluster, args: &PurgeArgs) -> Result<Status, CommandE
         purge.accept(cluster)?;
     }
     let mut pipeline = purge.pipeline(cluster.as_ref())?;
-    let mut table = Table::open(&purge.source.netns).map_err(namespace::netlink_error)?;
+    let mut table = Table::open(&purge.source.netns).map_err(table_access::netlink_error)?;
     // What was read may change before it is deleted: the sooner the better.
     table.read_ahead();
     let sample = purge
@@ -163,7 +163,7 @@ impl<'a> Purge<'a> {
             let suspects = Suspects::new(&self.args.include, sample.is_some());
             (PlanBuilder::default(), suspects)
         };
-        let ((builder, suspects), report) = scan::gather(
+        let ((builder, suspects), report) = table_scan::gather(
             table,
             pipeline,
             looks,

@@ -13,7 +13,7 @@ use crate::purge::undo::{self, Outcome, Wanted};
 use ctnetlink::{BATCH, Table};
 
 use crate::query::{output, source};
-use crate::session::namespace;
+use crate::session::table_access;
 use crate::terminal::confirm::{self, Consent};
 use crate::terminal::messages::note;
 use crate::terminal::printing;
@@ -25,14 +25,14 @@ pub fn run(args: &RestoreArgs) -> Result<Status, CommandError> {
     let leave = if args.dry_run {
         Consent::Given
     } else {
-        confirm::leave(args.yes, from_stdin)?
+        confirm::consent(args.yes, from_stdin)?
     };
     let netns = source::netns(args.netns.as_deref())?;
     let (mut input, lines) = Input::open(&args.file, from_stdin)?;
     // Before the question: an answer that cannot be acted upon need not be given.
     let mut table = match args.dry_run {
         true => None,
-        false => Some(Table::open(&netns).map_err(namespace::netlink_error)?),
+        false => Some(Table::open(&netns).map_err(table_access::netlink_error)?),
     };
     if leave == Consent::ToAsk && lines.wanted > 0 {
         show(args, &mut input)?;
@@ -263,7 +263,7 @@ fn conclude(lines: &Lines, counts: &Counts) -> Result<Status, CommandError> {
             Status::NotPermitted,
             "putting entries back is not permitted: it needs CAP_NET_ADMIN in the network namespace",
         )
-        .hint(namespace::RUN_AS_ROOT));
+        .hint(table_access::RUN_AS_ROOT));
     }
     Ok(if counts.failed > 0 {
         Status::Partial

@@ -17,10 +17,10 @@ use crate::stat::{Stat, read};
 use ctnetlink::netns::Netns;
 
 use crate::query::source;
-use crate::session::namespace;
+use crate::session::table_access;
 use crate::terminal::interruptible_stdout::{InterruptibleStdout, check_reader};
 use crate::terminal::messages::{self, note};
-use crate::terminal::stop;
+use crate::terminal::signals;
 
 /// Between two looks whether to go on.
 const TICK: Duration = Duration::from_millis(100);
@@ -45,7 +45,7 @@ pub fn run(args: &StatArgs) -> Result<Status, CommandError> {
     let mut out: Box<dyn Write> = match args.interval {
         None => Box::new(io::stdout().lock()),
         Some(_) => {
-            stop::on_signals(&stop)?;
+            signals::set_on_signals(&stop)?;
             Box::new(InterruptibleStdout::new(Arc::clone(&stop), None))
         }
     };
@@ -77,7 +77,7 @@ impl From<io::Error> for Ended {
 }
 
 fn look(netns: &Netns) -> Result<(Stat, Vec<String>), CommandError> {
-    read::stat(netns).map_err(namespace::netlink_error)
+    read::stat(netns).map_err(table_access::netlink_error)
 }
 
 fn print(args: &StatArgs, stat: &Stat, out: &mut dyn Write) -> io::Result<()> {

@@ -1,4 +1,4 @@
-//! `ctk svc`: one Service, its endpoints, the flows on each, and where new ones go.
+//! `ctk svc`: shows one Service, its endpoints, the flows on each, and the shares of new flows.
 
 use crate::args::svc::{SvcArgs, SvcFormat};
 use std::io::{self, IsTerminal, Write};
@@ -21,14 +21,14 @@ use ctnetlink::{Table, TableKind};
 
 use crate::args::select::SelectArgs;
 use crate::query::{BuiltinCluster, EntryQuery, SourceQuery};
-use crate::session::caveats;
+use crate::session::caveats::{self, Caveats};
 use crate::session::cluster::{self, Cluster};
-use crate::session::namespace;
+use crate::session::cluster_source::Purpose;
 use crate::session::node_rules;
 use crate::session::pipeline::{self, EntryPipeline};
-use crate::session::remote::Purpose;
-use crate::session::scan::{self, Looks};
-use crate::session::wanted;
+use crate::session::read_scope;
+use crate::session::table_access;
+use crate::session::table_scan::{self, Looks};
 use crate::terminal::messages;
 
 pub fn run(builtin: BuiltinCluster, args: &SvcArgs) -> Result<Status, CommandError> {
@@ -39,10 +39,10 @@ pub fn run(builtin: BuiltinCluster, args: &SvcArgs) -> Result<Status, CommandErr
     };
     let entries = EntryQuery::new(&select)?;
     let source = SourceQuery::new(&args.source, builtin)?;
-    let scope = wanted::first(&source, &entries);
+    let scope = read_scope::first(&source, &entries);
     let cluster = Cluster::read(&source, Purpose::Show, scope)?;
     cluster::require(&source, cluster.as_ref(), true)?;
-    // Where there is none, the line above has said so.
+    // The check above printed a note on the missing source.
     let Some(cluster) = &cluster else {
         return Ok(Status::Partial);
     };
@@ -52,12 +52,12 @@ pub fn run(builtin: BuiltinCluster, args: &SvcArgs) -> Result<Status, CommandErr
         known.narrow(&read.rules);
     }
     let mut pipeline = EntryPipeline::new(&entries, Some(cluster)).map_err(named)?;
-    let mut table = Table::open(&source.netns).map_err(namespace::netlink_error)?;
+    let mut table = Table::open(&source.netns).map_err(table_access::netlink_error)?;
     let looks = Looks {
         kind: TableKind::Conntrack,
         sample: None,
     };
-    let (tally, dumped) = scan::gather(
+    let (tally, dumped) = table_scan::gather(
         &mut table,
         &mut pipeline,
         looks,
@@ -70,7 +70,7 @@ pub fn run(builtin: BuiltinCluster, args: &SvcArgs) -> Result<Status, CommandErr
             });
         },
     )?;
-    let lb_chains = rules.as_ref().map_err(String::clone).and_then(chosen);
+    let lb_chains = rules.as_ref().map_err(String::clone).and_then(lb_chains);
     let report = Report::new(known, tally, lb_chains, pipeline::now());
     let summary = Summary {
         shown: pipeline.counts.passed,
@@ -84,19 +84,19 @@ pub fn run(builtin: BuiltinCluster, args: &SvcArgs) -> Result<Status, CommandErr
         return messages::unwritten(error);
     }
     if pipeline.counts.scanned == 0 && pipeline.filter().is_empty() {
-        namespace::note_empty(&source.netns);
+        table_access::note_empty(&source.netns);
     }
-    let mut open = caveats::of_table(dumped.unreadable, dumped.inconsistent);
-    open.add_selection(&entries, true, Some(cluster), &pipeline.counts);
-    add_blind(&report, &mut open);
-    add_rules(&report, rules.ok().as_ref(), &mut open);
-    Ok(match open.say() {
+    let mut caveats = caveats::of_table(dumped.unreadable, dumped.inconsistent);
+    caveats.add_selection(&entries, true, Some(cluster), &pipeline.counts);
+    add_uncounted(&report, &mut caveats);
+    add_rules(&report, rules.ok().as_ref(), &mut caveats);
+    Ok(match caveats.report() {
         true => Status::Partial,
         false => Status::Done,
     })
 }
 
-/// Selectors that cannot be meant here.
+/// Refuses selectors that do not go with one Service.
 fn check(args: &SvcArgs) -> Result<(), CommandError> {
     if !args.select.svc.is_empty() {
         return Err(
@@ -113,7 +113,7 @@ fn check(args: &SvcArgs) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// The Service of this name, with the ports that are meant.
+/// The named Service, with the selected ports.
 fn find(name: &List<ServiceRef>, cluster: &Cluster) -> Result<Known, CommandError> {
     let none = || CommandError::failed("the cluster source tells no Services");
     let typed = name.items().first().ok_or_else(none)?;
@@ -141,7 +141,7 @@ fn find(name: &List<ServiceRef>, cluster: &Cluster) -> Result<Known, CommandErro
     })
 }
 
-/// There always is something that helps.
+/// Error of an unknown name, with a hint in any case.
 fn unknown(error: CommandError) -> CommandError {
     let error = named(error);
     match error.hints.is_empty() {
@@ -158,7 +158,7 @@ fn named(mut error: CommandError) -> CommandError {
     error
 }
 
-/// This node's rules, with what they do for the Service; or why they are not known.
+/// This node's rules with the chains of the Service, or the reason why they are not known.
 fn rules(cluster: &Cluster, known: &Known, netns: &Netns) -> Result<Read, String> {
     let wanted = ServiceFilter {
         namespace: Some((*known.namespace).into()),
@@ -174,7 +174,7 @@ fn rules(cluster: &Cluster, known: &Known, netns: &Netns) -> Result<Read, String
     if path.is_some_and(|path| !path.is_file()) {
         return Err("the saved rules can be read only once".to_owned());
     }
-    let read = node_rules::read_dealing(path, netns, Some(&wanted));
+    let read = node_rules::read_with_shares(path, netns, Some(&wanted));
     let read = read.map_err(|error| error.message)?;
     let rules = &read.rules;
     if rules.has_kube_proxy() {
@@ -185,12 +185,12 @@ fn rules(cluster: &Cluster, known: &Known, netns: &Netns) -> Result<Read, String
                 .into(),
         )
     } else {
-        Err("no rules of kube-proxy's are here".to_owned())
+        Err("this network namespace has no rules of kube-proxy".to_owned())
     }
 }
 
-/// The chains that choose endpoints; or why none of them is known.
-fn chosen(read: &Read) -> Result<&[LbChain], String> {
+/// The chains that choose endpoints, or the reason why none is known.
+fn lb_chains(read: &Read) -> Result<&[LbChain], String> {
     match read.rules.is_whole() || !read.lb_chains.is_empty() {
         true => Ok(read.lb_chains.as_slice()),
         false => Err("some rules of this node are not understood".to_owned()),
@@ -241,34 +241,34 @@ fn extra(report: &Report) -> Map<String, Value> {
     }
 }
 
-/// What counters and timestamps leave open of the flows on endpoints.
-fn add_blind(report: &Report, open: &mut caveats::Caveats) {
+/// Adds a note where some flows have no counters.
+fn add_uncounted(report: &Report, caveats: &mut Caveats) {
     let loads = &report.tally.loads;
     let flows: u64 = loads.iter().map(Load::flows).sum();
     let uncounted: u64 = loads.iter().map(|load| load.uncounted).sum();
     if uncounted > 0 && uncounted < flows {
-        open.note(format!(
+        caveats.note(format!(
             "{uncounted} of {flows} flows began before packets were counted: PACKETS and BYTES are those of the others"
         ));
     }
 }
 
-/// Rules that are not understood leave open where new flows go, and which endpoints there are.
-fn add_rules(report: &Report, read: Option<&Read>, open: &mut caveats::Caveats) {
+/// Adds a note where rules are not understood, so that shares of new flows or endpoints are not known.
+fn add_rules(report: &Report, read: Option<&Read>, caveats: &mut Caveats) {
     let Some(rules) = read.map(|read| &read.rules) else {
         return;
     };
     let chains = report.ahead.iter().flat_map(|ahead| &ahead.not_understood);
     let chains: Vec<&str> = chains.map(String::as_str).collect();
     if !chains.is_empty() {
-        open.note(format!(
+        caveats.note(format!(
             "where new flows go is not known for {} ({}): a rule there is not understood",
             count(chains.len() as u64, "chain", "chains"),
             chains.join(", ")
         ));
     }
     if !chains.is_empty() || !rules.is_whole() || !report.known.endpoints_complete {
-        open.partial = true;
-        open.notes.extend(node_rules::not_understood(rules));
+        caveats.partial = true;
+        caveats.notes.extend(node_rules::not_understood(rules));
     }
 }

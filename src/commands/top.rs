@@ -1,7 +1,7 @@
 //! `ctk top`: who fills the table.
 
 mod repeat;
-mod say;
+mod report;
 
 use crate::args::top::{TopArgs, TopFormat};
 use std::io::{self, IsTerminal, Write};
@@ -17,17 +17,17 @@ use ctnetlink::{Table, TableKind};
 use crate::commands::ls::own_line;
 use crate::query::{BuiltinCluster, EntryQuery, SourceQuery};
 use crate::session::cluster::{self, Cluster};
-use crate::session::namespace;
+use crate::session::cluster_source::Purpose;
 use crate::session::pipeline::{EntryPipeline, Prints};
-use crate::session::remote::Purpose;
+use crate::session::read_scope;
 use crate::session::sample::Sample;
-use crate::session::scan::{self, Looks, Report};
-use crate::session::wanted;
+use crate::session::table_access;
+use crate::session::table_scan::{self, Looks, ScanReport};
 use crate::terminal::messages;
-use crate::terminal::printing::Ended;
+use crate::terminal::printing::ListingEnd;
 
-/// Groups of a table on a terminal, where no limit is given.
-const SHOWN: usize = 20;
+/// Groups of a table on a terminal without `--limit`.
+const DEFAULT_GROUPS: usize = 20;
 
 pub fn run(builtin: BuiltinCluster, args: &TopArgs) -> Result<Status, CommandError> {
     check(args)?;
@@ -43,12 +43,11 @@ pub fn run(builtin: BuiltinCluster, args: &TopArgs) -> Result<Status, CommandErr
     };
     match ended {
         Ok(status) => Ok(status),
-        Err(Ended::Closed) => Ok(Status::Done),
-        Err(Ended::Failed(error)) => Err(error),
+        Err(end) => end.status(),
     }
 }
 
-/// Flags that make no sense together.
+/// Refuses flags that do not go together.
 fn check(args: &TopArgs) -> Result<(), CommandError> {
     for word in &args.sort {
         if let SortWord::Key { key, .. } = word
@@ -75,7 +74,7 @@ fn with(by: &[Key], key: Key) -> String {
     all.collect::<Vec<_>>().join(",")
 }
 
-/// What is meant by the flags.
+/// The command, with its query.
 struct Top<'a> {
     args: &'a TopArgs,
     entries: EntryQuery,
@@ -84,7 +83,7 @@ struct Top<'a> {
 }
 
 impl Top<'_> {
-    /// An answer without names or verdicts would be none.
+    /// Names or verdicts are asked for, by selectors or keys.
     fn asks_for_names(&self) -> bool {
         let mut by = self.args.by.iter();
         self.entries.needs_cluster() || by.any(|key| key.is_of_the_cluster())
@@ -97,7 +96,7 @@ impl Top<'_> {
             || self.entries.filter.wants_text()
     }
 
-    /// The cluster, where anything of it would be shown.
+    /// Reads the cluster where something of it is shown.
     fn read_cluster(&self, again: bool) -> Result<Option<Cluster>, CommandError> {
         let shows = |key: &Key| key.wants_names() || matches!(key, Key::Src | Key::Dst);
         let by = &self.args.by;
@@ -108,10 +107,10 @@ impl Top<'_> {
             true => Cluster::read_again,
             false => Cluster::read,
         };
-        let scope = wanted::first(&self.source, &self.entries);
+        let scope = read_scope::first(&self.source, &self.entries);
         let cluster = read(&self.source, Purpose::Show, scope)?;
         match (again, &cluster) {
-            (true, None) => Err(CommandError::failed("there is no cluster source any more")),
+            (true, None) => Err(CommandError::failed("the cluster source is gone")),
             (true, Some(_)) => Ok(cluster),
             (false, _) => {
                 cluster::require(&self.source, cluster.as_ref(), self.asks_for_names())?;
@@ -120,7 +119,7 @@ impl Top<'_> {
         }
     }
 
-    /// The keys that are meant, each once.
+    /// Keys to group by, each once.
     fn keys(&self, cluster: Option<&Cluster>) -> Vec<Key> {
         if self.args.by.is_empty() {
             return match cluster.and_then(Cluster::index) {
@@ -137,7 +136,7 @@ impl Top<'_> {
         keys
     }
 
-    /// Names cost time, and are looked for only where something is chosen or grouped by them.
+    /// The pipeline. Names cost time and are looked up only where entries are selected or grouped by them.
     fn pipeline<'c>(
         &'c self,
         by: &[Key],
@@ -151,14 +150,14 @@ impl Top<'_> {
         }))
     }
 
-    /// Looks at the whole table.
-    fn look<'c>(
+    /// Scans the table.
+    fn scan<'c>(
         &self,
         by: &[Key],
         table: &mut Table,
         pipeline: &mut EntryPipeline<'c>,
         limit: Option<usize>,
-    ) -> Result<(Ranked<'c>, Report), CommandError> {
+    ) -> Result<(Ranked<'c>, ScanReport), CommandError> {
         let sample = self
             .entries
             .sample(None)
@@ -169,7 +168,7 @@ impl Top<'_> {
             sample: sample.as_ref(),
         };
         let start = || Groups::new(by, self.order.measure());
-        let (groups, report) = scan::gather(
+        let (groups, report) = table_scan::gather(
             table,
             pipeline,
             looks,
@@ -183,16 +182,16 @@ impl Top<'_> {
 
     fn limit(&self) -> Option<usize> {
         let terminal = self.args.output == TopFormat::Table && io::stdout().is_terminal();
-        self.args.limit.or(terminal.then_some(SHOWN))
+        self.args.limit.or(terminal.then_some(DEFAULT_GROUPS))
     }
 
-    fn once(&self) -> Result<Status, Ended> {
+    fn once(&self) -> Result<Status, ListingEnd> {
         let cluster = self.read_cluster(false)?;
         let cluster = cluster.as_ref();
         let by = self.keys(cluster);
         let mut pipeline = self.pipeline(&by, cluster)?;
         let mut table = self.table()?;
-        let (ranked, report) = self.look(&by, &mut table, &mut pipeline, self.limit())?;
+        let (ranked, report) = self.scan(&by, &mut table, &mut pipeline, self.limit())?;
         let frame = Frame {
             ranked: &ranked,
             counts: pipeline.counts,
@@ -203,10 +202,10 @@ impl Top<'_> {
         self.print(&frame, cluster, !self.args.no_header, &mut out)?;
         out.flush()?;
         if pipeline.counts.scanned == 0 && pipeline.filter().is_empty() {
-            namespace::note_empty(&self.source.netns);
+            table_access::note_empty(&self.source.netns);
         }
         if io::stderr().is_terminal() {
-            messages::note(say::count_line(
+            messages::note(report::count_line(
                 &ranked,
                 pipeline.counts.scanned - pipeline.counts.own,
             ));
@@ -214,17 +213,17 @@ impl Top<'_> {
                 messages::note(own_line(pipeline.counts.own));
             }
         }
-        Ok(match self.open(&frame, cluster).say() {
+        Ok(match self.caveats(&frame, cluster).report() {
             true => Status::Partial,
             false => Status::Done,
         })
     }
 
     fn table(&self) -> Result<Table, CommandError> {
-        Table::open(&self.source.netns).map_err(namespace::netlink_error)
+        Table::open(&self.source.netns).map_err(table_access::netlink_error)
     }
 
-    /// The groups in the format that was asked for.
+    /// Prints the groups in the chosen format.
     fn print(
         &self,
         frame: &Frame<'_, '_>,
@@ -244,24 +243,20 @@ impl Top<'_> {
         let ranked = frame.ranked;
         match self.args.output {
             TopFormat::Table => group_table(ranked, &style, out),
-            TopFormat::Json => group_document(ranked, &style, &say::summary(frame, cluster), out),
+            TopFormat::Json => {
+                group_document(ranked, &style, &report::summary(frame, cluster), out)
+            }
             TopFormat::Jsonl => group_lines(ranked, &style, frame.time, out),
             TopFormat::Csv => group_csv(ranked, &style, frame.time, out),
         }
     }
 }
 
-impl From<CommandError> for Ended {
-    fn from(error: CommandError) -> Self {
-        Ended::Failed(error)
-    }
-}
-
-/// One look at the table.
+/// Result of one scan.
 struct Frame<'r, 'c> {
     ranked: &'r Ranked<'c>,
     counts: crate::session::pipeline::Counts,
-    report: Report,
-    /// Nanoseconds since the Unix epoch; `None` where there is one look only.
+    report: ScanReport,
+    /// Nanoseconds since the Unix epoch. `None` without `--interval`.
     time: Option<u64>,
 }

@@ -23,7 +23,7 @@ use ctnetlink::netns::Netns;
 use ctnetlink::{EventOptions, EventQueue, Events, Table};
 
 use crate::query::{BuiltinCluster, EntryQuery, SourceQuery};
-use crate::session::namespace;
+use crate::session::table_access;
 use crate::terminal::messages::note;
 
 /// Items that wait between the reader and the view, at 232 bytes each: 14.5 MiB when it is full, and as much again while
@@ -37,14 +37,14 @@ pub fn run(builtin: BuiltinCluster, args: &WatchArgs) -> Result<Status, CommandE
     entries.selectors.refreshing = false;
     let source = SourceQuery::new(&args.source, builtin)?;
     let options = EventOptions::default().with_buffer_bytes(args.buffer_size);
-    let events = Events::open(&source.netns, options).map_err(namespace::netlink_error)?;
+    let events = Events::open(&source.netns, options).map_err(table_access::netlink_error)?;
     tracing::info!(
         asked = args.buffer_size,
         granted = events.granted_buffer(),
         "receive buffer"
     );
-    let queue = EventQueue::start(events, QUEUE).map_err(namespace::netlink_error)?;
-    let table = Table::open(&source.netns).map_err(namespace::netlink_error)?;
+    let queue = EventQueue::start(events, QUEUE).map_err(table_access::netlink_error)?;
+    let table = Table::open(&source.netns).map_err(table_access::netlink_error)?;
     note_silence(&source.netns, args.interval);
     run::Watch::new(args, &entries, &source, table, queue)?.run()
 }

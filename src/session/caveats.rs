@@ -7,10 +7,10 @@ use crate::session::cluster::Cluster;
 use crate::session::pipeline::Counts;
 use crate::terminal::messages::note;
 
-/// An entry is not the whole binding of a flow there.
+/// Note where IPVS balances Services: an entry is not the whole binding of a flow there.
 pub const IPVS: &str = "IPVS mode: the IPVS connection entry may re-create these; see net.ipv4.vs.expire_nodest_conn and ipvsadm -Lnc";
 
-/// What is to be said of an answer.
+/// Notes on an answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Caveats {
     pub notes: Vec<String>,
@@ -18,23 +18,28 @@ pub struct Caveats {
     pub partial: bool,
 }
 
-/// What of the table is missing.
+/// Caveats of a table that was not read whole.
 pub fn of_table(unreadable: u64, inconsistent: bool) -> Caveats {
-    let mut open = Caveats {
+    let mut caveats = Caveats {
         partial: unreadable > 0 || inconsistent,
         ..Caveats::default()
     };
     if unreadable > 0 {
-        open.note(format!(
-            "{unreadable} entries could not be read and are missing"
+        caveats.note(format!(
+            "{} missing",
+            count(
+                unreadable,
+                "entry could not be read and is",
+                "entries could not be read and are"
+            )
         ));
     }
     if inconsistent {
-        open.note(
+        caveats.note(
             "the table was resized or interrupted while it was read: entries may be missing or doubled; run it again",
         );
     }
-    open
+    caveats
 }
 
 impl Caveats {
@@ -42,7 +47,8 @@ impl Caveats {
         self.notes.push(text.into());
     }
 
-    /// What the selectors left out, and what could not be judged. `asked`: names or verdicts were asked for.
+    /// Adds the entries that selectors could not decide on and those that could not be judged. `asked`: names or verdicts are
+    /// selected.
     pub fn add_selection(
         &mut self,
         entries: &EntryQuery,
@@ -58,8 +64,12 @@ impl Caveats {
         }
         if counts.held_back > 0 {
             self.note(format!(
-                "{} stale entries of other protocols than UDP are left out; name them with --tcp or --sctp",
-                counts.held_back
+                "{} left out; name the protocol with --tcp or --sctp",
+                count(
+                    counts.held_back,
+                    "stale entry of another protocol than UDP is",
+                    "stale entries of other protocols than UDP are"
+                )
             ));
         }
         if counts.foreign_netns > 0 {
@@ -88,9 +98,9 @@ impl Caveats {
         self.partial |= counts.range_sought > 0;
     }
 
-    /// Names that could not be looked up.
+    /// Adds the names that could not be looked up.
     fn add_names(&mut self, cluster: &Cluster, counts: &Counts) {
-        // Of a file everybody knows what was written into it.
+        // The content of a file is the choice of the user.
         if counts.nameless > 0 && cluster.is_complete() && !cluster.is_file() {
             self.partial = true;
             self.note(format!(
@@ -102,20 +112,20 @@ impl Caveats {
         }
         if counts.not_asked > 0 {
             self.note(format!(
-                "{} to an address whose pod was not asked for, so that it has no name; --all-pods reads every Pod",
+                "{} to an address whose pod was not read, so that it has no name; --all-pods reads every Pod",
                 count(counts.not_asked, "entry leads", "entries lead")
             ));
         }
     }
 
-    /// Says it; whether something is missing from the answer.
-    pub fn say(&self) -> bool {
+    /// Prints the notes to stderr. Returns whether something is missing from the answer.
+    pub fn report(&self) -> bool {
         self.notes.iter().for_each(note);
         self.partial
     }
 }
 
-/// What of the answer is missing because the source is.
+/// Message on what the answer lacks because the source lacks it.
 pub fn incompleteness(cluster: &Cluster, undecided: u64) -> Option<String> {
     let missing = cluster.missing();
     if !cluster.is_complete() {
@@ -141,7 +151,7 @@ pub fn incompleteness(cluster: &Cluster, undecided: u64) -> Option<String> {
     })
 }
 
-/// Nothing there may mean that nothing is tracked there.
+/// Notes on selected destinations that the raw table excludes from tracking.
 fn untracked(entries: &EntryQuery, cluster: Option<&Cluster>) -> Vec<String> {
     let Some(rules) = cluster.and_then(Cluster::node_rules) else {
         return Vec::new();
@@ -157,36 +167,47 @@ fn untracked(entries: &EntryQuery, cluster: Option<&Cluster>) -> Vec<String> {
     found.collect()
 }
 
-/// What is said of entries that a selector cannot decide on.
+/// Note on entries that a selector cannot decide on.
 pub fn undecided(entries: u64) -> String {
     format!(
-        "{entries} entries lack a value that a selector needs (ports, counters, timestamps, labels, names) and are left out"
+        "{} left out",
+        count(
+            entries,
+            "entry lacks a value that a selector needs (ports, counters, timestamps, labels, names) and is",
+            "entries lack a value that a selector needs (ports, counters, timestamps, labels, names) and are"
+        )
     )
 }
 
-/// What is said of entries that are not judged for want of the node's namespace.
+/// Note on entries that are not judged because the namespace is not known to be the node's.
 pub fn foreign_netns(entries: u64) -> String {
     format!(
-        "{entries} entries are not judged: this network namespace is not known to be the node's (see --node, --netns)"
+        "{} not judged: this network namespace is not known to be the node's (see --node, --netns)",
+        count(entries, "entry is", "entries are")
     )
 }
 
-/// What is said of entries to an address that may be a deleted Service's.
+/// Note on entries to an address that may be a deleted Service's.
 pub fn range_unknown(entries: u64, cluster: &Cluster) -> String {
-    let entries = match entries {
-        1 => "1 entry is not judged: no Service has its destination".to_owned(),
-        entries => format!("{entries} entries are not judged: no Service has their destination"),
-    };
+    let entries = count(
+        entries,
+        "entry is not judged: no Service has its destination",
+        "entries are not judged: no Service has their destination",
+    );
     format!(
         "{entries}, and whether a deleted one had it (service-gone) is not known without ServiceCIDRs; {}",
         cluster.range_remedy()
     )
 }
 
-/// Entries of which `--refreshing` cannot be told.
-pub fn not_compared(count: u64) -> String {
+/// Note on entries that `--refreshing` cannot decide on.
+pub fn not_compared(entries: u64) -> String {
     format!(
-        "{count} entries came up, were made anew or offloaded while looking, so that nothing tells whether they are \
-         refreshed; they are left out"
+        "{}, so that it is not known whether they are refreshed; they are left out",
+        count(
+            entries,
+            "entry came up, was made anew or offloaded while looking",
+            "entries came up, were made anew or offloaded while looking"
+        )
     )
 }

@@ -1,5 +1,4 @@
-//! The cluster behind the flags that were typed: what was read of it, the node that the table belongs to, and what the
-//! summary says of both.
+//! The cluster that was read, and the node that the table belongs to.
 
 use std::time::{Duration, SystemTime};
 
@@ -17,40 +16,40 @@ use ctk_cluster::rules::{NodeRules, Proxy};
 use ctk_cluster::source::{self, ClusterError, ClusterSource, Loaded, Source, SourceKind};
 
 use crate::query::SourceQuery;
+use crate::session::cluster_source::{self, Purpose};
+use crate::session::node_identity::{find_node, prove_by_rules, this_node};
 use crate::session::node_probe::NodeProbe;
 use crate::session::node_rules;
-use crate::session::remote::{self, Purpose};
-use crate::session::this_node::{find_node, prove_by_rules, this_node};
 use crate::shell::names;
 use crate::terminal::messages::note;
 
-/// How a cluster file is made.
+/// Hint on how a cluster file is made.
 pub const FETCH: &str = "fetch it with: kubectl get nodes,svc,endpointslices,pods,servicecidrs -A -o json > cluster.json \
     (an API server before 1.33 may have no servicecidrs: leave that word out, and give --service-cidr)";
 
-/// What was read of the cluster, and the node that the table belongs to.
+/// The cluster as it was read, and the node that the table belongs to.
 pub struct Cluster {
-    /// Objects: of a file, or of what kubectl printed.
+    /// Objects of the API, of a file, or of the output of kubectl.
     pub loaded: Option<Loaded>,
-    /// The node's rules, as the source or beside it.
+    /// The node's rules, as the source or in addition to it.
     pub rules: Option<rules::Read>,
     pub node: ThisNode,
-    pub beside: NodeProbe,
-    /// Whether kube-proxy's rules are in the namespace; `None` until it was looked for, because nothing else shows whose it is.
+    pub probe: NodeProbe,
+    /// kube-proxy's rules are in the namespace. `None`: not looked for, because other facts show whose the namespace is.
     kube_proxy: Option<bool>,
 }
 
 impl Cluster {
-    /// Reads what `--cluster` names. `None` where there is no source: with `none`, and where `auto` finds none.
+    /// Reads the source that `--cluster` names. `None` where there is no source: with `none`, and where `auto` finds none.
     pub fn read(
         source: &SourceQuery,
         purpose: Purpose,
         wanted: ReadScope,
     ) -> Result<Option<Self>, CommandError> {
         let read =
-            Self::read_telling(&source.cluster, source, purpose, wanted, &|text| note(text))?;
+            Self::read_reporting(&source.cluster, source, purpose, wanted, &|text| note(text))?;
         if let Some(cluster) = &read {
-            // The demo's names are no reason to forget real ones.
+            // Names of the demo do not replace real ones.
             let keep = match source.builtin.0 {
                 None => names::Keep::Always,
                 Some(_) => names::Keep::IfFirst,
@@ -60,7 +59,7 @@ impl Cluster {
         Ok(read)
     }
 
-    /// The same once more, when everything worth saying of the source was said.
+    /// Reads the source again. Notes on it go to the log only.
     pub fn read_again(
         source: &SourceQuery,
         purpose: Purpose,
@@ -69,7 +68,7 @@ impl Cluster {
         Self::read_from(&source.cluster, source, purpose, wanted)
     }
 
-    /// The same from `source`, whatever `--cluster` names: `auto` may go on to another one than the first time.
+    /// Reads `chosen` again, whatever `--cluster` names: `auto` could choose another source than the first time.
     pub fn read_from(
         chosen: &ClusterSource,
         source: &SourceQuery,
@@ -77,17 +76,17 @@ impl Cluster {
         wanted: ReadScope,
     ) -> Result<Option<Self>, CommandError> {
         let tell = |text: &str| tracing::info!(text, "cluster");
-        Self::read_telling(chosen, source, purpose, wanted, &tell)
+        Self::read_reporting(chosen, source, purpose, wanted, &tell)
     }
 
-    fn read_telling(
+    fn read_reporting(
         chosen: &ClusterSource,
         source: &SourceQuery,
         purpose: Purpose,
         wanted: ReadScope,
         tell: &dyn Fn(&str),
     ) -> Result<Option<Self>, CommandError> {
-        // Before the API: an endpoint that comes meanwhile must not look like one that lingers in the rules.
+        // The rules are read before the API: an endpoint that is added meanwhile must not seem to linger in the rules.
         let netns = &source.netns;
         let both = match chosen {
             ClusterSource::ApiAndRules => Some(node_rules::read(None, netns)?),
@@ -103,14 +102,16 @@ impl Cluster {
                 let read = source::load(text.as_bytes(), builtin, &source.service_cidr);
                 Some(read.map_err(cluster_error)?)
             }
-            (ClusterSource::Auto, None) => remote::auto(source, purpose, wanted, tell)?,
+            (ClusterSource::Auto, None) => cluster_source::auto(source, purpose, wanted, tell)?,
             (ClusterSource::Api | ClusterSource::ApiAndRules, _) => {
-                Some(remote::api(source, purpose, wanted)?)
+                Some(cluster_source::api(source, purpose, wanted)?)
             }
             (other, _) => other.load(&source.service_cidr).map_err(cluster_error)?,
         };
         let (loaded, rules) = match (loaded, chosen) {
-            (loaded, ClusterSource::Auto) => remote::prefer_complete_source(loaded, netns, tell),
+            (loaded, ClusterSource::Auto) => {
+                cluster_source::prefer_complete_source(loaded, netns, tell)
+            }
             (None, ClusterSource::Rules(path)) => {
                 (None, Some(node_rules::read(path.as_deref(), netns)?))
             }
@@ -128,28 +129,28 @@ impl Cluster {
         Ok(Some(Self::assemble(source, loaded, rules, tell)))
     }
 
-    /// What was read of a cluster that is followed from now on.
+    /// The first state of a cluster that is followed.
     pub fn followed(source: &SourceQuery, loaded: Loaded) -> Self {
         Self::assemble(source, Some(loaded), None, &|text| note(text))
     }
 
-    /// A later state of a cluster that is followed. That kube-proxy's rules were seen here holds.
+    /// A later state of a cluster that is followed. kube-proxy's rules that were seen once count as seen.
     pub fn renewed(&self, source: &SourceQuery, loaded: Loaded) -> Self {
         let netns = &source.netns;
         let mut node = find_node(source.node.clone(), netns, Some(&loaded.index));
         let mut kube_proxy = self.kube_proxy;
         prove_by_rules(&mut node, &mut kube_proxy, None, netns);
-        let beside = self.beside.clone();
+        let probe = self.probe.clone();
         Cluster {
             loaded: Some(loaded),
             rules: None,
             node,
-            beside,
+            probe,
             kube_proxy,
         }
     }
 
-    /// The node's rules, read earlier, are still the same at `time`. Addresses and datapath of the node are looked at anew.
+    /// The same cluster with the node's rules known to be unchanged at `time`. Addresses and datapath of the node are read again.
     pub fn with_rules_of(self, source: &SourceQuery, time: SystemTime) -> Self {
         let rules = self.rules.map(|read| rules::Read { time, ..read });
         let tell = |text: &str| tracing::info!(text, "cluster");
@@ -165,26 +166,26 @@ impl Cluster {
         let warnings = loaded.iter().flat_map(|loaded| &loaded.warnings);
         warnings.for_each(|warning| tell(warning));
         let (node, kube_proxy) = this_node(source, loaded.as_ref(), rules.as_ref(), tell);
-        let beside = NodeProbe::look(loaded.as_ref(), rules.as_ref(), &node, &source.netns, tell);
+        let probe = NodeProbe::look(loaded.as_ref(), rules.as_ref(), &node, &source.netns, tell);
         Cluster {
             loaded,
             rules,
             node,
-            beside,
+            probe,
             kube_proxy,
         }
     }
 
-    /// What was read is not true any more, and nothing better is known: names stay, and nothing is judged.
+    /// Marks the objects as outdated: names stay, and nothing is judged by them.
     pub fn doubt(&mut self) {
         if let Some(loaded) = &mut self.loaded {
             loaded.index.doubt();
         }
     }
 
-    /// Who translates Services in kube-proxy's place.
+    /// The datapath that translates Services in kube-proxy's place.
     pub fn instead(&self) -> Option<Datapath> {
-        self.beside.translator.as_ref()?.replaces()
+        self.probe.translator.as_ref()?.replaces()
     }
 
     pub fn index(&self) -> Option<&Index> {
@@ -195,24 +196,24 @@ impl Cluster {
         self.rules.as_ref().map(|read| &read.rules)
     }
 
-    /// Where names are looked up.
+    /// Directory of names: the objects, else the rules.
     pub fn directory(&self) -> Option<Directory<'_>> {
         let rules = || self.node_rules().map(Directory::Rules);
         self.index().map(Directory::Index).or_else(rules)
     }
 
-    /// Nothing newer is in the source.
+    /// Time as of which the source is true. It has nothing newer.
     pub fn time(&self) -> Option<SystemTime> {
         let loaded = self.loaded.as_ref().map(|loaded| loaded.source.time);
         loaded.or(self.rules.as_ref().map(|rules| rules.time))
     }
 
-    /// Age of what was read. `None` when it comes from the future.
+    /// Age of the source. `None` when its time is in the future.
     pub fn age(&self) -> Option<Duration> {
         self.time()?.elapsed().ok()
     }
 
-    /// The source that was read, where `--cluster` leaves a choice.
+    /// The source that was chosen, where `--cluster` leaves a choice.
     pub fn source(&self, source: &SourceQuery) -> ClusterSource {
         match &source.cluster {
             ClusterSource::Auto if source.builtin.0.is_some() => ClusterSource::Auto,
@@ -222,13 +223,13 @@ impl Cluster {
         }
     }
 
-    /// It can be read again; standard input cannot.
+    /// The source can be read again, which standard input cannot.
     pub fn can_be_read_again(&self) -> bool {
         let loaded = self.loaded.as_ref();
         loaded.is_none_or(|loaded| loaded.source.kind != SourceKind::Stdin)
     }
 
-    /// What somebody saved: it tells of a moment that is over.
+    /// The source was saved at an earlier moment.
     pub fn is_file(&self) -> bool {
         let loaded = self.loaded.as_ref();
         loaded.is_some_and(|loaded| loaded.source.kind != SourceKind::Api)
@@ -239,12 +240,12 @@ impl Cluster {
         self.loaded.is_none()
     }
 
-    /// This machine's own rules are the source: they change by themselves.
+    /// The source is the current rules of this node.
     pub fn is_live_rules(&self) -> bool {
         self.loaded.is_none() && self.rules.as_ref().is_some_and(|read| read.path.is_none())
     }
 
-    /// Services and slices are whole, or all rules were read and their frontends are known.
+    /// All Services and slices were read, or all rules were read and understood.
     pub fn is_complete(&self) -> bool {
         match &self.loaded {
             Some(loaded) => loaded.summary.complete,
@@ -252,16 +253,16 @@ impl Cluster {
         }
     }
 
-    /// What would make the source whole.
+    /// Hint on how to complete the source.
     pub fn remedy(&self) -> String {
         match &self.loaded {
             None => "see above which rules could not be read, or are not understood".to_owned(),
-            Some(loaded) if loaded.source.kind == SourceKind::Api => remote::remedy(loaded),
+            Some(loaded) if loaded.source.kind == SourceKind::Api => cluster_source::remedy(loaded),
             Some(_) => FETCH.to_owned(),
         }
     }
 
-    /// What would show whether an address is a Service's that was deleted.
+    /// Hint on how to tell whether an address belonged to a deleted Service.
     pub fn range_remedy(&self) -> String {
         let flag = "name the Service range with --service-cidr";
         match self.is_file() {
@@ -270,7 +271,7 @@ impl Cluster {
         }
     }
 
-    /// What is missing, as kubectl calls it, Service ranges aside: few clusters need them.
+    /// Missing kinds by their kubectl names, without Service ranges, which few clusters need.
     pub fn missing(&self) -> Vec<&'static str> {
         let objects = self
             .loaded
@@ -287,7 +288,7 @@ impl Cluster {
             .is_some_and(|rules| rules.cut || rules.not_understood() > 0)
     }
 
-    /// IPVS balances Services here.
+    /// IPVS balances Services on this node.
     pub fn has_ipvs(&self) -> bool {
         let by_rules = self
             .node_rules()
@@ -296,7 +297,7 @@ impl Cluster {
     }
 }
 
-/// Names and verdicts that were asked for need a source.
+/// Checks that a source exists where names or verdicts are asked for.
 ///
 /// # Errors
 /// Usage with `--cluster none`; partial where `auto` found nothing.
@@ -306,7 +307,10 @@ pub fn require(
     asked: bool,
 ) -> Result<(), CommandError> {
     if let Some(cluster) = cluster {
-        let refused = cluster.loaded.as_ref().and_then(remote::refused_all);
+        let refused = cluster
+            .loaded
+            .as_ref()
+            .and_then(cluster_source::refused_all);
         return refused.filter(|_| asked).map_or(Ok(()), Err);
     }
     let error = match (&source.cluster, asked) {
@@ -339,7 +343,7 @@ fn cluster_error(error: ClusterError) -> CommandError {
     }
 }
 
-/// What the summary says of the source.
+/// Value of `summary.cluster` in JSON.
 pub fn summary(cluster: Option<&Cluster>) -> ClusterSummary {
     let Some(cluster) = cluster else {
         return ClusterSummary::default();
@@ -351,7 +355,7 @@ pub fn summary(cluster: Option<&Cluster>) -> ClusterSummary {
         extra.insert("time".to_owned(), Value::from(time));
     }
     extra.insert("ipvs".to_owned(), cluster.has_ipvs().into());
-    cluster.beside.summarize(&mut extra);
+    cluster.probe.summarize(&mut extra);
     if let Some(rules) = cluster.node_rules() {
         extra.insert("rules".to_owned(), node_rules::summary(rules));
     }

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 
+use crate::plural::count;
 use crate::this_node::{NetnsOwner, ThisNode};
 use ctk_cluster::compare::{Difference, Disagreement, Place, compare};
 use ctk_cluster::datapath::{self, Datapath, Mark};
@@ -14,12 +15,12 @@ use ctk_cluster::source::Loaded;
 use ctnetlink::flow;
 use ctnetlink::netns::Netns;
 
-/// Lines on stderr; all of it is in JSON.
-const MOST_LINES: usize = 5;
-/// Items in JSON: a kube-proxy that hangs for days differs in thousands.
-const MOST_ITEMS: usize = 100;
+/// Differences that are told on stderr. JSON has them all.
+const MAX_LINES: usize = 5;
+/// Differences in JSON: those of a kube-proxy that hangs for days are thousands.
+const MAX_ITEMS: usize = 100;
 
-/// What was found beside the source.
+/// Facts that were found beside the cluster source.
 #[derive(Clone, Debug, Default)]
 pub struct NodeProbe {
     pub translator: Option<Translator>,
@@ -28,7 +29,7 @@ pub struct NodeProbe {
 }
 
 impl NodeProbe {
-    /// Cross-checks two sources, and looks for whoever translates in kube-proxy's place, in the node's own namespace.
+    /// Cross-checks two sources, and looks for another translator in kube-proxy's place, in the node's own namespace.
     pub fn look(
         loaded: Option<&Loaded>,
         rules: Option<&Read>,
@@ -50,7 +51,7 @@ impl NodeProbe {
         }
     }
 
-    /// For `summary.cluster` in JSON.
+    /// Adds the facts to `summary.cluster` in JSON.
     pub fn summarize(&self, cluster: &mut Map<String, Value>) {
         let datapath = self.translator.as_ref().map(Translator::summary);
         cluster.insert("datapath".to_owned(), datapath.unwrap_or_default());
@@ -69,8 +70,8 @@ pub struct Translator {
 }
 
 impl Translator {
-    /// Looks for one. `rules` are those of the namespace, where they were read already; they are read here only where there
-    /// is a mark of a datapath.
+    /// Looks for marks of a datapath. `rules`: those of the namespace, where they were read already. They are read here only
+    /// where a mark is found.
     fn find(rules: Option<&Read>, netns: &Netns) -> Option<Self> {
         let mark = netns.run(|| datapath::find(Path::new("/"))).ok()??;
         let here = rules.filter(|read| read.path.is_none());
@@ -92,7 +93,7 @@ impl Translator {
         self.alone.then_some(self.mark.datapath)
     }
 
-    /// One line that says what it means for the answer.
+    /// Reports the datapath and its effect on the answer.
     fn describe(&self, tell: &dyn Fn(&str)) {
         let (name, what) = (self.mark.datapath.name(), &self.mark.what);
         if !self.alone {
@@ -119,8 +120,8 @@ impl Translator {
     }
 }
 
-/// Where the rules differ from the API. They were read first, so they are looked at once more where they do: kube-proxy is not
-/// behind for an endpoint that came or went between the two.
+/// Differences between the rules and the API. The rules were read first, so they are read again where they differ: an endpoint
+/// that came or went between the two readings does not mean that kube-proxy is behind.
 fn cross_check(index: &Index, read: &Read, netns: &Netns) -> Vec<Disagreement> {
     let mut found = compare(index, &read.rules);
     if found.is_empty() || read.path.is_some() {
@@ -135,7 +136,7 @@ fn cross_check(index: &Index, read: &Read, netns: &Netns) -> Vec<Disagreement> {
     found
 }
 
-/// A line for each Service and endpoint: several frontends of a Service share an endpoint.
+/// Reports one line for each Service and endpoint, since several frontends of a Service share an endpoint.
 fn describe(found: &[Disagreement], tell: &dyn Fn(&str)) {
     let mut seen = HashSet::new();
     let mut lines = found.iter().map(Disagreement::to_string);
@@ -143,19 +144,20 @@ fn describe(found: &[Disagreement], tell: &dyn Fn(&str)) {
         .by_ref()
         .filter(|line| seen.insert(line.clone()))
         .collect();
-    for line in distinct.iter().take(MOST_LINES) {
+    for line in distinct.iter().take(MAX_LINES) {
         tell(&format!("kube-proxy on this node is behind: {line}"));
     }
-    let more = distinct.len().saturating_sub(MOST_LINES);
+    let more = distinct.len().saturating_sub(MAX_LINES);
     if more > 0 {
         tell(&format!(
-            "kube-proxy on this node is behind: {more} more differences; -o json lists them"
+            "kube-proxy on this node is behind: {}; -o json lists them",
+            count(more as u64, "more difference", "more differences")
         ));
     }
 }
 
 fn summary(found: &[Disagreement]) -> Value {
-    let items: Vec<Value> = found.iter().take(MOST_ITEMS).map(item).collect();
+    let items: Vec<Value> = found.iter().take(MAX_ITEMS).map(item).collect();
     json!({ "count": found.len(), "items": items })
 }
 
@@ -200,21 +202,21 @@ mod tests {
             port: 32053,
         };
         let mut found = Vec::new();
-        for n in 0..=MOST_ITEMS as u8 {
+        for n in 0..=MAX_ITEMS as u8 {
             found.extend([lingers(n, address), lingers(n, node_port)]);
         }
         let lines = RefCell::new(Vec::new());
         describe(&found, &|line| lines.borrow_mut().push(line.to_owned()));
         let lines = lines.into_inner();
-        assert_eq!(lines.len(), MOST_LINES + 1, "{lines:?}");
+        assert_eq!(lines.len(), MAX_LINES + 1, "{lines:?}");
         assert!(lines[0].ends_with("rules still list 10.244.0.0 for a Service"));
         assert!(
-            lines[MOST_LINES].contains("96 more differences"),
+            lines[MAX_LINES].contains("96 more differences"),
             "{lines:?}"
         );
         let json = summary(&found);
         assert_eq!(json["count"], 202);
-        assert_eq!(json["items"].as_array().unwrap().len(), MOST_ITEMS);
+        assert_eq!(json["items"].as_array().unwrap().len(), MAX_ITEMS);
         let frontend = &json["items"][1]["frontend"];
         assert_eq!(
             (&frontend["address"], &frontend["port"]),

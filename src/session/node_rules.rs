@@ -1,5 +1,4 @@
-//! The node's rules as a cluster source: read in the namespace whose table is meant, described, and searched for
-//! kube-proxy's.
+//! The node's rules as a cluster source: reading them in the namespace of the table, describing them, and finding kube-proxy's.
 
 use std::path::Path;
 
@@ -13,21 +12,21 @@ use ctk_cluster::rules::read::{self, Read, ReadError};
 use ctk_cluster::rules::{NodeRules, Proxy};
 use ctnetlink::netns::Netns;
 
-use crate::session::namespace::RUN_AS_ROOT;
+use crate::session::table_access::RUN_AS_ROOT;
 
-/// A saved rule set, or the rules of the namespace.
+/// Reads a saved rule set, or the rules of the namespace.
 ///
 /// # Errors
-/// They cannot be read at all.
+/// The rules cannot be read.
 pub fn read(path: Option<&Path>, netns: &Netns) -> Result<Read, CommandError> {
-    read_dealing(path, netns, None)
+    read_with_shares(path, netns, None)
 }
 
-/// The same, and how the rules of one Service spread new flows over endpoints.
+/// Reads as [`read`] does, with the shares of new flows that the rules of one Service give to its endpoints.
 ///
 /// # Errors
-/// They cannot be read at all.
-pub fn read_dealing(
+/// The rules cannot be read.
+pub fn read_with_shares(
     path: Option<&Path>,
     netns: &Netns,
     wanted: Option<&ServiceFilter>,
@@ -56,7 +55,7 @@ pub fn read_dealing(
     })
 }
 
-/// The rules of the namespace, if they translate anything. Quiet: nobody asked for them.
+/// Rules of the namespace, if they translate anything. Errors are logged only, since the user did not name this source.
 pub fn automatic(netns: &Netns) -> Option<Read> {
     let here = || present::can_be().then(|| read::here(None));
     match netns.run(here) {
@@ -73,18 +72,17 @@ pub fn automatic(netns: &Netns) -> Option<Read> {
     }
 }
 
-/// State of the namespace's rules, to be compared with a later one. `None` where changes cannot be told.
+/// State of the namespace's rules, for comparison with a later one. `None` where changes cannot be detected.
 pub fn revision(netns: &Netns) -> Option<Revision> {
     netns.run(Revision::now).ok().flatten()
 }
 
-/// kube-proxy's rules of the namespace, to be asked beside a file. `None` where there are none, or where they cannot be
-/// read.
+/// kube-proxy's rules of the namespace. `None` where they are absent or cannot be read.
 pub fn of_kube_proxy(netns: &Netns) -> Option<Read> {
     automatic(netns).filter(|read| read.rules.has_kube_proxy())
 }
 
-/// kube-proxy's rules are in the namespace. Saved ones do not tell.
+/// kube-proxy's rules are in the namespace. Saved rules do not show that.
 pub fn hold_kube_proxy(read: Option<&Read>, netns: &Netns) -> bool {
     match read.filter(|read| read.path.is_none()) {
         Some(read) => read.rules.has_kube_proxy(),
@@ -92,7 +90,7 @@ pub fn hold_kube_proxy(read: Option<&Read>, netns: &Netns) -> bool {
     }
 }
 
-/// Says what the source is, and what of it is missing or not understood.
+/// Describes the rules to `tell`, with what is missing or not understood.
 pub fn describe(read: &Read, tell: &dyn Fn(&str)) {
     let rules = &read.rules;
     for note in &read.notes {
@@ -101,15 +99,23 @@ pub fn describe(read: &Read, tell: &dyn Fn(&str)) {
     let mut parts = Vec::new();
     if !rules.proxies.is_empty() {
         parts.push(format!(
-            "kube-proxy's ({}) with {} frontends",
+            "kube-proxy's ({}) with {}",
             modes(rules).join(", "),
-            rules.frontends.len() + rules.node_ports.len()
+            count(
+                (rules.frontends.len() + rules.node_ports.len()) as u64,
+                "frontend",
+                "frontends"
+            )
         ));
     }
     if !rules.forwards.is_empty() {
         parts.push(format!(
-            "{} DNAT rules that are not kube-proxy's",
-            rules.forwards.len()
+            "{} not kube-proxy's",
+            count(
+                rules.forwards.len() as u64,
+                "DNAT rule that is",
+                "DNAT rules that are"
+            )
         ));
     }
     let what = match parts.is_empty() {
@@ -123,20 +129,20 @@ pub fn describe(read: &Read, tell: &dyn Fn(&str)) {
     not_understood(rules).iter().for_each(|text| tell(text));
 }
 
-/// Rules whose form is not known, for people.
+/// Message about rules whose form is not known.
 pub fn not_understood(rules: &NodeRules) -> Option<String> {
-    let odd = rules.not_understood();
-    (odd > 0).then(|| {
+    let number = rules.not_understood();
+    (number > 0).then(|| {
         format!(
             "{} of kube-proxy on this node {} a form that is not understood, so where {} is not known",
-            count(odd as u64, "rule", "rules"),
-            if odd == 1 { "has" } else { "have" },
-            if odd == 1 { "it leads" } else { "they lead" },
+            count(number as u64, "rule", "rules"),
+            if number == 1 { "has" } else { "have" },
+            if number == 1 { "it leads" } else { "they lead" },
         )
     })
 }
 
-/// kube-proxy in IPVS mode needs some rules of iptables, too.
+/// Modes of kube-proxy. In IPVS mode some rules of iptables belong to it, too.
 fn modes(rules: &NodeRules) -> Vec<&'static str> {
     let ipvs = rules.proxies.contains(&Proxy::Ipvs);
     let modes = rules.proxies.iter();
@@ -146,7 +152,7 @@ fn modes(rules: &NodeRules) -> Vec<&'static str> {
         .collect()
 }
 
-/// For `summary.cluster` in JSON.
+/// Value of `summary.cluster.rules` in JSON.
 pub fn summary(rules: &NodeRules) -> Value {
     json!({
         "kube_proxy": modes(rules),

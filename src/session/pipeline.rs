@@ -1,4 +1,7 @@
 //! The one path from a flow to an entry that is named, judged and selected, for every command.
+//!
+//! The order is that of the costs: selectors on the kernel's values, names and verdict, freshness of the cluster source,
+//! selectors on names, selectors on verdicts.
 
 use std::net::SocketAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -18,27 +21,29 @@ use ctnetlink::flow::{AddressPort, Flow};
 use crate::query::EntryQuery;
 use crate::session::cluster::Cluster;
 
-/// Every selector of a command line, resolved, with the counts of what it met.
+/// The selectors of a command line, resolved against a cluster, with counts of the entries that went through.
 pub struct EntryPipeline<'c> {
     filter: Filter,
-    /// `None` when nothing is selected by names or verdicts: most listings, and then no entry is asked for them.
+    /// `None` when nothing is selected by names or verdicts.
     selection: Option<Selection>,
     judge: Option<Judge<'c>>,
     /// Nanoseconds since the Unix epoch, for ages.
     now: u64,
+    /// Buffer of the line that `--match` tests.
     line: String,
     hides_own: bool,
     prints: Prints,
     pub counts: Counts,
 }
 
-/// Names that are printed of an entry. None by default: then none can be missing.
+/// Names that are printed of an entry. None by default, so that none counts as missing.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Prints {
     pub client: bool,
     pub endpoint: bool,
 }
 
+/// Numbers of entries, by what the pipeline did with them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
     /// Entries looked at.
@@ -49,32 +54,68 @@ pub struct Counts {
     pub undecided: u64,
     /// Stale entries of a protocol that was not named.
     pub held_back: u64,
-    /// Entries of which `--refreshing` cannot be told: new, made anew, or offloaded.
+    /// Entries that `--refreshing` cannot decide on: new, made anew, or offloaded.
     pub not_compared: u64,
     /// Entries whose verdict is `unknown/source-incomplete`, and that passed every selector but those on verdicts.
     pub source_incomplete: u64,
     /// Entries whose verdict is `stale`, and that passed every selector but those on verdicts.
     pub stale: u64,
-    /// The same with `unknown/foreign-netns`.
+    /// Entries whose verdict is `unknown/foreign-netns`, and that passed every selector but those on verdicts.
     pub foreign_netns: u64,
-    /// The same with `unknown/service-range-unknown`.
+    /// Entries whose verdict is `unknown/service-range-unknown`, and that passed every selector but those on verdicts.
     pub range_unknown: u64,
-    /// Those of them that a selector on verdicts may mean.
+    /// Those of `range_unknown` that a selector on verdicts may mean.
     pub range_sought: u64,
-    /// Connections of this process to the API server that were left out.
+    /// Connections of this process to the API server, which are left out.
     pub own: u64,
-    /// Entries that passed and lack a name, which a kind that could not be read may hold.
+    /// Entries that passed and lack a name that an unread kind of object may hold.
     pub nameless: u64,
-    /// Entries that passed and lead to an address of which only unread Pods may tell the name.
+    /// Entries that passed and lead to an address whose name only unread Pods may hold.
     pub not_asked: u64,
 }
 
-/// What `unknown/service-range-unknown` may be.
+/// Verdicts that `unknown/service-range-unknown` can turn out to be.
 const BY_RANGE: [Reason; 2] = [Reason::ServiceGone, Reason::NoFrontend];
+
+/// Decides whether the cluster source is fresh enough for the verdict of one entry.
+///
+/// An entry that is younger than the source may lead to an endpoint that the source does not have yet. Its verdict `stale`
+/// becomes unsettled.
+pub trait Freshness<'c> {
+    fn settle(&mut self, entry: &mut Entry<'c>);
+}
+
+impl<'c, F: FnMut(&mut Entry<'c>)> Freshness<'c> for F {
+    fn settle(&mut self, entry: &mut Entry<'c>) {
+        self(entry);
+    }
+}
+
+/// The source was read before the table: an entry that came up between two looks may be younger than the source.
+struct ReadBefore {
+    seen: Option<Seen>,
+}
+
+impl<'c> Freshness<'c> for ReadBefore {
+    #[inline]
+    fn settle(&mut self, entry: &mut Entry<'c>) {
+        if self.seen.is_some_and(|seen| seen.is_new) {
+            let unsettled = |judgement: Judgement<'c>| judgement.unsettled(&entry.flow);
+            entry.judgement = entry.judgement.map(unsettled);
+        }
+    }
+}
+
+/// The source is read again before the verdict has an effect.
+struct ReadAgain;
+
+impl<'c> Freshness<'c> for ReadAgain {
+    fn settle(&mut self, _: &mut Entry<'c>) {}
+}
 
 impl<'c> EntryPipeline<'c> {
     /// # Errors
-    /// Names that nobody has, or that two namespaces have.
+    /// A selected name that does not exist, or exists in two namespaces.
     pub fn new(
         entries: &'c EntryQuery,
         cluster: Option<&'c Cluster>,
@@ -106,13 +147,14 @@ impl<'c> EntryPipeline<'c> {
         })
     }
 
-    /// Leaves out this process's own connections to the API server, unless places are selected, which may mean them.
+    /// Leaves out this process's own connections to the API server. Selectors on addresses or ports may mean them, so that
+    /// nothing is left out then.
     pub fn hide_own(mut self) -> Self {
         self.hides_own = !self.filter.names_places();
         self
     }
 
-    /// Counts the entries that lack a name of these.
+    /// Counts the entries that lack one of the names that are printed.
     pub fn for_names(mut self, prints: Prints) -> Self {
         self.prints = prints;
         self
@@ -122,14 +164,13 @@ impl<'c> EntryPipeline<'c> {
         &self.filter
     }
 
-    /// Before the table is looked at again.
+    /// Resets the counts and the time, before the table is dumped again.
     pub fn start_over(&mut self) {
         self.counts = Counts::default();
         self.now = now();
     }
 
-    /// A look at this flow is worth keeping: `lasting` ([`Filter::lasting`]) and the selectors on names pass it. The others
-    /// are asked when it is shown.
+    /// The flow may be selected later: it passes `lasting` ([`Filter::lasting`]) and the selectors on names.
     pub fn may_be_picked(&self, lasting: &Filter, flow: &Flow) -> bool {
         let by_parties = |selection: &Selection| {
             !selection.has_parties() || selection.by_parties(&self.entry(flow.clone(), None))
@@ -138,32 +179,17 @@ impl<'c> EntryPipeline<'c> {
             && self.selection.as_ref().is_none_or(by_parties)
     }
 
-    /// The entry that is shown for a flow, if it passes every selector. `seen` is what several looks at it showed.
-    /// `correct` may change what is known of it before names and verdict are asked for.
+    /// The entry of a flow that passes every selector. `seen`: result of several looks at it.
     pub fn pick(
         &mut self,
         flow: Flow,
         seen: Option<Seen>,
-        correct: impl FnOnce(&mut Entry<'c>),
+        freshness: &mut impl Freshness<'c>,
     ) -> Option<Entry<'c>> {
-        if !self.filter_passes(&flow) {
-            return None;
-        }
-        let mut entry = self.entry(flow, seen);
-        correct(&mut entry);
-        self.passes(&entry).then_some(entry)
+        self.admit(flow, seen, freshness, Self::is_selected, |entry| entry)
     }
 
-    /// The cluster source is true as of then, and no longer as of when it was read.
-    pub fn source_is_of(&mut self, time: SystemTime) {
-        if let Some(judge) = &mut self.judge {
-            judge.source_time = Some(time);
-        }
-    }
-
-    /// As [`EntryPipeline::pick`], for listings: an entry is half a kilobyte, and lent to `show` it is made once and never moved.
-    ///
-    /// The source was read before the first look, so an entry that came after it may lead to an endpoint that came, too.
+    /// Lends the entry of a flow that passes every selector to `show`. The cluster source was read before the table.
     #[inline]
     pub fn show<R>(
         &mut self,
@@ -171,22 +197,47 @@ impl<'c> EntryPipeline<'c> {
         seen: Option<Seen>,
         show: impl FnOnce(&Entry<'c>) -> R,
     ) -> Option<R> {
+        let mut freshness = ReadBefore { seen };
+        self.admit(flow, seen, &mut freshness, Self::is_selected, |entry| {
+            show(&entry)
+        })
+    }
+
+    /// The entry of a flow that passes every selector but those on verdicts, which the plan of a purge decides on.
+    pub fn consider(&mut self, flow: Flow, seen: Option<Seen>) -> Option<Entry<'c>> {
+        self.admit(flow, seen, &mut ReadAgain, Self::is_named, |entry| entry)
+    }
+
+    /// The path of every entry. `selects`: the selectors on names, or those on verdicts, too.
+    #[inline]
+    fn admit<R>(
+        &mut self,
+        flow: Flow,
+        seen: Option<Seen>,
+        freshness: &mut impl Freshness<'c>,
+        selects: impl FnOnce(&mut Self, &Entry<'c>) -> bool,
+        take: impl FnOnce(Entry<'c>) -> R,
+    ) -> Option<R> {
         if !self.filter_passes(&flow) {
             return None;
         }
         let mut entry = Entry::bare(flow);
         self.complete(&mut entry, seen);
-        if seen.is_some_and(|seen| seen.is_new) {
-            let young = |judgement: Judgement<'c>| judgement.unsettled(&entry.flow);
-            entry.judgement = entry.judgement.map(young);
-        }
-        self.passes(&entry).then(|| show(&entry))
+        freshness.settle(&mut entry);
+        selects(self, &entry).then(|| take(entry))
     }
 
-    /// The entry passes every selector but those on what the kernel says, which are asked before there is an entry.
+    /// Sets the time as of which the cluster source is true, where that is later than its reading.
+    pub fn source_is_of(&mut self, time: SystemTime) {
+        if let Some(judge) = &mut self.judge {
+            judge.source_time = Some(time);
+        }
+    }
+
+    /// The entry passes the selectors on names and verdicts.
     #[inline]
-    fn passes(&mut self, entry: &Entry<'c>) -> bool {
-        if !self.named_passes(entry) {
+    fn is_selected(&mut self, entry: &Entry<'c>) -> bool {
+        if !self.is_named(entry) {
             return false;
         }
         self.count_reason(entry);
@@ -201,7 +252,7 @@ impl<'c> EntryPipeline<'c> {
         true
     }
 
-    /// Counts an entry of which not all names that there may be were looked up.
+    /// Counts an entry that lacks a name because of what was not read.
     #[inline]
     fn count_names(&mut self, entry: &Entry<'_>) {
         let Some(judge) = &self.judge else { return };
@@ -219,16 +270,7 @@ impl<'c> EntryPipeline<'c> {
         }
     }
 
-    /// The entry behind a flow, if it passes every selector but those on verdicts.
-    pub fn consider(&mut self, flow: Flow, seen: Option<Seen>) -> Option<Entry<'c>> {
-        if !self.filter_passes(&flow) {
-            return None;
-        }
-        let entry = self.entry(flow, seen);
-        self.named_passes(&entry).then_some(entry)
-    }
-
-    /// The flow passes every selector on what the kernel says.
+    /// The flow passes the selectors on the kernel's values.
     #[inline]
     fn filter_passes(&mut self, flow: &Flow) -> bool {
         self.counts.scanned += 1;
@@ -241,9 +283,9 @@ impl<'c> EntryPipeline<'c> {
         outcome == Outcome::Pass
     }
 
-    /// The entry passes the selectors on names, and those on its line.
+    /// The entry passes the selectors on names, and those on its printed line.
     #[inline]
-    fn named_passes(&mut self, entry: &Entry<'c>) -> bool {
+    fn is_named(&mut self, entry: &Entry<'c>) -> bool {
         if let Some(selection) = &self.selection
             && !selection.by_names(entry)
         {
@@ -259,7 +301,7 @@ impl<'c> EntryPipeline<'c> {
         self.filter.test_text(&self.line)
     }
 
-    /// The names and the verdict of a flow, and what several looks at it showed.
+    /// A flow with its names and verdict, whether it is selected or not.
     pub fn entry(&self, flow: Flow, seen: Option<Seen>) -> Entry<'c> {
         let mut entry = Entry::bare(flow);
         self.complete(&mut entry, seen);
@@ -277,7 +319,7 @@ impl<'c> EntryPipeline<'c> {
         }
     }
 
-    /// Counts an entry that could not be judged.
+    /// Counts an entry by the reason of its verdict.
     pub fn count_reason(&mut self, entry: &Entry<'_>) {
         match entry.judgement.as_ref().map(|judgement| judgement.reason) {
             Some(Reason::SourceIncomplete) => self.counts.source_incomplete += 1,
@@ -294,7 +336,7 @@ impl<'c> EntryPipeline<'c> {
     }
 }
 
-/// The names behind a flow, by objects where there are some, else by rules.
+/// Names behind a flow: by objects where they were read, else by the node's rules.
 fn names<'c>(flow: &Flow, judge: &Judge<'c>) -> Names<'c> {
     match (judge.index, judge.rules) {
         (Some(index), rules) => {
@@ -312,12 +354,12 @@ fn names<'c>(flow: &Flow, judge: &Judge<'c>) -> Names<'c> {
     }
 }
 
-/// Nobody is known there. Whoever is outside the cluster has no name.
+/// The name of a party inside the cluster is not known. A party outside the cluster has none.
 fn lacks_name(party: Option<&Party<'_>>) -> bool {
     party.is_none_or(|party| party.name.is_none() && party.kind != PartyKind::External)
 }
 
-/// This process made the connection, to read the cluster.
+/// The flow is a connection of this process to the API server.
 fn is_own(flow: &Flow) -> bool {
     let end = |place: AddressPort| place.port.map(|port| SocketAddr::new(place.address, port));
     let (from, to) = (flow.original.source(), flow.original.destination());
@@ -333,7 +375,7 @@ pub(crate) fn now() -> u64 {
     since.map_or(0, |since| since.as_nanos() as u64)
 }
 
-/// With an incomplete source somebody may have the name all the same.
+/// The error of a selected name. With an incomplete source the name may exist all the same.
 pub(crate) fn select_error(error: SelectError, cluster: Option<&Cluster>) -> CommandError {
     // A Service is known from Services and slices alone, every other name from the Pods, too.
     let whole = |cluster: &Cluster| {

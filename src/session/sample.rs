@@ -1,4 +1,4 @@
-//! `--sample`: two looks at the table before the one that is shown or purged.
+//! `--sample`: two looks at the table before the scan that is shown or purged.
 
 use std::io::{self, IsTerminal};
 use std::ops::ControlFlow;
@@ -9,23 +9,23 @@ use crate::verdict::{Round, Sampler, Seen};
 use ctnetlink::flow::Flow;
 use ctnetlink::{Table, TableKind};
 
-use crate::session::namespace;
 use crate::session::pipeline::EntryPipeline;
+use crate::session::table_access;
 use crate::terminal::messages::note;
 
-/// How often a look is repeated that the kernel spoiled.
-const ATTEMPTS: usize = 3;
+/// Dumps of one look at most, when each is interrupted.
+const MAX_ATTEMPTS: usize = 3;
 
-/// The looks that came before the one that is shown.
+/// The looks before the scan.
 pub struct Sample {
     sampler: Sampler,
     origin: Instant,
-    /// A look stayed spoiled: entries may be missing in it.
+    /// Every dump of a look was interrupted: entries may be missing in it.
     pub inconsistent: bool,
 }
 
 impl Sample {
-    /// Looks twice, half of `duration` apart, and waits as long again: the caller looks next.
+    /// Looks twice, half of `duration` apart, and waits for the other half. The caller scans the table next.
     ///
     /// # Errors
     /// The table cannot be read.
@@ -40,7 +40,7 @@ impl Sample {
         })
     }
 
-    /// The same of the entries for which `keep` says yes. It is told, too, how many are kept already.
+    /// As [`Sample::take`], of the entries for which `keep` returns true. Its second argument is the number that is kept already.
     ///
     /// # Errors
     /// The table cannot be read.
@@ -63,23 +63,23 @@ impl Sample {
             }
             std::thread::sleep(wait);
         }
-        // Ages count from the look that is shown.
+        // Ages count from the scan.
         pipeline.start_over();
         Ok(sample)
     }
 
-    /// Entries of which a look is kept.
+    /// Number of entries of which a look is kept.
     pub fn kept(&self) -> usize {
         self.sampler.len()
     }
 
-    /// What all looks showed of `flow`, which the kernel wrote down at `at`.
+    /// Result of all looks at `flow`, which was dumped at `at`.
     pub fn seen(&self, flow: &Flow, at: Instant) -> Seen {
         self.sampler
             .seen(flow, at.saturating_duration_since(self.origin))
     }
 
-    /// One look; when it began.
+    /// Dumps the table once. Returns when that began.
     fn look<'c>(
         &mut self,
         table: &mut Table,
@@ -100,11 +100,11 @@ impl Sample {
                     }
                     ControlFlow::Continue(())
                 });
-                let dump = dump.map_err(namespace::netlink_error)?;
+                let dump = dump.map_err(table_access::netlink_error)?;
                 tracing::info!(?dump, ?round, kept = self.sampler.len(), "look");
                 inconsistent |= !dump.is_consistent();
             }
-            if !inconsistent || attempt == ATTEMPTS {
+            if !inconsistent || attempt == MAX_ATTEMPTS {
                 self.inconsistent |= inconsistent;
                 return Ok(began);
             }

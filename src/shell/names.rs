@@ -1,9 +1,8 @@
-//! Names for the shell: what the last reading of a cluster found, in a small file that completion reads.
+//! Names of the cluster for completion, kept in a small file.
 //!
-//! TAB must not wait for an API server, so it never asks one. A command that read a cluster leaves its names behind, in
-//! `$XDG_CACHE_HOME/ctk` or `~/.cache/ctk`, for the same user alone. Whatever goes wrong with that is nobody's concern: the
-//! command does not fail for it. Nothing is written where the folder is somebody else's (a root shell that kept the HOME of
-//! another user), and nothing is read that somebody else could have written.
+//! Completion never waits for an API server. A command that read a cluster writes its names to `$XDG_CACHE_HOME/ctk` or
+//! `~/.cache/ctk`, readable by the same user only. Errors do not fail the command. Nothing is written to a folder of another
+//! user (a root shell that kept the HOME of another user), and nothing is read that another user could have written.
 
 mod file;
 
@@ -15,7 +14,7 @@ use crate::select::name::is_name;
 
 use crate::select::Directory;
 
-/// What a name is the name of.
+/// Kind of object that a name belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Namespace,
@@ -37,7 +36,7 @@ impl Kind {
         Kind::Pod,
     ];
 
-    /// The word before such a name in the file.
+    /// Word before such a name in the file.
     const fn word(self) -> &'static str {
         match self {
             Kind::Namespace => "namespace",
@@ -52,7 +51,7 @@ impl Kind {
         Self::ALL.into_iter().find(|kind| kind.word() == word)
     }
 
-    /// Only such names get to a shell.
+    /// The name has a form that is safe in a shell.
     fn allows(self, name: &str) -> bool {
         match self {
             Kind::Namespace | Kind::Node => is_name(name),
@@ -69,16 +68,16 @@ fn is_object(name: &str) -> bool {
     parts.is_some_and(|(namespace, name)| is_name(namespace) && is_name(name))
 }
 
-/// When names are kept.
+/// Condition for keeping names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
-    /// In place of those before.
+    /// Always, in place of the names before.
     Always,
-    /// Where there are none yet: those of the demo.
+    /// Only where no names are kept yet: those of the demo.
     IfFirst,
 }
 
-/// Keeps the names of a cluster that was just read.
+/// Keeps the names of a cluster. Errors are logged only.
 pub fn keep(directory: Option<Directory<'_>>, keep: Keep) {
     let (Some(directory), Some(folder)) = (directory, folder()) else {
         return;
@@ -88,14 +87,14 @@ pub fn keep(directory: Option<Directory<'_>>, keep: Keep) {
     }
 }
 
-/// The names of one kind that were kept, in the order of the file; none where there is no such file.
+/// Kept names of one kind, in the order of the file. Empty without a file.
 pub fn kept(kind: Kind) -> Vec<String> {
     folder()
         .and_then(|folder| file::read(&folder, kind).ok())
         .unwrap_or_default()
 }
 
-/// `$XDG_CACHE_HOME`, else `~/.cache`; relative ones do not count.
+/// `$XDG_CACHE_HOME`, else `~/.cache`. A relative path does not count.
 fn folder() -> Option<PathBuf> {
     let absolute = |path: OsString| Some(PathBuf::from(path)).filter(|path| path.is_absolute());
     let home = || Some(absolute(std::env::var_os("HOME")?)?.join(".cache"));
@@ -105,7 +104,7 @@ fn folder() -> Option<PathBuf> {
 
 type Each<'a> = &'a mut dyn FnMut(Kind, &str) -> io::Result<()>;
 
-/// Every name once, the few and important ones first.
+/// Hands every name to `to`, once. Pods come last, because they are the most numerous and may not fit.
 fn each(directory: Directory<'_>, to: Each<'_>) -> io::Result<()> {
     let mut line = String::new();
     let mut named = |kind, parts: &[&str]| {

@@ -1,24 +1,24 @@
-//! Leave to change the table: `--yes`, or an answer on a terminal.
+//! Consent to a change of the table: `--yes`, or an answer on a terminal.
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
 use crate::error::{CommandError, Status};
 
-/// How a command that changes something may go on.
+/// Consent of the user to a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Consent {
     /// `--yes`.
     Given,
-    /// There is a terminal: show the set there, then [`ask`].
+    /// A terminal is there: show the entries, then [`ask`].
     ToAsk,
 }
 
-/// Whether there is leave, or somebody to ask for it. A terminal is one where both stdin and stderr are;
-/// `data_on_stdin` says that stdin is read for something else.
+/// Consent that is given, or can be asked for: both stdin and stderr are a terminal then. `data_on_stdin`: stdin is read for
+/// something else.
 ///
 /// # Errors
-/// Usage: neither `--yes` nor a terminal. Nothing must be touched then.
-pub fn leave(yes: bool, data_on_stdin: bool) -> Result<Consent, CommandError> {
+/// Usage: neither `--yes` nor a terminal. Nothing may be changed then.
+pub fn consent(yes: bool, data_on_stdin: bool) -> Result<Consent, CommandError> {
     if yes {
         return Ok(Consent::Given);
     }
@@ -33,17 +33,17 @@ pub fn leave(yes: bool, data_on_stdin: bool) -> Result<Consent, CommandError> {
 }
 
 fn refused(why: &str) -> CommandError {
-    CommandError::usage(format!("nobody to ask: {why}"))
+    CommandError::usage(format!("no confirmation is possible: {why}"))
         .hint("--yes goes ahead without asking, --dry-run shows what would be done")
 }
 
-/// Asks on the terminal that [`leave`] found.
+/// Asks on the terminal that [`consent`] found.
 ///
 /// # Errors
-/// Failed, for every answer but `y` or `yes`, and for none. Nothing must be touched then.
+/// Failed: any answer but `y` or `yes`, and no answer. Nothing may be changed then.
 pub fn ask(question: &str) -> Result<(), CommandError> {
     let mut stderr = io::stderr();
-    // Who cannot read the question gives no answer that means anything.
+    // Without a visible question no answer counts.
     let asked = write!(stderr, "{question} [y/N] ").and_then(|()| stderr.flush());
     let mut answer = Vec::new();
     let answered = asked.and_then(|()| io::stdin().lock().read_until(b'\n', &mut answer));
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_plain_yes_is_one() {
+    fn an_answer_other_than_yes_confirms_nothing() {
         for yes in ["y\n", "Y", "yes\r\n", " YES \n"] {
             assert!(is_yes(yes.as_bytes()), "{yes:?}");
         }
@@ -91,9 +91,9 @@ mod tests {
     }
 
     #[test]
-    fn data_on_stdin_leaves_nobody_to_ask() {
-        let refused = leave(false, true).unwrap_err();
+    fn data_on_stdin_is_not_taken_for_an_answer() {
+        let refused = consent(false, true).unwrap_err();
         assert_eq!(refused.status, Status::Usage);
-        assert_eq!(leave(true, true).unwrap(), Consent::Given);
+        assert_eq!(consent(true, true).unwrap(), Consent::Given);
     }
 }

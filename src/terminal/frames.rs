@@ -1,4 +1,4 @@
-//! The same look again and again: repainted on a terminal, one after the other where the output is a pipe or a file.
+//! Repeated output: repainted on a terminal, one frame after the other in a pipe or file.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -8,36 +8,36 @@ use std::time::{Duration, Instant};
 use crate::error::CommandError;
 
 use crate::terminal::interruptible_stdout::{self, InterruptibleStdout};
-use crate::terminal::screen::{Screen, Wish};
-use crate::terminal::stop;
+use crate::terminal::screen::{Screen, UserAction};
+use crate::terminal::signals;
 
-/// The longest wait: signals, keys and readers that went away are looked for in between.
-const TICK: Duration = Duration::from_millis(100);
+/// Interval at which signals, keys and a closed pipe are checked.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Where frames go, and when the next one is due.
+/// Destination of frames, and the time of the next one.
 pub struct Frames {
     interval: Duration,
-    /// When the last one began.
+    /// Begin of the last frame.
     began: Option<Instant>,
     stop: Arc<AtomicBool>,
     show: Show,
 }
 
 enum Show {
-    /// With what is on it.
+    /// The screen and its text.
     Screen(Screen, String),
     Pipe(InterruptibleStdout),
 }
 
 impl Frames {
-    /// A frame every `interval`, until Ctrl-C, SIGTERM, or `q` on the screen. `repaint`: frames are text and replace each
-    /// other, where that [can be](Screen::is_possible).
+    /// Frames every `interval`, until Ctrl-C, SIGTERM, or `q` on the screen. `repaint`: frames are text and replace each other,
+    /// where that is [possible](Screen::is_possible).
     ///
     /// # Errors
-    /// What the terminal says.
+    /// The terminal cannot be set up.
     pub fn begin(interval: Duration, repaint: bool) -> Result<Self, CommandError> {
         let stop = Arc::new(AtomicBool::new(false));
-        stop::on_signals(&stop)?;
+        signals::set_on_signals(&stop)?;
         let show = if repaint && Screen::is_possible() {
             Show::Screen(Screen::open()?, String::new())
         } else {
@@ -51,10 +51,10 @@ impl Frames {
         })
     }
 
-    /// Waits until the next frame is due, the first at once. False when there is to be none.
+    /// Waits until the next frame is due. The first is due at once. Returns false when the user ends the command.
     ///
     /// # Errors
-    /// What the terminal says, or that nobody reads on.
+    /// The terminal fails, or the reader closed the pipe.
     pub fn next(&mut self) -> io::Result<bool> {
         let due = self
             .began
@@ -64,10 +64,10 @@ impl Frames {
                 return Ok(false);
             }
             match &mut self.show {
-                Show::Screen(screen, text) => match screen.wish()? {
-                    Wish::Consent => return Ok(false),
-                    Wish::Repaint => screen.paint(text)?,
-                    Wish::Nothing => {}
+                Show::Screen(screen, text) => match screen.user_action()? {
+                    UserAction::Quit => return Ok(false),
+                    UserAction::Resize => screen.paint(text)?,
+                    UserAction::None => {}
                 },
                 Show::Pipe(_) => interruptible_stdout::check_reader()?,
             }
@@ -76,12 +76,12 @@ impl Frames {
                 self.began = Some(now);
                 return Ok(true);
             };
-            // A signal does not wake it up; the next tick sees it.
-            std::thread::sleep(left.min(TICK));
+            // A signal does not end the sleep.
+            std::thread::sleep(left.min(POLL_INTERVAL));
         }
     }
 
-    /// Rows of the screen that lines go to; `None` where nothing is repainted.
+    /// Rows of the screen for lines of a frame. `None` where nothing is repainted.
     pub fn rows(&self) -> Option<usize> {
         match &self.show {
             Show::Screen(screen, _) => screen.size().ok().map(|(_, rows)| rows.saturating_sub(1)),
@@ -92,7 +92,7 @@ impl Frames {
     /// Shows the frame that `write` writes.
     ///
     /// # Errors
-    /// What writing says; [`io::ErrorKind::TimedOut`] when it was time to end and the reader had not taken it.
+    /// Writing fails. [`io::ErrorKind::TimedOut`]: the command is to end, and the reader had not taken the frame.
     pub fn show(&mut self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
         match &mut self.show {
             Show::Screen(screen, text) => {

@@ -1,5 +1,5 @@
-//! Standard output of a command that goes on. A reader that pauses must not keep it from ending, and one that went away ends
-//! it even when there is nothing to print.
+//! Standard output of a long-running command. A reader that pauses does not keep the command from ending, and a closed pipe
+//! ends it even when there is nothing to print.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -9,19 +9,19 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-/// `PIPE_BUF`: what a pipe takes in one piece, without waiting, when it takes anything.
-const PIECE: usize = 4096;
-/// How often it is looked whether to go on.
-const TICK: Duration = Duration::from_millis(100);
+/// `PIPE_BUF` of Linux: a pipe that is ready for writing takes so many bytes without blocking (pipe(7)).
+const PIPE_BUF: usize = 4096;
+/// Interval at which the end of the command is checked.
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Writes to standard output, until the command is to end.
+/// Writes to standard output until the command is to end.
 pub struct InterruptibleStdout {
     stop: Arc<AtomicBool>,
     end: Option<Instant>,
 }
 
 impl InterruptibleStdout {
-    /// Writing fails with [`io::ErrorKind::TimedOut`] when the reader takes nothing and `stop` is set or `end` is over.
+    /// Writing fails with [`io::ErrorKind::TimedOut`] when the reader takes nothing and `stop` is set or `end` has passed.
     pub fn new(stop: Arc<AtomicBool>, end: Option<Instant>) -> Self {
         InterruptibleStdout { stop, end }
     }
@@ -34,12 +34,12 @@ impl InterruptibleStdout {
 impl Write for InterruptibleStdout {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let stdout = io::stdout();
-        while wait(PollFlags::OUT, TICK)?.is_empty() {
+        while wait(PollFlags::OUT, POLL_INTERVAL)?.is_empty() {
             if self.is_over() {
                 return Err(io::ErrorKind::TimedOut.into());
             }
         }
-        let piece = bytes.get(..PIECE).unwrap_or(bytes);
+        let piece = bytes.get(..PIPE_BUF).unwrap_or(bytes);
         Ok(rustix::io::write(&stdout, piece)?)
     }
 
@@ -48,8 +48,10 @@ impl Write for InterruptibleStdout {
     }
 }
 
+/// Checks the reader of standard output.
+///
 /// # Errors
-/// [`io::ErrorKind::BrokenPipe`] when standard output is a pipe that nobody reads any more.
+/// [`io::ErrorKind::BrokenPipe`]: standard output is a pipe whose reader closed it.
 pub fn check_reader() -> io::Result<()> {
     match wait(PollFlags::empty(), Duration::ZERO)?.contains(PollFlags::ERR) {
         true => Err(io::ErrorKind::BrokenPipe.into()),
@@ -57,7 +59,7 @@ pub fn check_reader() -> io::Result<()> {
     }
 }
 
-/// What standard output is ready for; errors always count.
+/// Operations that standard output is ready for. Errors are always among them.
 fn wait(wanted: PollFlags, time: Duration) -> io::Result<PollFlags> {
     let stdout = io::stdout();
     let mut waiting = [PollFd::new(&stdout, wanted)];

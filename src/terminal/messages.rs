@@ -8,9 +8,9 @@ use crate::output::{is_closed, safe_text};
 
 use super::screen;
 
-/// A warning or a count, on stderr. It may hold names of others.
+/// Prints a note to stderr. Control characters in it are replaced.
 pub fn note(text: impl Display) {
-    screen::say(&format!("ctk: {}", safe_text(&text.to_string())));
+    screen::write_stderr(&format!("ctk: {}", safe_text(&text.to_string())));
 }
 
 /// An error of the output.
@@ -18,7 +18,7 @@ pub fn writing(error: io::Error) -> CommandError {
     CommandError::failed(format!("writing the output: {error}"))
 }
 
-/// How a command ends that could not write: a closed pipe ends it quietly.
+/// End of a command that could not write: a closed pipe ends it without an error.
 pub fn unwritten(error: io::Error) -> Result<Status, CommandError> {
     match is_closed(&error) {
         true => Ok(Status::Done),

@@ -1,25 +1,41 @@
-//! How entries are written to standard output, and how a command ends that cannot write.
+//! Printing of entries to standard output, and the early end of a listing.
 
 use std::io::{self, IsTerminal};
 
-use crate::error::CommandError;
+use crate::error::{CommandError, Status};
 use crate::output::{self, Options, Printer};
 
 use crate::terminal::messages;
 
-/// Why a listing ended early.
-pub(crate) enum Ended {
-    /// Nobody reads on.
+/// Reason for the early end of a listing.
+pub(crate) enum ListingEnd {
+    /// The reader closed the pipe.
     Closed,
     Failed(CommandError),
 }
 
-impl From<io::Error> for Ended {
+impl From<io::Error> for ListingEnd {
     fn from(error: io::Error) -> Self {
         if output::is_closed(&error) {
-            Ended::Closed
+            ListingEnd::Closed
         } else {
-            Ended::Failed(messages::writing(error))
+            ListingEnd::Failed(messages::writing(error))
+        }
+    }
+}
+
+impl From<CommandError> for ListingEnd {
+    fn from(error: CommandError) -> Self {
+        ListingEnd::Failed(error)
+    }
+}
+
+impl ListingEnd {
+    /// Result of the command: a closed pipe ends it without an error.
+    pub(crate) fn status(self) -> Result<Status, CommandError> {
+        match self {
+            ListingEnd::Closed => Ok(Status::Done),
+            ListingEnd::Failed(error) => Err(error),
         }
     }
 }

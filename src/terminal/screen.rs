@@ -1,4 +1,4 @@
-//! The terminal while a table repaints itself on it.
+//! The terminal while a command repaints it.
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::{Mutex, PoisonError};
@@ -9,22 +9,22 @@ use crossterm::{cursor, execute, queue, terminal};
 
 use crate::error::CommandError;
 
-/// As many different lines of stderr are kept while the screen is taken over.
-const MOST_SAID: usize = 100;
+/// Different lines of stderr that are held while the screen is in use.
+const MAX_HELD: usize = 100;
 
-/// They would be painted over: the last one stands below the table, and all are written when the terminal is given back.
-/// `None` where it is not taken over.
-static SAID: Mutex<Option<Vec<String>>> = Mutex::new(None);
+/// Lines of stderr, held because the frame would overwrite them. The last one is shown below the frame, and all are written
+/// when the screen is released. `None` while no screen is in use.
+static HELD_LINES: Mutex<Option<Vec<String>>> = Mutex::new(None);
 
-fn said() -> std::sync::MutexGuard<'static, Option<Vec<String>>> {
-    SAID.lock().unwrap_or_else(PoisonError::into_inner)
+fn held_lines() -> std::sync::MutexGuard<'static, Option<Vec<String>>> {
+    HELD_LINES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Writes a line to stderr, now or when the screen is free again.
-pub fn say(line: &str) {
-    if let Some(lines) = said().as_mut() {
+/// Writes a line to stderr, at once or when the screen is released.
+pub fn write_stderr(line: &str) {
+    if let Some(lines) = held_lines().as_mut() {
         lines.retain(|other| other != line);
-        if lines.len() >= MOST_SAID {
+        if lines.len() >= MAX_HELD {
             lines.remove(0);
         }
         lines.push(line.to_owned());
@@ -32,36 +32,37 @@ pub fn say(line: &str) {
             return;
         }
     }
-    // Nobody is left to tell when stderr is closed.
+    // An error of stderr itself cannot be reported.
     let _ = writeln!(io::stderr(), "{line}");
 }
 
-/// The terminal, taken over. Dropping it gives it back as it was.
+/// The alternate screen of the terminal in raw mode. Dropping it restores the terminal.
 pub struct Screen(());
 
-/// What the user did since it was asked last.
+/// Action of the user since the last check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
-    Nothing,
-    /// The terminal has another size now.
-    Repaint,
-    Consent,
+pub enum UserAction {
+    None,
+    /// The size of the terminal changed.
+    Resize,
+    /// `q`, Esc or Ctrl-C.
+    Quit,
 }
 
 impl Screen {
-    /// Somebody can look at it, and press a key.
+    /// Both stdin and stdout are terminals.
     pub fn is_possible() -> bool {
         io::stdout().is_terminal() && io::stdin().is_terminal()
     }
 
     /// # Errors
-    /// What the terminal says.
+    /// The terminal cannot be set up.
     pub fn open() -> Result<Self, CommandError> {
         let failed = |error: io::Error| CommandError::failed(format!("the terminal: {error}"));
         terminal::enable_raw_mode().map_err(failed)?;
         let screen = Screen(());
-        *said() = Some(Vec::new());
-        // A row that is wider than the terminal is cut off: in two lines it would push the top out of it.
+        *held_lines() = Some(Vec::new());
+        // A row that is wider than the terminal is cut off. Wrapped, it would push the first row out of view.
         execute!(
             io::stdout(),
             terminal::EnterAlternateScreen,
@@ -73,43 +74,43 @@ impl Screen {
     }
 
     /// # Errors
-    /// What the terminal says.
-    pub fn wish(&self) -> io::Result<Wish> {
-        let mut wish = Wish::Nothing;
+    /// The terminal cannot be read.
+    pub fn user_action(&self) -> io::Result<UserAction> {
+        let mut action = UserAction::None;
         while event::poll(Duration::ZERO)? {
             match event::read()? {
                 Event::Key(key) => match key.code {
-                    KeyCode::Char('q') | KeyCode::Esc => return Ok(Wish::Consent),
+                    KeyCode::Char('q') | KeyCode::Esc => return Ok(UserAction::Quit),
                     KeyCode::Char('c') if key.modifiers.contains(KeyModifiers::CONTROL) => {
-                        return Ok(Wish::Consent);
+                        return Ok(UserAction::Quit);
                     }
                     _ => {}
                 },
-                Event::Resize(..) => wish = Wish::Repaint,
+                Event::Resize(..) => action = UserAction::Resize,
                 _ => {}
             }
         }
-        Ok(wish)
+        Ok(action)
     }
 
     /// Columns and rows.
     ///
     /// # Errors
-    /// What the terminal says.
+    /// The size is not known.
     pub fn size(&self) -> io::Result<(usize, usize)> {
         let (columns, rows) = terminal::size()?;
         Ok((columns.into(), rows.into()))
     }
 
-    /// Paints these lines over what was there, and the last line of stderr below; lines that do not fit are left out.
+    /// Replaces the screen by the lines of `text`, with the last line of stderr below. Lines that do not fit are left out.
     ///
     /// # Errors
-    /// What the terminal says.
+    /// The terminal cannot be written to.
     pub fn paint(&self, text: &str) -> io::Result<()> {
         let (_, rows) = self.size()?;
         let mut out = io::stdout().lock();
         queue!(out, cursor::MoveTo(0, 0))?;
-        // The cursor stays in the last row, so nothing is written there that ends in a new line.
+        // A line end in the last row would scroll the screen.
         for line in text.lines().take(rows.saturating_sub(1)) {
             write!(out, "{line}")?;
             queue!(
@@ -119,7 +120,7 @@ impl Screen {
             )?;
         }
         queue!(out, terminal::Clear(terminal::ClearType::FromCursorDown))?;
-        if let Some(line) = said().as_ref().and_then(|lines| lines.last()) {
+        if let Some(line) = held_lines().as_ref().and_then(|lines| lines.last()) {
             let bottom = u16::try_from(rows.saturating_sub(1)).unwrap_or(u16::MAX);
             queue!(out, cursor::MoveTo(0, bottom))?;
             write!(out, "{line}")?;
@@ -130,7 +131,7 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // There is nobody to tell that the terminal is gone.
+        // An error of the terminal cannot be reported.
         let _ = execute!(
             io::stdout(),
             cursor::Show,
@@ -138,10 +139,10 @@ impl Drop for Screen {
             terminal::LeaveAlternateScreen
         );
         let _ = terminal::disable_raw_mode();
-        let lines = said().take().unwrap_or_default();
-        // Elsewhere than on the terminal they stand already.
+        let lines = held_lines().take().unwrap_or_default();
+        // Where stderr is not the terminal, the lines were written at once.
         if io::stderr().is_terminal() {
-            lines.iter().for_each(|line| say(line));
+            lines.iter().for_each(|line| write_stderr(line));
         }
     }
 }

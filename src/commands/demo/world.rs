@@ -16,11 +16,11 @@ const ICMP: u8 = 1;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-/// node1 of the sample cluster, this node.
+/// Address of this node, which is node1 of the sample cluster.
 const NODE: [u8; 4] = [192, 0, 2, 11];
 
-/// Moves this process into a private network namespace and fills its table. No thread may have been started yet: only
-/// then does the whole process move.
+/// Moves this process into a private network namespace and fills its table. It must have one thread only: unshare(2) moves
+/// the calling thread.
 pub fn enter() -> Result<(), CommandError> {
     if nix::sched::unshare(CloneFlags::CLONE_NEWNET).is_err() {
         enter_user_namespace()?;
@@ -172,7 +172,7 @@ fn flow(protocol: u8, client: &str, service: &str, endpoint: &str, timeout: u32)
     flow
 }
 
-/// The places are constants of this file.
+/// A tuple of constants of this file.
 fn tuple(protocol: u8, src: &str, dst: &str) -> Tuple {
     let place = |text: &str| -> std::net::SocketAddr {
         text.parse().unwrap_or_else(|_| ([0, 0, 0, 0], 0).into())

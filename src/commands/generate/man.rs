@@ -1,4 +1,4 @@
-//! Manual pages: options as clap knows them, the rest from [`prose`](super::prose) and from the examples of `--help`.
+//! Manual pages: options as clap knows them, descriptions from the `.roff` files, examples from `--help`.
 
 use std::io;
 
@@ -7,12 +7,31 @@ use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, roman};
 
 use super::NewFile;
-use super::prose;
 
-/// Day of the last change that a reader would notice.
+/// Date of the last change that matters to a reader.
 const DATE: &str = "2026-11-30";
 
-/// Every page of section 1: the program, and one a command.
+/// Descriptions of the pages, in man(7) macros. `ctk` is the program itself.
+const DESCRIPTIONS: [(&str, &str); 10] = [
+    ("ctk", include_str!("ctk.roff")),
+    ("ls", include_str!("ls.roff")),
+    ("watch", include_str!("watch.roff")),
+    ("purge", include_str!("purge.roff")),
+    ("restore", include_str!("restore.roff")),
+    ("top", include_str!("top.roff")),
+    ("svc", include_str!("svc.roff")),
+    ("stat", include_str!("stat.roff")),
+    ("doctor", include_str!("doctor.roff")),
+    ("demo", include_str!("demo.roff")),
+];
+
+/// The description of a command. A command without one is described by the text of its `--help`.
+fn description(command: &str) -> Option<&'static str> {
+    let (_, text) = DESCRIPTIONS.iter().find(|(name, _)| *name == command)?;
+    Some(text)
+}
+
+/// Pages of section 1: the program and each command.
 pub fn pages() -> io::Result<Vec<NewFile>> {
     let mut program = crate::args::program::command("ctk").disable_help_subcommand(true);
     program.build();
@@ -49,7 +68,7 @@ fn page(command: &Command, name: &str, all: &[String]) -> io::Result<Vec<u8>> {
     synopsis(command, &mut out)?;
     let help = Help::of(command);
     out.extend_from_slice(b".SH DESCRIPTION\n");
-    match prose::of(command.get_name()) {
+    match description(command.get_name()) {
         Some(text) => out.extend_from_slice(text.as_bytes()),
         None => {
             let about = command.get_long_about().or_else(|| command.get_about());
@@ -82,12 +101,12 @@ fn synopsis(command: &Command, out: &mut Vec<u8>) -> io::Result<()> {
     roff.to_writer(out)
 }
 
-/// What stands below the options of `--help`.
+/// Text below the options of `--help`.
 #[derive(Default)]
 struct Help {
     /// Paragraphs.
     prose: Vec<String>,
-    /// Command lines and what they are for.
+    /// Command lines and their purposes.
     examples: Vec<(String, String)>,
 }
 
@@ -109,7 +128,7 @@ impl Help {
     }
 }
 
-/// A line like `  ctk ls --stale     what it is for`.
+/// Parses a line like `  ctk ls --stale     its purpose`.
 fn example(line: &str) -> Option<(String, String)> {
     let line = line.trim();
     let (command, purpose) = line.split_once("  ").unwrap_or((line, ""));
@@ -142,7 +161,7 @@ fn examples(help: &Help, out: &mut Vec<u8>) -> io::Result<()> {
     roff.to_writer(out)
 }
 
-/// A remark as a sentence of its own.
+/// Makes a sentence of a remark.
 fn sentence(remark: &str) -> String {
     let mut letters = remark.chars();
     match letters.next() {
@@ -210,8 +229,8 @@ fn see_also(name: &str, all: &[String], out: &mut Vec<u8>) -> io::Result<()> {
 /// Longest line of the source, in bytes.
 const WIDTH: usize = 80;
 
-/// The page as a person would write its source: the apostrophe is defined once (every part defines it anew), no break
-/// stands beside a blank line, and no line is longer than need be.
+/// Cleans the source of a page: the apostrophe is defined once (each part defines it), no break stands next to a blank line,
+/// and long lines are broken.
 fn tidy(page: &[u8]) -> Vec<u8> {
     let text = String::from_utf8_lossy(page);
     let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
@@ -240,7 +259,7 @@ fn tidy(page: &[u8]) -> Vec<u8> {
             out.push_str(".sp\n");
             continue;
         }
-        // What follows .TP is the tag, which ends with the line.
+        // The tag after .TP ends with the line.
         if as_is || line.starts_with('.') || before == ".TP" {
             out.push_str(line);
             out.push('\n');
@@ -263,7 +282,7 @@ fn fill(line: &str, out: &mut String) {
             out.push(' ');
             width += 1;
         } else if word.starts_with(['.', '\'']) {
-            // At the beginning of a line it would be a request.
+            // At the beginning of a line it would be taken for a request.
             out.push_str("\\&");
         }
         out.push_str(word);
@@ -277,7 +296,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn long_text_is_broken_and_nothing_else_is() {
+    fn a_tag_or_an_example_is_not_broken_into_lines() {
         let long = "word ".repeat(30);
         let page = format!(".TP\n{long}\n{long}\n.nf\n{long}\n.fi\n.br\n\n.br\nend\n");
         let tidied = String::from_utf8(tidy(page.as_bytes())).unwrap();

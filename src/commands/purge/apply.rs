@@ -21,7 +21,7 @@ use super::{Purge, Scan, say};
 use crate::session::cluster::Cluster;
 use crate::session::pipeline::EntryPipeline;
 use crate::terminal::messages::{note, writing};
-use crate::terminal::stop;
+use crate::terminal::signals;
 
 /// Between the two looks at the cluster: an EndpointSlice may lag behind its pods by about this much.
 const DEFAULT_SETTLE: Duration = Duration::from_secs(2);
@@ -51,7 +51,7 @@ impl Purge<'_> {
         let mut pipeline = self.picker_again(&look)?;
         let lingering = self.say_of(&look, plan, &pipeline);
         let stop = Arc::new(AtomicBool::new(false));
-        stop::on_signals(&stop)?;
+        signals::set_on_signals(&stop)?;
         note(say::about_to(plan.len()));
         let (report, vetoes, mut printer) = self.delete(table, plan, &mut pipeline, &look, &stop);
         say::vetoes(vetoes);

@@ -205,7 +205,7 @@ pub fn undecided(counts: &Counts, cluster: Option<&Cluster>) {
 
 /// How a purge ends as far as the scan decides it: partial where something was not read, or not judged.
 pub fn scan(scan: &Scan) -> Status {
-    match caveats::of_table(scan.unreadable, scan.inconsistent).say() || scan.unjudged {
+    match caveats::of_table(scan.unreadable, scan.inconsistent).report() || scan.unjudged {
         true => Status::Partial,
         false => Status::Done,
     }

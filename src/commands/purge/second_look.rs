@@ -10,7 +10,7 @@ use crate::purge::veto::{Veto, newer_than_file};
 use crate::session::cluster::Cluster;
 use crate::session::node_rules;
 use crate::session::pipeline::EntryPipeline;
-use crate::session::wanted;
+use crate::session::read_scope;
 use crate::terminal::messages::note;
 use crate::verdict::{Judgement, Reason, is_recreated};
 use ctk_cluster::rules::read::Read;
@@ -96,7 +96,7 @@ impl Purge<'_> {
         first: &mut Cluster,
         plan: &Plan,
     ) -> Result<Cluster, CommandError> {
-        let less = wanted::again(&mut first.loaded, plan, &self.entries.selectors);
+        let less = read_scope::again(&mut first.loaded, plan, &self.entries.selectors);
         let read = self.read_cluster(Some(source), less);
         read.map_err(nothing_deleted)?
             .ok_or_else(|| refused("there is no cluster source any more"))

@@ -5,8 +5,8 @@ use std::time::Duration;
 use crate::error::{CommandError, Status};
 use crate::output::Format;
 use crate::session::cluster::{self, Cluster};
-use crate::session::remote::Purpose;
-use crate::session::wanted;
+use crate::session::cluster_source::Purpose;
+use crate::session::read_scope;
 use ctk_cluster::read_scope::ReadScope;
 use ctk_cluster::source::ClusterSource;
 
@@ -28,7 +28,7 @@ impl Purge<'_> {
             true => Purpose::Delete,
             false => Purpose::Show,
         };
-        let scope = scope.unwrap_or_else(|| wanted::first(&self.source, &self.entries));
+        let scope = scope.unwrap_or_else(|| read_scope::first(&self.source, &self.entries));
         let cluster = match again {
             None => Cluster::read(&self.source, purpose, scope),
             Some(again) => Cluster::read_from(again, &self.source, purpose, scope),

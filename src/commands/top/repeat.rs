@@ -1,4 +1,4 @@
-//! `top --interval`: one look after the other.
+//! `top --interval`: repeated frames.
 
 use std::io::{self, Write};
 use std::time::{Duration, Instant, UNIX_EPOCH};
@@ -6,38 +6,38 @@ use std::time::{Duration, Instant, UNIX_EPOCH};
 use crate::error::Status;
 use ctnetlink::Table;
 
-use super::{Frame, Top, TopFormat, say};
+use super::{Frame, Top, TopFormat, report};
 use crate::session::cluster::Cluster;
 use crate::session::pipeline::now;
 use crate::terminal::frames::Frames;
 use crate::terminal::messages::note;
-use crate::terminal::printing::Ended;
+use crate::terminal::printing::ListingEnd;
 
-/// Between two readings of the cluster: names change more slowly than entries, and reading them may cost the API server more.
-const REREAD: Duration = Duration::from_secs(30);
-/// Lines above the rows of a repainted table: what is counted, and the header.
-const ABOVE: usize = 2;
+/// Time between two readings of the cluster. Names change more slowly than entries, and reading them loads the API server.
+const REREAD_INTERVAL: Duration = Duration::from_secs(30);
+/// Lines above the rows of a repainted table: counts and header.
+const LINES_ABOVE: usize = 2;
 
-/// What is told when all is over, since nothing else can be while a terminal is repainted.
+/// Facts that are reported at the end, since a repainted terminal shows no notes.
 #[derive(Default)]
-struct Told {
+struct FrameLog {
     frames: u64,
     partial: u64,
-    /// What the last frame left open.
+    /// Notes of the last frame.
     notes: Vec<String>,
-    /// Why the cluster is not the newest.
+    /// Error of the last reading of the cluster, which is older than it should be then.
     old: Option<String>,
 }
 
-pub fn run(top: &Top<'_>, interval: Duration) -> Result<Status, Ended> {
+pub fn run(top: &Top<'_>, interval: Duration) -> Result<Status, ListingEnd> {
     let mut cluster = top.read_cluster(false)?;
-    // A name that nobody has is said before the terminal is taken.
+    // An unknown name is an error before the screen is taken.
     top.pipeline(&top.keys(cluster.as_ref()), cluster.as_ref())?;
     let mut table = top.table()?;
     let mut frames = Frames::begin(interval, top.args.output == TopFormat::Table)?;
-    let mut told = Told::default();
+    let mut log = FrameLog::default();
     let ended = loop {
-        match follow(top, &mut table, cluster.as_ref(), &mut frames, &mut told) {
+        match follow(top, &mut table, cluster.as_ref(), &mut frames, &mut log) {
             Ok(true) => {}
             Ok(false) => break Ok(()),
             Err(ended) => break Err(ended),
@@ -47,40 +47,40 @@ pub fn run(top: &Top<'_>, interval: Duration) -> Result<Status, Ended> {
             Ok(read)
         });
         match read {
-            Ok(read) => (cluster, told.old) = (read, None),
-            Err(error) => told.old = Some(error.message),
+            Ok(read) => (cluster, log.old) = (read, None),
+            Err(error) => log.old = Some(error.message),
         }
     };
     let repainted = frames.rows().is_some();
-    // The terminal is given back before anything is said on it.
+    // The terminal is restored before notes are printed.
     drop(frames);
     ended?;
     if repainted {
-        told.notes.iter().for_each(note);
+        log.notes.iter().for_each(note);
     }
-    if let Some(why) = &told.old {
+    if let Some(why) = &log.old {
         note(format!("the cluster could not be read again: {why}"));
     }
-    if told.partial > 0 {
+    if log.partial > 0 {
         note(format!(
-            "{} of {} looks left something out",
-            told.partial, told.frames
+            "{} of {} frames left something out",
+            log.partial, log.frames
         ));
     }
-    Ok(match told.partial > 0 || told.old.is_some() {
+    Ok(match log.partial > 0 || log.old.is_some() {
         true => Status::Partial,
         false => Status::Done,
     })
 }
 
-/// Shows frames with one reading of the cluster. Whether there are to be more.
+/// Shows frames with one reading of the cluster. Returns false when the user ends the command.
 fn follow(
     top: &Top<'_>,
     table: &mut Table,
     cluster: Option<&Cluster>,
     frames: &mut Frames,
-    told: &mut Told,
-) -> Result<bool, Ended> {
+    log: &mut FrameLog,
+) -> Result<bool, ListingEnd> {
     let by = top.keys(cluster);
     let mut pipeline = top.pipeline(&by, cluster)?;
     let began = Instant::now();
@@ -89,37 +89,40 @@ fn follow(
         if !frames.next()? {
             return Ok(false);
         }
-        let fits = frames.rows().map(|rows| rows.saturating_sub(ABOVE));
+        let fits = frames.rows().map(|rows| rows.saturating_sub(LINES_ABOVE));
         let limit = [top.args.limit, fits].into_iter().flatten().min();
-        let (ranked, report) = top.look(&by, table, &mut pipeline, limit)?;
+        let (ranked, report) = top.scan(&by, table, &mut pipeline, limit)?;
         let frame = Frame {
             ranked: &ranked,
             counts: pipeline.counts,
             report,
             time: Some(now()),
         };
-        let is_first = told.frames == 0;
+        let is_first = log.frames == 0;
         match frames.show(|out| write(top, &frame, cluster, is_first, fits.is_some(), out)) {
-            // Whoever paused the reader wants the end now.
+            // The command was ended while the reader was paused.
             Err(error) if error.kind() == io::ErrorKind::TimedOut => return Ok(false),
             shown => shown?,
         }
-        let open = top.open(&frame, cluster);
-        // Said when it is new: the same every second would bury the rest.
+        let caveats = top.caveats(&frame, cluster);
+        // A note is printed when it is new, not with every frame.
         if fits.is_none() {
-            let new = open.notes.iter().filter(|note| !told.notes.contains(note));
+            let new = caveats
+                .notes
+                .iter()
+                .filter(|note| !log.notes.contains(note));
             new.for_each(note);
         }
-        told.frames += 1;
-        told.partial += u64::from(open.partial);
-        told.notes = open.notes;
-        if changes && began.elapsed() >= REREAD {
+        log.frames += 1;
+        log.partial += u64::from(caveats.partial);
+        log.notes = caveats.notes;
+        if changes && began.elapsed() >= REREAD_INTERVAL {
             return Ok(true);
         }
     }
 }
 
-/// A frame with what tells it from the one before.
+/// Writes a frame. A table has a line with time and counts above it.
 fn write(
     top: &Top<'_>,
     frame: &Frame<'_, '_>,
@@ -132,19 +135,19 @@ fn write(
     if is_table {
         let time = UNIX_EPOCH + Duration::from_nanos(frame.time.unwrap_or_default());
         let time = humantime::format_rfc3339_seconds(time);
-        let counts = say::count_line(frame.ranked, frame.counts.scanned);
-        let open = match frame.report.inconsistent || frame.report.unreadable > 0 {
+        let counts = report::count_line(frame.ranked, frame.counts.scanned);
+        let incomplete = match frame.report.inconsistent || frame.report.unreadable > 0 {
             true => ", not all could be read",
             false => "",
         };
         let line = match (is_repainted, is_first) {
-            (true, _) => format!("{time}  {counts}{open}   q quits\n"),
-            (false, true) => format!("--- {time}  {counts}{open}\n"),
-            (false, false) => format!("\n--- {time}  {counts}{open}\n"),
+            (true, _) => format!("{time}  {counts}{incomplete}   q quits\n"),
+            (false, true) => format!("--- {time}  {counts}{incomplete}\n"),
+            (false, false) => format!("\n--- {time}  {counts}{incomplete}\n"),
         };
         out.write_all(line.as_bytes())?;
     }
-    // A header of csv stands once; each table has its own.
+    // CSV has one header for all frames, and each table its own.
     let header = !top.args.no_header && (is_first || is_table);
     top.print(frame, cluster, header, out)
 }

@@ -4,7 +4,7 @@ use std::io;
 
 use crate::error::{CommandError, Status};
 use crate::output;
-use crate::session::namespace;
+use crate::session::table_access;
 use crate::terminal::messages::{self, note};
 use ctnetlink::NetlinkError;
 
@@ -85,7 +85,7 @@ impl From<io::Error> for Ended {
 
 impl From<NetlinkError> for Ended {
     fn from(error: NetlinkError) -> Self {
-        Ended::Failed(namespace::netlink_error(error))
+        Ended::Failed(table_access::netlink_error(error))
     }
 }
 

@@ -8,7 +8,7 @@ use crate::error::CommandError;
 use crate::output::{Format, Options, Palette, Printer, Summary};
 use crate::verdict::{Refreshing, Verdict};
 
-use crate::terminal::screen::{Screen, Wish};
+use crate::terminal::screen::{Screen, UserAction};
 
 /// Between two paintings.
 const PAINT: Duration = Duration::from_millis(500);
@@ -44,10 +44,10 @@ impl Live {
         entries: impl Iterator<Item = Entry<'c>>,
         gaps: u64,
     ) -> io::Result<bool> {
-        match self.screen.wish()? {
-            Wish::Consent => return Ok(true),
-            Wish::Repaint => self.painted = None,
-            Wish::Nothing => {}
+        match self.screen.user_action()? {
+            UserAction::Quit => return Ok(true),
+            UserAction::Resize => self.painted = None,
+            UserAction::None => {}
         }
         if self
             .painted

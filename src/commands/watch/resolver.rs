@@ -57,9 +57,10 @@ impl<'c> ResolveEntry<'c> for EntryResolver<'_, 'c> {
     fn pick(&mut self, flow: Flow, seen: Option<Seen>) -> Option<Entry<'c>> {
         let (young, enters) = (&mut *self.young, seen.is_none().then_some(self.at));
         let mut is_told = true;
-        let entry = self.pipeline.pick(flow, seen, |entry| {
+        let mut freshness = |entry: &mut Entry<'c>| {
             is_told = young.correct(entry, enters, now);
-        });
+        };
+        let entry = self.pipeline.pick(flow, seen, &mut freshness);
         entry.filter(|_| is_told)
     }
 

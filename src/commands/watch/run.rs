@@ -25,7 +25,7 @@ use crate::session::caveats::{foreign_netns, range_unknown, undecided};
 use crate::session::cluster::{self, Cluster};
 use crate::session::pipeline::{Counts, EntryPipeline};
 use crate::terminal::messages::note;
-use crate::terminal::stop;
+use crate::terminal::signals;
 
 use look::asking;
 
@@ -96,7 +96,7 @@ impl<'a> Watch<'a> {
     }
 
     pub fn run(mut self) -> Result<Status, CommandError> {
-        stop::on_signals(&self.stop)?;
+        signals::set_on_signals(&self.stop)?;
         let ended = match self.open() {
             Ok(cluster) => self.follow(cluster),
             Err(error) => Ended::Failed(error),

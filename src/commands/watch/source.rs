@@ -9,9 +9,9 @@ use crate::error::CommandError;
 use crate::query::{EntryQuery, SourceQuery};
 use crate::session::caveats;
 use crate::session::cluster::{self, Cluster};
+use crate::session::cluster_source::{self, Purpose};
 use crate::session::node_rules;
-use crate::session::pods::{self, Question};
-use crate::session::remote::{self, Purpose};
+use crate::session::pod_choice::{self, Question};
 use crate::shell::names;
 use crate::terminal::messages::note;
 use crate::this_node::ThisNode;
@@ -104,14 +104,16 @@ impl<'a> Source<'a> {
         if !api {
             return Ok(None);
         }
-        let choice = pods::choice(self.query, entries);
-        let Some((follower, loaded)) = remote::follow(self.query, choice)? else {
+        let choice = pod_choice::choice(self.query, entries);
+        let Some((follower, loaded)) = cluster_source::follow(self.query, choice)? else {
             return Ok(None);
         };
         let loaded = match self.query.cluster {
             ClusterSource::Auto => {
-                remote::prefer_complete_source(Some(loaded), &self.query.netns, &|text| note(text))
-                    .0
+                cluster_source::prefer_complete_source(Some(loaded), &self.query.netns, &|text| {
+                    note(text)
+                })
+                .0
             }
             _ => Some(loaded),
         };
@@ -264,7 +266,7 @@ impl<'a> Source<'a> {
             let mut pods = index.pods_at(address);
             !pods.any(|pod| pod.node.is_some() && pod.node.as_deref() == node.name.as_deref())
         };
-        match pods::question(flow, index, node) {
+        match pod_choice::question(flow, index, node) {
             Some(Question::Decides(address)) if foreign(address) => {
                 self.in_question.insert(address);
             }

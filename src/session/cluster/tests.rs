@@ -33,7 +33,7 @@ fn a_namespace_that_was_the_nodes_for_want_of_nodes_is_foreign_when_they_come() 
             loaded: Some(loaded(&[])),
             rules: None,
             node: node(before),
-            beside: NodeProbe::default(),
+            probe: NodeProbe::default(),
             kube_proxy,
         };
         // Somebody else's: an address for documentation.

@@ -1,4 +1,4 @@
-//! The file of the names, in a private folder: nobody else can write to it, and a reader finds it whole or not at all.
+//! File of the names in a private folder. Only its owner can write to it, and a reader finds it whole or not at all.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
@@ -10,17 +10,17 @@ use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat};
 
 use super::{Each, Keep, Kind};
 
-/// The file; another form of it would get another name.
+/// Name of the file. Another format gets another name.
 const FILE: &str = "names-v1";
-/// Longest file, in bytes. What does not fit is left out, Pods first.
-const MOST: usize = 2 << 20;
+/// Largest size of the file, in bytes. Names that do not fit are left out.
+const MAX_BYTES: usize = 2 << 20;
 
-/// A file that was begun so long ago is finished by nobody.
-const UNFINISHED_SECONDS: i64 = 3600;
-/// Files of the folder that are looked at.
-const MOST_FILES: usize = 1000;
+/// Age in seconds from which an unfinished file counts as left behind.
+const ABANDONED_SECONDS: i64 = 3600;
+/// Files of the folder that are checked for being left behind.
+const MAX_FILES: usize = 1000;
 
-/// A folder of this user's, which nobody else can write to.
+/// Opens the folder `ctk` in `parent`. It must belong to this user, and nobody else may write to it.
 fn open_own(parent: &OwnedFd) -> io::Result<OwnedFd> {
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let folder = rustix::fs::openat(parent, "ctk", flags, Mode::empty())?;
@@ -45,7 +45,7 @@ fn open_folder(path: &Path) -> io::Result<OwnedFd> {
     Ok(folder)
 }
 
-/// Opens `folder`; makes it where only the last part of it is missing, in a parent that is this user's own.
+/// Opens `folder`. Creates it where only its last part is missing and its parent belongs to this user.
 fn make_folder(folder: &Path) -> io::Result<OwnedFd> {
     match open_folder(folder) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -72,14 +72,14 @@ pub(super) fn write(
     if keep == Keep::IfFirst && rustix::fs::statat(&own, FILE, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
         return Ok(());
     }
-    forget_unfinished(&own);
-    // Of a process that was killed with the same number.
+    remove_abandoned(&own);
+    // A killed process with the same number may have left one.
     let unfinished = format!("{FILE}.{}", std::process::id());
     let _ = rustix::fs::unlinkat(&own, &unfinished, AtFlags::empty());
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let file = rustix::fs::openat(&own, &unfinished, flags, Mode::RUSR | Mode::WUSR)?;
     let written = write_names(File::from(file), each).and_then(|count| {
-        // A reading that found nothing does not take away what an earlier one found.
+        // A reading without names does not replace an earlier one.
         if count == 0 {
             return Err(io::Error::other("there are none"));
         }
@@ -91,22 +91,22 @@ pub(super) fn write(
     written
 }
 
-/// Removes what processes left that were killed while they wrote. Their numbers tell nothing: those of a container that
-/// shares the folder are numbers of others. But nobody writes for so long.
-fn forget_unfinished(own: &OwnedFd) {
+/// Removes files of processes that were killed while they wrote. Only their age shows that: a container that shares the folder
+/// numbers its processes itself.
+fn remove_abandoned(own: &OwnedFd) {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
     let now = now.map_or(0, |now| i64::try_from(now.as_secs()).unwrap_or(i64::MAX));
     let Ok(files) = Dir::read_from(own) else {
         return;
     };
-    for file in files.take(MOST_FILES).flatten() {
+    for file in files.take(MAX_FILES).flatten() {
         let name = file.file_name();
         let is_unfinished = name
             .to_str()
             .ok()
             .and_then(|name| name.strip_prefix(FILE)?.strip_prefix('.'))
             .is_some_and(|number| number.parse::<u32>().is_ok());
-        let old = |stat: Stat| now.saturating_sub(stat.st_mtime) > UNFINISHED_SECONDS;
+        let old = |stat: Stat| now.saturating_sub(stat.st_mtime) > ABANDONED_SECONDS;
         if is_unfinished && rustix::fs::statat(own, name, AtFlags::SYMLINK_NOFOLLOW).is_ok_and(old)
         {
             let _ = rustix::fs::unlinkat(own, name, AtFlags::empty());
@@ -114,13 +114,13 @@ fn forget_unfinished(own: &OwnedFd) {
     }
 }
 
-/// Writes a line a name, and says how many.
+/// Writes one line for each name. Returns the number of names.
 fn write_names(file: File, each: &mut dyn FnMut(Each<'_>) -> io::Result<()>) -> io::Result<usize> {
     let mut out = BufWriter::new(file);
     let (mut count, mut bytes) = (0, 0);
     each(&mut |kind, name| {
         let size = kind.word().len() + name.len() + 2;
-        if bytes + size <= MOST && kind.allows(name) {
+        if bytes + size <= MAX_BYTES && kind.allows(name) {
             bytes += size;
             count += 1;
             writeln!(out, "{} {name}", kind.word())?;
@@ -133,7 +133,7 @@ fn write_names(file: File, each: &mut dyn FnMut(Each<'_>) -> io::Result<()>) -> 
 
 pub(super) fn read(folder: &Path, wanted: Kind) -> io::Result<Vec<String>> {
     let own = open_own(&open_folder(folder)?)?;
-    // A pipe in its place is not waited for.
+    // NONBLOCK: a pipe in place of the file would block otherwise.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = rustix::fs::openat(&own, FILE, flags, Mode::empty())?;
     let stat = rustix::fs::fstat(&file)?;
@@ -141,7 +141,7 @@ pub(super) fn read(folder: &Path, wanted: Kind) -> io::Result<Vec<String>> {
         return Err(io::Error::other("it is no file of this user's"));
     }
     let mut names = Vec::new();
-    for line in BufReader::new(File::from(file).take(MOST as u64)).lines() {
+    for line in BufReader::new(File::from(file).take(MAX_BYTES as u64)).lines() {
         let line = line?;
         let Some((kind, name)) = line.split_once(' ') else {
             continue;
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn names_come_back_by_kind_and_only_names() {
+    fn text_that_is_no_name_does_not_reach_the_shell() {
         let folder = tempfile::tempdir().unwrap();
         let cache = folder.path().join(".cache");
         put(
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn the_demo_and_an_empty_cluster_leave_real_names_alone() {
+    fn the_demo_or_an_empty_cluster_does_not_replace_real_names() {
         let folder = tempfile::tempdir().unwrap();
         let services = |folder: &Path| read(folder, Kind::Service).unwrap_or_default();
         let path = folder.path();
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn what_killed_processes_left_is_removed_and_what_others_write_is_not() {
+    fn an_abandoned_file_is_removed_and_a_recent_one_is_not() {
         let folder = tempfile::tempdir().unwrap();
         put(folder.path(), Keep::Always, &[(Kind::Node, "node1")]).unwrap();
         let own = folder.path().join("ctk");
@@ -246,12 +246,12 @@ mod tests {
         })
         .unwrap();
         let file = std::fs::metadata(folder.path().join("ctk").join(FILE)).unwrap();
-        assert!(file.len() <= MOST as u64);
+        assert!(file.len() <= MAX_BYTES as u64);
         assert!(read(folder.path(), Kind::Pod).unwrap().len() > 50_000);
     }
 
     #[test]
-    fn what_another_could_have_written_is_not_read_and_not_written_to() {
+    fn a_link_or_a_shared_folder_is_neither_read_nor_written() {
         let folder = tempfile::tempdir().unwrap();
         let (path, elsewhere) = (folder.path().join("a"), folder.path().join("elsewhere"));
         std::fs::create_dir_all(&elsewhere).unwrap();
@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_of_another_user_is_left_alone() {
+    fn nothing_is_written_to_a_folder_of_another_user() {
         if !rustix::process::geteuid().is_root() {
             eprintln!("skipped: only root can make a folder of another user");
             return;
@@ -296,7 +296,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pipe_in_its_place_is_not_waited_for() {
+    fn a_pipe_in_place_of_the_file_does_not_block() {
         let folder = tempfile::tempdir().unwrap();
         put(folder.path(), Keep::Always, &[(Kind::Node, "node1")]).unwrap();
         let file = folder.path().join("ctk").join(FILE);

@@ -1,4 +1,4 @@
-//! How much of a living cluster a command needs, where the answer cannot change by less.
+//! Part of a living cluster that a command reads. Less is read only where the answer stays the same.
 
 use std::collections::BTreeSet;
 
@@ -10,9 +10,9 @@ use ctk_cluster::service_scope::{Destinations, MOST_SERVICES, ServiceScope};
 use ctk_cluster::source::{Loaded, SourceKind};
 
 use crate::query::{EntryQuery, SourceQuery};
-use crate::session::pods::{self, names_pods};
+use crate::session::pod_choice::{self, names_pods};
 
-/// For a first look. Entries of a Service that is selected by name are judged by its endpoints, and by those of every Service
+/// Scope of the first reading. Entries of a Service that is selected by name are judged by its endpoints, and by those of every Service
 /// that shares a frontend with it.
 pub fn first(source: &SourceQuery, entries: &EntryQuery) -> ReadScope {
     let selectors = &entries.selectors;
@@ -26,13 +26,13 @@ pub fn first(source: &SourceQuery, entries: &EntryQuery) -> ReadScope {
     };
     ReadScope {
         slices: by_service.then(|| ServiceScope::Named(named())),
-        pods: pods::choice(source, entries),
+        pods: pod_choice::choice(source, entries),
         again: None,
     }
 }
 
-/// For a second look at what a plan hangs on: Services and slices that its destinations belong to. Everything else stays as
-/// the first look found it; `first` is left where it is when all must be read again.
+/// Scope of the second reading, before a purge deletes: the Services and slices that the destinations of the plan belong to.
+/// Everything else stays as the first reading found it. `None`, and `first` untouched, when everything must be read again.
 pub fn again(first: &mut Option<Loaded>, plan: &Plan, selectors: &Selectors) -> Option<ReadScope> {
     let is_live = |loaded: &mut Loaded| loaded.source.kind == SourceKind::Api;
     if names_pods(selectors) {
@@ -57,7 +57,7 @@ fn destinations(plan: &Plan) -> Destinations {
         let flow = &planned.flow;
         let address = flow.original.dst;
         destinations.addresses.insert(address);
-        // An address of a node can be some Service's, too.
+        // The address of a node can also be an address of a Service.
         if let Some(port) = flow.original.dport() {
             destinations.node_ports.insert((flow.protocol(), port));
         }
@@ -65,8 +65,8 @@ fn destinations(plan: &Plan) -> Destinations {
     destinations
 }
 
-/// The Services to read by name, those that the selectors name among them; `None` where all must be read, because a Service
-/// that nobody knows of may have come to share a destination: only a clusterIP belongs to one Service alone.
+/// Services to read by name, including those that the selectors name. `None` where all must be read: a new Service may share
+/// a destination, unless it is a clusterIP, which belongs to one Service alone.
 fn services(
     destinations: &Destinations,
     index: &Index,

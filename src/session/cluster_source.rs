@@ -1,4 +1,4 @@
-//! The cluster behind `--cluster api` and `--cluster auto`: which source answers, and what is said where none does.
+//! Choice of the cluster source: the API for `--cluster api`, the first source that can judge for `--cluster auto`.
 
 use std::time::Duration;
 
@@ -16,26 +16,26 @@ use crate::query::SourceQuery;
 use crate::session::node_rules;
 use crate::terminal::messages::note;
 
-/// For all that `--cluster api` reads.
-const API_LIMIT: Duration = Duration::from_secs(15);
-/// For all that `--cluster auto` reads of the API: nobody asked for it, so nobody should wait long.
-const AUTO_LIMIT: Duration = Duration::from_secs(5);
+/// Longest time for reading the API with `--cluster api`.
+const API_TIMEOUT: Duration = Duration::from_secs(15);
+/// Longest time for reading the API with `--cluster auto`. It is shorter, because the user did not name the API.
+const AUTO_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What a cluster is read for.
+/// Purpose of reading a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// To be looked at.
+    /// Showing names and verdicts.
     Show,
-    /// To decide a delete: nothing may come from a cache.
+    /// Deciding on deletes: nothing may come from a cache of the API server.
     Delete,
-    /// To judge what comes later. One reading of the API is too old for that at once: see [`follow`].
+    /// Judging later entries. One reading of the API is outdated at once: see [`follow`].
     Follow,
 }
 
-/// `--cluster api`.
+/// Reads the API, for `--cluster api`.
 ///
 /// # Errors
-/// Nothing could be read of it.
+/// Nothing could be read.
 pub fn api(
     source: &SourceQuery,
     purpose: Purpose,
@@ -44,13 +44,13 @@ pub fn api(
     if purpose == Purpose::Follow {
         let error = "watch judges by the API or by the rules, not by both: --cluster api or --cluster rules";
         return Err(CommandError::usage(error).hint(
-            "with --cluster api it tells, too, when this node's rules gain or lose an endpoint",
+            "with --cluster api it also shows when this node's rules gain or lose an endpoint",
         ));
     }
-    // `auto` chose the API, and looks again.
+    // `auto` chose the API in the first reading.
     let limit = match source.cluster {
-        ClusterSource::Auto => AUTO_LIMIT,
-        _ => API_LIMIT,
+        ClusterSource::Auto => AUTO_TIMEOUT,
+        _ => API_TIMEOUT,
     };
     live::load(
         &options(source, purpose, limit),
@@ -60,11 +60,11 @@ pub fn api(
     .map_err(|error| failed(&error))
 }
 
-/// `--cluster auto`: the API, which is told, else nothing. Why not is said in any case. Of an API that is not whole nothing is
-/// said here: see [`prefer_complete_source`].
+/// Reads the API for `--cluster auto`. `None` where it cannot be used, with a note on the reason. An incomplete API is left to
+/// [`prefer_complete_source`].
 ///
 /// # Errors
-/// Only what would be wrong with any source: a Service range that cannot be one.
+/// A Service range that is invalid for any source.
 pub fn auto(
     source: &SourceQuery,
     purpose: Purpose,
@@ -74,13 +74,13 @@ pub fn auto(
     if purpose == Purpose::Follow {
         return Ok(None);
     }
-    let options = options(source, purpose, AUTO_LIMIT);
+    let options = options(source, purpose, AUTO_TIMEOUT);
     let loaded = live::load(&options, wanted, &source.service_cidr);
     usable(loaded, |loaded| loaded, tell)
 }
 
-/// The API for a watch: what was read of it, and what keeps it current. `None` where `--cluster auto` goes on to the next
-/// source.
+/// The API for a watch: its first state, and the follower that keeps it current. `None` where `--cluster auto` goes on to the
+/// next source.
 ///
 /// # Errors
 /// As [`api`] and [`auto`].
@@ -93,12 +93,15 @@ pub fn follow(
         Follower::start(&options, pods, &source.service_cidr)
     };
     match source.cluster {
-        ClusterSource::Auto => usable(start(AUTO_LIMIT), |(_, loaded)| loaded, &|text| note(text)),
-        _ => start(API_LIMIT).map(Some).map_err(|error| failed(&error)),
+        ClusterSource::Auto => usable(start(AUTO_TIMEOUT), |(_, loaded)| loaded, &|text| {
+            note(text)
+        }),
+        _ => start(API_TIMEOUT).map(Some).map_err(|error| failed(&error)),
     }
 }
 
-/// What `auto` makes of the API: a source, or a word on why not. `loaded`: the part of it that was read.
+/// The API as a source of `auto`. `None`, with a note on the reason, where it cannot be one. `loaded`: the part of `read` that
+/// holds the objects.
 fn usable<T>(
     read: Result<T, LiveError>,
     loaded: impl Fn(&T) -> &Loaded,
@@ -107,7 +110,7 @@ fn usable<T>(
     let read = match read {
         Ok(read) => read,
         Err(error) if error.obstacle == Obstacle::ServiceRange => return Err(failed(&error)),
-        // Nobody expects a cluster here.
+        // Without a kubeconfig no cluster is expected.
         Err(error) if error.obstacle == Obstacle::NoConfig => return Ok(None),
         Err(error) => {
             note(format!("cluster: not the API: {error}"));
@@ -124,14 +127,14 @@ fn usable<T>(
         note("cluster: not the API: neither Services nor EndpointSlices could be read");
         return Ok(None);
     }
-    // Else the node's rules have a better word, where there are any.
+    // Otherwise the node's rules may be the better source.
     if completeness.services && completeness.slices {
         tell("cluster: the API");
     }
     Ok(Some(read))
 }
 
-/// What `auto` takes: the API where it can judge or where there is nothing else, else the rules of kube-proxy on this node.
+/// Source that `auto` takes: the API where it is complete or the only one, else the rules of kube-proxy on this node.
 pub fn prefer_complete_source(
     loaded: Option<Loaded>,
     netns: &Netns,
@@ -155,7 +158,7 @@ pub fn prefer_complete_source(
         .filter(|kind| loaded.summary.missing.contains(*kind));
     let missing: Vec<&str> = missing.copied().collect();
     tell(&format!(
-        "cluster: not the API, which lacks {}, so that nothing could be judged by it; pods have no names then \
+        "cluster: not the API, which lacks {}, so that nothing could be judged by it; pods have no names \
          (--cluster api shows them)",
         missing.join(" and ")
     ));
@@ -184,7 +187,7 @@ fn failed(error: &LiveError) -> CommandError {
     }
 }
 
-/// Names or verdicts were asked for, and the API server gives neither Services nor EndpointSlices to this user.
+/// Error where names or verdicts are asked for and the API server forbids both Services and EndpointSlices.
 pub fn refused_all(loaded: &Loaded) -> Option<CommandError> {
     let completeness = loaded.index.completeness();
     let counts = &loaded.summary.counts;
@@ -202,7 +205,7 @@ pub fn refused_all(loaded: &Loaded) -> Option<CommandError> {
     Some(error.hint(remedy(loaded)))
 }
 
-/// What would make the answer whole.
+/// Hint on how to complete the answer.
 pub fn remedy(loaded: &Loaded) -> String {
     match listed::refused(&loaded.listed) {
         Some(rules) => format!("grant {rules} to this user or service account, in a ClusterRole"),

@@ -1,15 +1,15 @@
-//! The network namespace whose table is meant, and errors of that table.
+//! Errors of the conntrack table, with hints, and the note on an empty one.
 
 use crate::error::{CommandError, Status, chain};
 use crate::terminal::messages::note;
 use ctnetlink::netns::Netns;
 use ctnetlink::{ErrorKind, NetlinkError};
 
-/// What helps where CAP_NET_ADMIN is missing.
+/// Hint where CAP_NET_ADMIN is missing.
 pub const RUN_AS_ROOT: &str =
     "run it as root, or with CAP_NET_ADMIN in the user namespace that owns the network namespace";
 
-/// An empty table is what a pod's own namespace usually has.
+/// Explains an empty table in a namespace that is not the initial one, such as a pod's.
 pub fn note_empty(netns: &Netns) {
     if netns.is_initial() == Some(false) {
         note(format!(
@@ -19,7 +19,7 @@ pub fn note_empty(netns: &Netns) {
     }
 }
 
-/// An error of the kernel's table, with what helps.
+/// An error of the kernel's table, with a hint.
 pub fn netlink_error(error: NetlinkError) -> CommandError {
     let text = chain(&error);
     match error.kind() {

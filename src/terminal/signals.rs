@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM for commands that have something to finish first: they look at a flag now and then.
+//! SIGINT and SIGTERM as a flag, for commands that finish their work before they end.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -7,11 +7,11 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::error::CommandError;
 
-/// From here on a signal only sets `stop`.
+/// Makes SIGINT and SIGTERM set `stop` instead of ending the process.
 ///
 /// # Errors
 /// Signals cannot be caught.
-pub fn on_signals(stop: &Arc<AtomicBool>) -> Result<(), CommandError> {
+pub fn set_on_signals(stop: &Arc<AtomicBool>) -> Result<(), CommandError> {
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(stop))
             .map_err(|error| CommandError::failed(format!("watching signals: {error}")))?;

@@ -1,4 +1,4 @@
-//! A look at the whole table for commands that gather before they print: it is repeated where the kernel spoiled it.
+//! Scan of the whole table for commands that gather before they print. It is repeated when the kernel interrupted it.
 
 use std::ops::ControlFlow;
 use std::time::Instant;
@@ -8,30 +8,30 @@ use crate::verdict::Seen;
 use ctnetlink::flow::Flow;
 use ctnetlink::{DumpReport, Table, TableKind};
 
-use crate::session::namespace;
 use crate::session::pipeline::EntryPipeline;
 use crate::session::sample::Sample;
+use crate::session::table_access;
 
-/// How often a look is repeated that was interrupted, or during which the hash was resized.
-const ATTEMPTS: usize = 3;
+/// Scans at most, when each is interrupted or the hash is resized meanwhile.
+const MAX_ATTEMPTS: usize = 3;
 
-/// What a look looks at, and what was seen of it before.
+/// The list that is scanned, and the looks that came before.
 #[derive(Clone, Copy)]
 pub struct Looks<'s> {
     pub kind: TableKind,
     pub sample: Option<&'s Sample>,
 }
 
-/// How the dumps of one look went, together.
+/// Result of the dumps of one scan.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Report {
-    /// Entries of the kernel that could not be decoded, and are missing.
+pub struct ScanReport {
+    /// Entries that could not be decoded and are missing.
     pub unreadable: u64,
-    /// Interrupted, or the hash was resized meanwhile: entries may be missing or doubled.
+    /// A dump was interrupted, or the hash was resized meanwhile: entries may be missing or doubled.
     pub inconsistent: bool,
 }
 
-impl Report {
+impl ScanReport {
     pub fn add(&mut self, dump: &DumpReport) {
         tracing::info!(?dump, "dump");
         self.unreadable += dump.unreadable;
@@ -39,8 +39,8 @@ impl Report {
     }
 }
 
-/// Hands every flow of the table to `each`, with what was seen of it before, and gives what it gathered. `start` makes
-/// what an attempt gathers into; `each` asks the picker which flows count.
+/// Hands every flow of the table to `each`, with the result of earlier looks at it, and returns what was gathered. `start`
+/// makes the empty collection of an attempt; `each` asks the pipeline which flows count.
 ///
 /// # Errors
 /// The table cannot be read.
@@ -50,11 +50,11 @@ pub fn gather<'c, G>(
     looks: Looks<'_>,
     start: impl Fn() -> G,
     each: impl Fn(&mut EntryPipeline<'c>, &mut G, Flow, Option<Seen>),
-) -> Result<(G, Report), CommandError> {
+) -> Result<(G, ScanReport), CommandError> {
     let mut attempt = 1;
     loop {
         pipeline.start_over();
-        let mut report = Report::default();
+        let mut report = ScanReport::default();
         let mut gathered = start();
         for filter in pipeline.filter().dumps() {
             let began = Instant::now();
@@ -63,10 +63,10 @@ pub fn gather<'c, G>(
                 each(pipeline, &mut gathered, flow, seen);
                 ControlFlow::Continue(())
             });
-            report.add(&dump.map_err(namespace::netlink_error)?);
+            report.add(&dump.map_err(table_access::netlink_error)?);
             tracing::info!(took = ?began.elapsed(), attempt, "scan");
         }
-        if !report.inconsistent || attempt == ATTEMPTS {
+        if !report.inconsistent || attempt == MAX_ATTEMPTS {
             report.inconsistent |= looks.sample.is_some_and(|sample| sample.inconsistent);
             return Ok((gathered, report));
         }

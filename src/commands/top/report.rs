@@ -1,8 +1,9 @@
-//! What is said of groups, beside them.
+//! Counts, summary and caveats of groups.
 
 use serde_json::{Map, Value};
 
 use crate::output::Summary;
+use crate::plural::count;
 use crate::sysctl;
 use crate::top::{Key, Part, Ranked};
 
@@ -17,11 +18,16 @@ pub fn count_line(ranked: &Ranked<'_>, scanned: u64) -> String {
             format!("{shown} of more than {found} groups shown")
         }
         (shown, found) if shown < found => format!("{shown} of {found} groups shown"),
-        (shown, _) => format!("{shown} groups"),
+        (shown, _) => count(shown as u64, "group", "groups"),
     };
     match ranked.matched {
-        matched if matched == scanned => format!("{groups}, {matched} entries"),
-        matched => format!("{groups}, {matched} of {scanned} entries match"),
+        matched if matched == scanned => {
+            format!("{groups}, {}", count(matched, "entry", "entries"))
+        }
+        matched => format!(
+            "{groups}, {matched} of {} match",
+            count(scanned, "entry", "entries")
+        ),
     }
 }
 
@@ -31,7 +37,7 @@ pub fn summary(frame: &Frame<'_, '_>, cluster: Option<&Cluster>) -> Summary {
     let by: Vec<_> = ranked.by.iter().map(|key| key.name()).collect();
     extra.insert("by".to_owned(), by.into());
     extra.insert("matched".to_owned(), ranked.matched.into());
-    // How many there were is not known where some were dropped.
+    // The number of groups is not known where some were dropped.
     let groups = ranked.is_exact().then_some(ranked.found);
     extra.insert("groups".to_owned(), groups.into());
     for (key, number) in [
@@ -58,7 +64,7 @@ pub fn summary(frame: &Frame<'_, '_>, cluster: Option<&Cluster>) -> Summary {
     }
 }
 
-/// Without the prefix of all names.
+/// Name of the sysctl without its prefix `nf_conntrack_`.
 const CLOSE_WAIT_TIMEOUT: &str = "tcp_timeout_close_wait";
 
 fn shows_close_wait(ranked: &Ranked<'_>) -> bool {
@@ -74,7 +80,7 @@ fn shows_close_wait(ranked: &Ranked<'_>) -> bool {
     })
 }
 
-/// Why there are more of them than `ss` shows. No number of entries is in it: it is said once, not at each look.
+/// Note on entries in CLOSE_WAIT. It holds no number, so that it is the same for each frame and printed once.
 fn close_wait(timeout: Option<u64>) -> String {
     let timer = timeout.map_or_else(
         || format!("net.netfilter.nf_conntrack_{CLOSE_WAIT_TIMEOUT}"),
@@ -87,40 +93,40 @@ fn close_wait(timeout: Option<u64>) -> String {
 }
 
 impl Top<'_> {
-    /// What the groups leave open.
-    pub(super) fn open(&self, frame: &Frame<'_, '_>, cluster: Option<&Cluster>) -> Caveats {
+    /// Caveats of the groups.
+    pub(super) fn caveats(&self, frame: &Frame<'_, '_>, cluster: Option<&Cluster>) -> Caveats {
         let (ranked, report) = (frame.ranked, &frame.report);
-        let mut open = caveats::of_table(report.unreadable, report.inconsistent);
+        let mut caveats = caveats::of_table(report.unreadable, report.inconsistent);
         let asked = self.asks_for_names();
         let mut counts = frame.counts;
         let by_verdict = ranked.by.contains(&Key::Verdict);
         if by_verdict {
-            // A verdict that was asked for is missing.
-            open.partial |= counts.foreign_netns > 0 || counts.range_unknown > 0;
+            // The verdict of a group is missing.
+            caveats.partial |= counts.foreign_netns > 0 || counts.range_unknown > 0;
         } else if !self.entries.selects_by_verdict() {
-            // Nobody sees a verdict.
+            // No verdict is shown.
             (counts.foreign_netns, counts.range_unknown, counts.stale) = (0, 0, 0);
         }
-        open.add_selection(&self.entries, asked, cluster, &counts);
+        caveats.add_selection(&self.entries, asked, cluster, &counts);
         if !ranked.is_exact() {
-            open.note(format!(
-                "there are more groups than can be counted at a time: numbers marked + may be larger, by at most {} \
-                 entries, and groups of at most so many may be missing",
-                ranked.missed.count
+            caveats.note(format!(
+                "more groups than can be counted at a time: numbers marked + may be larger by at most {}, and groups of at \
+                 most so many may be missing",
+                count(ranked.missed.count, "entry", "entries")
             ));
-            open.partial |= !ranked.is_certain(&self.order);
+            caveats.partial |= !ranked.is_certain(&self.order);
         }
         if shows_close_wait(ranked) {
             let timeouts = sysctl::timeouts(&self.source.netns).unwrap_or_default();
-            open.note(close_wait(timeouts.get(CLOSE_WAIT_TIMEOUT).copied()));
+            caveats.note(close_wait(timeouts.get(CLOSE_WAIT_TIMEOUT).copied()));
         }
         if ranked.uncounted > 0 {
-            open.note(self.uncounted(ranked));
+            caveats.note(self.uncounted(ranked));
         }
-        open
+        caveats
     }
 
-    /// Counters are kept for entries that were made while accounting was on.
+    /// Note on entries without counters: those that were made while accounting was off.
     fn uncounted(&self, ranked: &Ranked<'_>) -> String {
         let is_off =
             sysctl::conntrack(&self.source.netns).is_ok_and(|sysctl| sysctl.acct == Some(0));

@@ -1,8 +1,8 @@
-//! Which Pods a command needs: a first look at the table tells.
+//! Choice of the Pods that a command reads, by a first look at the table.
 //!
-//! On a node those that run on it give nearly all names, and slices name the endpoints. What is left are the addresses that
-//! entries were translated to without being an endpoint: whether a living Pod has such an address decides their verdict. And
-//! where the destination is no frontend any more, a few are asked for their names alone.
+//! Pods of this node give nearly all names, and slices name the endpoints. Further addresses are needed where entries were
+//! translated to an address that is no endpoint: whether a living Pod has it decides the verdict. Where the destination is no
+//! frontend any more, a few addresses are read for their names alone.
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
@@ -24,13 +24,14 @@ use ctnetlink::netns::Netns;
 use ctnetlink::{Table, TableKind};
 
 use crate::query::{EntryQuery, SourceQuery};
-use crate::session::this_node;
+use crate::session::node_identity;
+use crate::session::pipeline::now;
 
-/// Addresses that are kept. This node's own Pods are taken out of them later, which are fewer; with more than
-/// [`MOST_ADDRESSES`] left all Pods are read, and it does not matter whose these are.
-const MOST_KEPT: usize = 4096;
+/// Addresses that are kept. Those of this node's own Pods are removed later. With more than [`MOST_ADDRESSES`] left, all Pods
+/// are read instead.
+const MAX_KEPT: usize = 4096;
 
-/// Chooses for a command that selects so; `None` where every Pod is needed: by flag, and where Pods are selected by name.
+/// Choice for the entries of a command. `None` where every Pod is read: with `--all-pods`, and where Pods are selected by name.
 pub fn choice(source: &SourceQuery, entries: &EntryQuery) -> Option<ChoosePods> {
     let EntryQuery {
         filter, selectors, ..
@@ -39,26 +40,25 @@ pub fn choice(source: &SourceQuery, entries: &EntryQuery) -> Option<ChoosePods> 
         return None;
     }
     let (named, netns, filter) = (source.node.clone(), source.netns.clone(), filter.clone());
-    // A selected Service is the destination of every entry that is shown.
+    // Every shown entry has a selected Service as its destination, so that slices name its endpoint.
     let also = match selectors.services.plain().is_empty() {
         true => Also::Names,
         false => Also::Nothing,
     };
     Some(Box::new(move |index| {
-        let node = this_node::find_node(named, &netns, Some(index));
+        let node = node_identity::find_node(named, &netns, Some(index));
         choose(index, &node, &netns, &filter, also)
     }))
 }
 
-/// Chooses for a look at everything, which asks, too, who has the addresses from which no answer came: those with so many
-/// entries (`least`), where pods may live.
+/// Choice for all entries, including addresses in a pod range with at least `least` unanswered entries.
 pub fn choice_with_unanswered(source: &SourceQuery, least: u64) -> Option<ChoosePods> {
     if source.all_pods {
         return None;
     }
     let (named, netns) = (source.node.clone(), source.netns.clone());
     Some(Box::new(move |index| {
-        let node = this_node::find_node(named, &netns, Some(index));
+        let node = node_identity::find_node(named, &netns, Some(index));
         choose(
             index,
             &node,
@@ -69,7 +69,7 @@ pub fn choice_with_unanswered(source: &SourceQuery, least: u64) -> Option<Choose
     }))
 }
 
-/// Somebody else than a Service is selected by name, so that nothing may be missing in which the name could stand.
+/// Pods or namespaces are selected by name, so that every object that may hold the name is needed.
 pub fn names_pods(selectors: &Selectors) -> bool {
     let pod = |party: &PartyName| matches!(party, PartyName::Pod(_));
     let parties = [&selectors.clients, &selectors.endpoints];
@@ -83,15 +83,15 @@ pub fn names_pods(selectors: &Selectors) -> bool {
 #[derive(Clone, Copy)]
 enum Also {
     Nothing,
-    /// Those that nothing else names.
+    /// Those of entries whose endpoint no slice names.
     Names,
-    /// Those with so many entries that nobody answers.
+    /// Those with at least so many unanswered entries.
     Silent {
         least: u64,
     },
 }
 
-/// `None` off the node, and where the table cannot be read: then nothing tells which Pods matter.
+/// `None` outside the node's namespace, and where the table cannot be read.
 fn choose(
     index: &Index,
     node: &ThisNode,
@@ -105,16 +105,16 @@ fn choose(
     }
     let mut deciding = HashSet::new();
     let (mut silent, mut named) = (Groups::default(), Groups::default());
-    // What a selector leaves out now and might let in later is looked at: only lasting answers count.
+    // A selector on a changing value may let an entry in later, so that only the lasting ones leave entries out.
     let lasting = filter.lasting();
     let mut table = Table::open(netns).ok()?;
     for dump in filter.dumps() {
         let report = table.dump(TableKind::Conntrack, &dump, &mut |flow| {
-            if lasting.test(&flow, crate::session::pipeline::now()) == Outcome::Fail {
+            if lasting.test(&flow, now()) == Outcome::Fail {
                 return ControlFlow::Continue(());
             }
             match (question(&flow, index, node), also) {
-                (Some(Question::Decides(address)), _) if deciding.len() < MOST_KEPT => {
+                (Some(Question::Decides(address)), _) if deciding.len() < MAX_KEPT => {
                     deciding.insert(address);
                 }
                 (Some(Question::Names(address)), Also::Names) => *named.at(address) += 1,
@@ -138,12 +138,12 @@ fn choose(
     })
 }
 
-/// Nobody answers from where pods get addresses, as far as Nodes tell.
+/// The flow is unanswered, and its reply source is not known to be outside the pod ranges.
 fn may_be_a_lost_pod(flow: &Flow, index: &Index) -> bool {
     flow.status.is_unreplied() && index.in_pod_range(flow.reply.src) != Some(false)
 }
 
-/// Addresses with at least so many entries, those with most first.
+/// Addresses with at least `least` entries, those with most entries first.
 fn most(groups: &Groups<IpAddr, u64>, least: u64) -> Vec<IpAddr> {
     let enough = |count: u64| count.saturating_add(groups.missed()) >= least;
     let mut most: Vec<(IpAddr, u64)> = groups
@@ -155,7 +155,7 @@ fn most(groups: &Groups<IpAddr, u64>, least: u64) -> Vec<IpAddr> {
     most.into_iter().map(|(address, _)| address).collect()
 }
 
-/// Adds the addresses with most unanswered entries while there is room: for them alone not every Pod is read.
+/// Adds the addresses with most unanswered entries, up to the number that is read one by one.
 fn add_silent(addresses: &mut HashSet<IpAddr>, silent: &Groups<IpAddr, u64>, least: u64) {
     for address in most(silent, least) {
         if addresses.len() >= MOST_ADDRESSES {
@@ -165,18 +165,18 @@ fn add_silent(addresses: &mut HashSet<IpAddr>, silent: &Groups<IpAddr, u64>, lea
     }
 }
 
-/// Why it matters who has an address.
+/// Reason to look up the owner of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Question {
-    /// The verdict of an entry hangs on it: where the entry was translated to, when that is no endpoint; where it comes from,
-    /// when it was not translated by an external frontend of policy Local, which binds sources that are no Pods.
+    /// The owner decides the verdict. It is the address that the entry was translated to, when that is no endpoint; or its
+    /// source, when it was not translated by an external frontend of policy Local, which concerns sources outside Pods only.
     Decides(IpAddr),
-    /// The entry was translated, and its destination is no frontend any more: no slice of a Service that it belongs to names
-    /// the pod that it leads to, nor does any other.
+    /// The owner is only named. The entry was translated, its destination is no frontend any more, and no slice names the
+    /// address that it leads to.
     Names(IpAddr),
 }
 
-/// The address of an entry whose owner matters.
+/// The address of an entry whose owner must be looked up.
 pub fn question(flow: &Flow, index: &Index, node: &ThisNode) -> Option<Question> {
     let matched = FrontendMatch::of(flow, index, node);
     let source = flow.reply.src;
@@ -186,7 +186,7 @@ pub fn question(flow: &Flow, index: &Index, node: &ThisNode) -> Option<Question>
         let unnamed = flow.is_dnat() && !own() && !is_named();
         return unnamed.then_some(Question::Names(source));
     }
-    // Where only some Services' slices were read, nothing is asked about the others.
+    // Services whose slices were not read are not asked about.
     let known = |(id, _)| index.endpoints_known(index.port(id).service);
     if !matched.ports().all(known) {
         return None;
@@ -211,7 +211,7 @@ mod tests {
     use ctk_cluster::testing::world;
 
     #[test]
-    fn only_silent_addresses_where_pods_live_are_asked_about() {
+    fn an_address_outside_the_pod_ranges_is_not_looked_up() {
         let index = world(&["node n1 192.0.2.11 podCIDR=10.244.1.0/24"]);
         let (pod, outside) = ("10.244.1.9:514", "203.0.113.9:514");
         for (to, silent, asked) in [
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_scan_of_the_pods_range_is_no_reason_to_read_every_pod() {
+    fn a_scan_of_the_pod_range_does_not_make_every_pod_be_read() {
         let address = |n: u32| IpAddr::V4(std::net::Ipv4Addr::from_bits(0x0af4_0000 + n));
         let mut silent = Groups::default();
         for n in 0..500 {

@@ -11,7 +11,8 @@ use ctnetlink::rtnetlink;
 use crate::query::SourceQuery;
 use crate::session::node_rules;
 
-/// The node that `netns` belongs to, with what is odd about it told; and whether kube-proxy's rules show that (`None`: nobody looked).
+/// The node that the namespace belongs to, and whether kube-proxy's rules are in it (`None`: not looked for). Reports missing
+/// local addresses and an unknown node name to `tell`.
 pub fn this_node(
     source: &SourceQuery,
     loaded: Option<&Loaded>,
@@ -34,8 +35,7 @@ pub fn this_node(
     (node, kube_proxy)
 }
 
-/// The rules of kube-proxy show that the namespace is the node's, where nothing else does. `seen`: what an earlier look at
-/// them showed.
+/// Takes the namespace for the node's where only kube-proxy's rules show that. `seen`: result of an earlier look at the rules.
 pub fn prove_by_rules(
     node: &mut ThisNode,
     seen: &mut Option<bool>,
@@ -48,7 +48,7 @@ pub fn prove_by_rules(
     }
 }
 
-/// The name that the flag gives, else the downward API's usual variable, set where ctk runs in a pod.
+/// Value of `--node`, else of NODE_NAME, which the downward API usually sets in a pod.
 fn named_node(flag: Option<String>) -> Option<String> {
     let variable = || std::env::var("NODE_NAME").ok();
     flag.or_else(|| variable().filter(|name| !name.is_empty()))
