@@ -159,7 +159,7 @@ fn a_flow_that_comes_back_to_the_dead_endpoint_is_partial() {
             assert_eq!(document["summary"]["deleted"], 1, "{document}");
             assert_eq!(document["summary"]["came_back"], 1, "{document}");
             assert!(
-                said.stderr.contains("this node's rules still point at it"),
+                said.stderr.contains("this node's rules still lead there"),
                 "{said:?}"
             );
             assert!(said.stderr.contains("the same dead endpoint"), "{said:?}");

@@ -20,7 +20,7 @@ use crate::started::{Seated, Started};
 use crate::tools::run;
 use crate::{cluster, new_node};
 
-const ROUNDS: usize = 250;
+const ROUNDS: usize = 1_000;
 
 fn dns(port: u16, endpoint: &str, status: &str) -> Flow {
     flow(&format!(
