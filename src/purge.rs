@@ -32,9 +32,9 @@
 pub mod cluster_reading;
 pub mod execute;
 pub mod guard;
+pub mod lagging_rules;
 pub mod plan;
 pub mod policy;
 pub mod restore;
-pub mod rules_behind;
 pub mod status;
 pub mod verify;

@@ -13,7 +13,7 @@ use rustix::io::Errno;
 use ctnetlink::flow::{Direction, Flow};
 use ctnetlink::{BATCH, DeleteTarget, Table};
 
-use super::guard::{DeleteDecision, EntryJudge, Guard};
+use super::guard::{DeleteDecision, EntryJudge, Guard, SecondLookScope};
 use super::plan::{PlannedEntry, PurgePlan};
 use crate::entry::Entry;
 
@@ -108,8 +108,8 @@ pub struct Executor<'a, 'g, J> {
     pub table: &'a mut Table,
     pub guard: &'a mut Guard<'g>,
     pub judge: &'a mut J,
-    /// Look each entry up right before its delete, see [`Guard::needs_lookups`].
-    pub lookups: bool,
+    /// Decides whether entries are looked up, see [`Guard::needs_lookups`].
+    pub scope: SecondLookScope,
     /// Set by a signal: no further batch is sent.
     pub stop: &'a AtomicBool,
 }
@@ -134,13 +134,14 @@ impl<J> Executor<'_, '_, J> {
     {
         let mut report = DeleteReport::default();
         let mut batch = Batch::new();
+        let lookups = self.guard.needs_lookups(plan, &self.scope);
         let mut done = 0;
         for planned in plan.entries().chunks(BATCH) {
             if self.stop.load(Ordering::Relaxed) {
                 report.stopped = true;
                 break;
             }
-            self.decide(planned, &mut batch, &mut report);
+            self.decide(planned, lookups, &mut batch, &mut report);
             self.delete(planned, &mut batch, &mut report);
             for (position, outcome) in (done..).zip(&batch.outcomes) {
                 report.count(*outcome, position);
@@ -159,6 +160,7 @@ impl<J> Executor<'_, '_, J> {
     fn decide<'c>(
         &mut self,
         planned: &[PlannedEntry],
+        lookups: bool,
         batch: &mut Batch<'c>,
         report: &mut DeleteReport,
     ) where
@@ -166,33 +168,29 @@ impl<J> Executor<'_, '_, J> {
     {
         batch.clear();
         let began = Instant::now();
-        let mut lookups = match self.lookups {
+        let mut found = match lookups {
             true => current_entries(self.table, planned),
             false => Vec::new(),
         }
         .into_iter();
         for (position, planned) in planned.iter().enumerate() {
-            let (left, entry) = match self.lookups {
-                true => {
-                    let found = lookups.next();
-                    (self.decide_by_lookup(planned, found, report), None)
-                }
+            let (left, entry) = match lookups {
+                true => (self.decide_by_lookup(planned, found.next(), report), None),
                 false => {
                     let now = &planned.flow;
                     let (decision, entry) = self.guard.reconsider(self.judge, planned, now);
                     (outcome_if_left(decision), entry)
                 }
             };
-            let outcome = match (left, DeleteTarget::of(&planned.flow)) {
-                (Some(outcome), _) => outcome,
-                (None, Some(target)) => {
+            let outcome = left.unwrap_or_else(|| match DeleteTarget::of(&planned.flow) {
+                Some(target) => {
                     batch.targets.push(target);
                     batch.positions.push(position);
                     // Corrected by the kernel's answer.
                     DeleteOutcome::Deleted
                 }
-                (None, None) => DeleteOutcome::Failed(DeleteError::NoId),
-            };
+                None => DeleteOutcome::Failed(DeleteError::NoId),
+            });
             batch.outcomes.push(outcome);
             batch.entries.push(entry);
         }

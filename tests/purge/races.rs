@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use ctk::entry::Entry;
 use ctk::purge::execute::{DeleteError, DeleteOutcome, DeleteReport, Executor, OutcomeSink};
-use ctk::purge::guard::{EntryJudge, Guard};
+use ctk::purge::guard::{EntryJudge, Guard, SecondLookScope};
 use ctk::purge::plan::{PlanBuilder, PurgePlan};
 use ctk::purge::policy::VerdictPolicy;
 use ctk::purge::verify::verify;
@@ -101,6 +101,14 @@ impl<W: FnMut() -> io::Result<()>, B: FnMut()> OutcomeSink for Outcomes<W, B> {
     }
 }
 
+fn scope(lookups: bool) -> SecondLookScope {
+    SecondLookScope {
+        uses_changing_values: lookups,
+        cluster_decides: false,
+        cluster_read_again: false,
+    }
+}
+
 /// Executes to the end, and gives the outcomes in the order of the plan.
 fn execute_all(
     table: &mut Table,
@@ -113,7 +121,7 @@ fn execute_all(
         table,
         guard: &mut Guard::new(&policy, None),
         judge: &mut SelectBy(is_selected),
-        lookups,
+        scope: scope(lookups),
         stop: &AtomicBool::new(false),
     };
     let mut sink = Outcomes {
@@ -275,7 +283,7 @@ fn no_batch_is_sent_after_a_stop_or_a_failed_write() {
             table: &mut table,
             guard: &mut guard,
             judge: &mut SelectBy(|_: &Flow| true),
-            lookups: false,
+            scope: scope(false),
             stop: &stop,
         };
         let mut stopping = Outcomes {
@@ -293,7 +301,7 @@ fn no_batch_is_sent_after_a_stop_or_a_failed_write() {
             table: &mut table,
             guard: &mut guard,
             judge: &mut SelectBy(|_: &Flow| true),
-            lookups: false,
+            scope: scope(false),
             stop: &AtomicBool::new(false),
         };
         let mut failing = Outcomes {

@@ -13,8 +13,8 @@ use crate::error::{CommandError, Status};
 use crate::output::{ItemResult, Printer};
 use crate::purge::execute::{DeleteOutcome, DeleteReport, Executor, OutcomeSink};
 use crate::purge::guard::SecondLookScope;
+use crate::purge::lagging_rules::LaggingRules;
 use crate::purge::plan::PurgePlan;
-use crate::purge::rules_behind::RulesBehind;
 use crate::purge::status;
 use crate::purge::verify::{ReturnedTo, verify};
 use crate::session::cluster::Cluster;
@@ -76,7 +76,7 @@ impl Purge<'_> {
     ) -> Result<Status, CommandError> {
         let look = self.look_again(first, plan, self.settle())?;
         let (mut pipeline, mut guard) = (self.second_pipeline(&look)?, self.guard(&look));
-        let behind = self.report_rules(&look, plan, &guard, &pipeline);
+        let lagging = self.report_rules(&look, plan, &guard, &pipeline);
         let stop = Arc::new(AtomicBool::new(false));
         signals::set_on_signals(&stop)?;
         note(messages::deleting(plan.len()));
@@ -91,9 +91,9 @@ impl Purge<'_> {
         };
         let mut executor = Executor {
             table,
-            lookups: guard.needs_lookups(plan, &scope),
             guard: &mut guard,
             judge: &mut pipeline,
+            scope,
             stop: &stop,
         };
         let report = executor.run(plan, &mut sink);
@@ -108,7 +108,7 @@ impl Purge<'_> {
             .hint("up to 128 of the deleted entries are missing from the output"));
         }
         tracing::info!(looking = ?report.looking, deleting = ?report.deleting, "deletes");
-        let wait = self.verify_after(plan, &behind);
+        let wait = self.verify_after(plan, &lagging);
         let came_back = self.verify(table, plan, &report, &pipeline, wait, &stop);
         let cluster = look.cluster.as_ref();
         let summary = self.summary(plan, &report, came_back.unwrap_or_default(), scan, cluster);
@@ -135,8 +135,8 @@ impl Purge<'_> {
     }
 
     /// Wait before the look at the flows that came back: at least the longest time between two packets that `--sample` saw.
-    fn verify_after(&self, plan: &PurgePlan, behind: &RulesBehind) -> Duration {
-        let default = match behind.may_come_back() {
+    fn verify_after(&self, plan: &PurgePlan, lagging: &LaggingRules) -> Duration {
+        let default = match lagging.may_come_back() {
             true => DEFAULT_VERIFY_BEHIND,
             false => DEFAULT_VERIFY,
         };

@@ -9,8 +9,8 @@ use crate::error::{CommandError, Status};
 use crate::output::Format;
 use crate::purge::cluster_reading::{ClusterReading, ReadingRefused};
 use crate::purge::guard::{ClusterView, EntryJudge, Guard};
+use crate::purge::lagging_rules::LaggingRules;
 use crate::purge::plan::PurgePlan;
-use crate::purge::rules_behind::RulesBehind;
 use crate::session::cluster::{self, Cluster};
 use crate::session::cluster_source::Purpose;
 use crate::session::node_rules;
@@ -166,7 +166,7 @@ impl Purge<'_> {
     }
 
     /// Reads this node's rules beside another source. They decide on entries that were never translated, on entries that may be
-    /// newer than a file ([`Guard::newer_than_file`]), and show flows that will come back ([`RulesBehind`]).
+    /// newer than a file ([`Guard::newer_than_file`]), and show flows that will come back ([`LaggingRules`]).
     fn read_rules(&self) -> Option<Read> {
         let by_verdict = self.policy.selects_by_verdict();
         by_verdict.then(|| node_rules::of_kube_proxy(&self.source.netns))?
@@ -195,19 +195,19 @@ impl Purge<'_> {
         plan: &PurgePlan,
         guard: &Guard<'_>,
         pipeline: &EntryPipeline<'_>,
-    ) -> RulesBehind {
+    ) -> LaggingRules {
         let Some(view) = look.view().filter(|_| self.policy.selects_by_verdict()) else {
-            return RulesBehind::default();
+            return LaggingRules::default();
         };
         if guard.cannot_tell_age(plan) {
             note(messages::AGE_NOT_KNOWN);
         }
-        let behind = RulesBehind::of(plan, &view, guard, |flow| {
+        let lagging = LaggingRules::of(plan, &view, guard, |flow| {
             let judgement = pipeline.entry(flow.clone(), None).judgement;
             judgement.as_ref().map(Judgement::verdict)
         });
-        messages::rules_behind(&behind).iter().for_each(note);
-        behind
+        messages::lagging_rules(&lagging).iter().for_each(note);
+        lagging
     }
 }
 

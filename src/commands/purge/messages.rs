@@ -7,9 +7,9 @@ use crate::entry::Entry;
 use crate::plural::count;
 use crate::purge::execute::{DeleteError, DeleteReport};
 use crate::purge::guard::VetoCounts;
+use crate::purge::lagging_rules::LaggingRules;
 use crate::purge::plan::{PlannedEntry, PurgePlan};
 use crate::purge::policy::HoldReason;
-use crate::purge::rules_behind::RulesBehind;
 use crate::purge::verify::ReturnedTo;
 use crate::session::caveats;
 use crate::session::cluster::Cluster;
@@ -157,25 +157,25 @@ pub fn undecided(counts: &Counts, cluster: Option<&Cluster>) -> Vec<String> {
 }
 
 /// Entries that this node's rules still lead to their dead endpoint.
-pub fn rules_behind(behind: &RulesBehind) -> Vec<String> {
+pub fn lagging_rules(lagging: &LaggingRules) -> Vec<String> {
     let mut lines = Vec::new();
-    if behind.entries > 0 {
-        let named = behind.endpoints.iter().take(MAX_NAMED_ENDPOINTS);
+    if lagging.entries > 0 {
+        let named = lagging.endpoints.iter().take(MAX_NAMED_ENDPOINTS);
         let named: Vec<String> = named.map(SocketAddr::to_string).collect();
-        let more = match behind.endpoints.len().saturating_sub(MAX_NAMED_ENDPOINTS) {
+        let more = match lagging.endpoints.len().saturating_sub(MAX_NAMED_ENDPOINTS) {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
         lines.push(format!(
             "kube-proxy on this node is behind: its rules still lead to {}{more}; {} there and may come back as before",
             named.join(", "),
-            count(behind.entries, "entry leads", "entries lead")
+            count(lagging.entries, "entry leads", "entries lead")
         ));
     }
-    if behind.not_understood > 0 {
+    if lagging.not_understood > 0 {
         lines.push(format!(
             "{} may come back as before: this node's rules for the destination are not understood",
-            entries(behind.not_understood)
+            entries(lagging.not_understood)
         ));
     }
     lines
@@ -303,17 +303,17 @@ mod tests {
                 ],
             ),
         ] {
-            let behind = RulesBehind {
+            let lagging = LaggingRules {
                 entries: number,
                 not_understood,
                 endpoints: endpoints(named),
             };
-            let lines = rules_behind(&behind);
+            let lines = lagging_rules(&lagging);
             assert_eq!(lines.len(), expected.len(), "{lines:?}");
             for (line, words) in lines.iter().zip(expected) {
                 assert!(line.contains(words), "{words}: {line}");
             }
-            assert_eq!(behind.may_come_back(), !expected.is_empty());
+            assert_eq!(lagging.may_come_back(), !expected.is_empty());
         }
     }
 

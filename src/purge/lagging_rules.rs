@@ -1,4 +1,4 @@
-//! Stale entries whose flows this node's rules still lead to the same dead endpoint: kube-proxy is behind. Pure.
+//! Stale entries whose flows this node's rules still lead to the same dead endpoint, because kube-proxy is behind. Pure.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use crate::verdict::Verdict;
 
 /// Entries of a plan that may come back to their endpoint after the delete.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RulesBehind {
+pub struct LaggingRules {
     /// Entries whose endpoint the rules still lead to.
     pub entries: u64,
     /// Endpoints of `entries`.
@@ -20,7 +20,7 @@ pub struct RulesBehind {
     pub not_understood: u64,
 }
 
-impl RulesBehind {
+impl LaggingRules {
     /// Counts the entries of `plan` that `guard` does not leave and whose verdict is `stale`. `verdict` judges a flow.
     pub fn of(
         plan: &PurgePlan,
@@ -28,7 +28,7 @@ impl RulesBehind {
         guard: &Guard<'_>,
         verdict: impl Fn(&Flow) -> Option<Verdict>,
     ) -> Self {
-        let mut behind = RulesBehind::default();
+        let mut lagging = LaggingRules::default();
         for flow in plan.entries().iter().map(|planned| &planned.flow) {
             let target = match flow.is_dnat() {
                 true => cluster.rule_target(flow),
@@ -42,13 +42,13 @@ impl RulesBehind {
             }
             match (target, flow.reply.sport()) {
                 (RuleTarget::Same, Some(port)) => {
-                    behind.entries += 1;
-                    behind.endpoints.insert((flow.reply.src, port).into());
+                    lagging.entries += 1;
+                    lagging.endpoints.insert((flow.reply.src, port).into());
                 }
-                _ => behind.not_understood += 1,
+                _ => lagging.not_understood += 1,
             }
         }
-        behind
+        lagging
     }
 
     /// A flow may come back to the endpoint that its entry led to.
