@@ -19,7 +19,6 @@ use crate::error::{CommandError, Status};
 use crate::output::Summary;
 use crate::verdict::Seen;
 use ctk_cluster::read_scope::ReadScope;
-use ctk_cluster::source::ClusterSource;
 use ctnetlink::flow::Flow;
 use ctnetlink::{Table, TableKind};
 
@@ -27,7 +26,6 @@ use crate::query::{BuiltinCluster, EntryQuery, SourceQuery};
 use crate::session::caveats::{self, Caveats};
 use crate::session::cluster::{self, Cluster};
 use crate::session::cluster_source::Purpose;
-use crate::session::node_rules;
 use crate::session::pipeline::EntryPipeline;
 use crate::session::pod_choice;
 use crate::session::sample::Sample;
@@ -236,16 +234,7 @@ fn read_cluster(
         true => Cluster::read,
         false => Cluster::read_again,
     };
-    // Before the API: an endpoint that comes meanwhile must not look like one that lingers in the rules.
-    let rules = match source.cluster {
-        ClusterSource::None | ClusterSource::Rules(_) => None,
-        _ => node_rules::of_kube_proxy(&source.netns),
-    };
-    let mut cluster = read(source, Purpose::Show, wanted)?;
-    if let Some(cluster) = cluster.as_mut().filter(|cluster| cluster.rules.is_none()) {
-        cluster.rules = rules;
-    }
-    Ok(cluster)
+    read(source, Purpose::Show, wanted)
 }
 
 const UDP: u8 = 17;

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::error::{CommandError, Status};
 use crate::output::ClusterSummary;
 use crate::select::Directory;
-use crate::this_node::ThisNode;
+use crate::this_node::{NetnsOwner, ThisNode};
 use ctk_cluster::datapath::Datapath;
 use ctk_cluster::index::Index;
 use ctk_cluster::read_scope::ReadScope;
@@ -26,6 +26,18 @@ use crate::terminal::messages::note;
 /// Hint on how a cluster file is made.
 pub const FETCH: &str = "fetch it with: kubectl get nodes,svc,endpointslices,pods,servicecidrs -A -o json > cluster.json \
     (an API server before 1.33 may have no servicecidrs: leave that word out, and give --service-cidr)";
+
+/// Role of the node's rules in a reading of the cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RulesRole {
+    /// The only source.
+    Source,
+    /// Cross-checked with the objects, as `--cluster SOURCE,rules` asks.
+    CrossChecked,
+    /// Read because the table is that of this node: they decide on destinations that no object tells of, such as host ports
+    /// and published ports, and on whether a new packet is translated.
+    Beside,
+}
 
 /// The cluster as it was read, and the node that the table belongs to.
 pub struct Cluster {
@@ -86,13 +98,17 @@ impl Cluster {
         wanted: ReadScope,
         tell: &dyn Fn(&str),
     ) -> Result<Option<Self>, CommandError> {
-        // The rules are read before the API: an endpoint that is added meanwhile must not seem to linger in the rules.
         let netns = &source.netns;
-        let both = match chosen {
-            ClusterSource::ApiAndRules => Some(node_rules::read(None, netns)?),
-            _ => None,
+        // The rules are read before the API: an endpoint that is added meanwhile must not seem to linger in the rules.
+        let rules = match chosen {
+            ClusterSource::None => None,
+            ClusterSource::Rules(path) => Some(node_rules::read(path.as_deref(), netns)?),
+            ClusterSource::WithRules(_) => Some(node_rules::read(None, netns)?),
+            // A watch follows one source.
+            _ if purpose == Purpose::Follow && *chosen != ClusterSource::Auto => None,
+            _ => node_rules::automatic(netns),
         };
-        let loaded = match (chosen, source.builtin.0) {
+        let loaded = match (chosen.objects(), source.builtin.0) {
             (ClusterSource::Auto, Some(text)) => {
                 let builtin = Source {
                     kind: SourceKind::File,
@@ -103,29 +119,27 @@ impl Cluster {
                 Some(read.map_err(cluster_error)?)
             }
             (ClusterSource::Auto, None) => cluster_source::auto(source, purpose, wanted, tell)?,
-            (ClusterSource::Api | ClusterSource::ApiAndRules, _) => {
-                Some(cluster_source::api(source, purpose, wanted)?)
-            }
-            (other, _) => other.load(&source.service_cidr).map_err(cluster_error)?,
+            (ClusterSource::Api, _) => Some(cluster_source::api(source, purpose, wanted)?),
+            (objects, _) => objects.load(&source.service_cidr).map_err(cluster_error)?,
         };
-        let (loaded, rules) = match (loaded, chosen) {
-            (loaded, ClusterSource::Auto) => {
-                cluster_source::prefer_complete_source(loaded, netns, tell)
+        let loaded = match chosen {
+            ClusterSource::Auto => {
+                cluster_source::prefer_complete_source(loaded, rules.as_ref(), tell)
             }
-            (None, ClusterSource::Rules(path)) => {
-                (None, Some(node_rules::read(path.as_deref(), netns)?))
-            }
-            (loaded, _) => (loaded, both),
+            _ => loaded,
         };
-        if source.cluster == ClusterSource::ApiAndRules {
+        let role = match (chosen, &loaded) {
+            (_, None) => RulesRole::Source,
+            (ClusterSource::WithRules(_), Some(_)) => RulesRole::CrossChecked,
+            (_, Some(_)) => RulesRole::Beside,
+        };
+        if role == RulesRole::CrossChecked && *chosen.objects() == ClusterSource::Api {
             tell("cluster: the API");
-        }
-        if let Some(rules) = &rules {
-            node_rules::describe(rules, tell);
         }
         if loaded.is_none() && rules.is_none() {
             return Ok(None);
         }
+        let rules = rules.map(|rules| (rules, role));
         Ok(Some(Self::assemble(source, loaded, rules, tell)))
     }
 
@@ -153,6 +167,7 @@ impl Cluster {
     /// The same cluster with the node's rules known to be unchanged at `time`. Addresses and datapath of the node are read again.
     pub fn with_rules_of(self, source: &SourceQuery, time: SystemTime) -> Self {
         let rules = self.rules.map(|read| rules::Read { time, ..read });
+        let rules = rules.map(|rules| (rules, RulesRole::Source));
         let tell = |text: &str| tracing::info!(text, "cluster");
         Self::assemble(source, self.loaded, rules, &tell)
     }
@@ -160,13 +175,33 @@ impl Cluster {
     fn assemble(
         source: &SourceQuery,
         loaded: Option<Loaded>,
-        rules: Option<rules::Read>,
+        rules: Option<(rules::Read, RulesRole)>,
         tell: &dyn Fn(&str),
     ) -> Self {
+        let (rules, role) = rules.unzip();
         let warnings = loaded.iter().flat_map(|loaded| &loaded.warnings);
         warnings.for_each(|warning| tell(warning));
         let (node, kube_proxy) = this_node(source, loaded.as_ref(), rules.as_ref(), tell);
-        let probe = NodeProbe::look(loaded.as_ref(), rules.as_ref(), &node, &source.netns, tell);
+        // Rules of a namespace that is not this node's do not decide on objects of the cluster.
+        let is_foreign = role == Some(RulesRole::Beside) && node.namespace == NetnsOwner::Foreign;
+        let rules = rules.filter(|_| !is_foreign);
+        match (&rules, role) {
+            (Some(read), Some(RulesRole::Beside)) => {
+                let odd = node_rules::not_understood(&read.rules);
+                odd.iter().for_each(|text| tell(text));
+            }
+            (Some(read), _) => node_rules::describe(read, tell),
+            (None, _) => {}
+        }
+        let probe = NodeProbe::look(
+            loaded
+                .as_ref()
+                .filter(|_| role == Some(RulesRole::CrossChecked)),
+            rules.as_ref(),
+            &node,
+            &source.netns,
+            tell,
+        );
         Cluster {
             loaded,
             rules,
@@ -194,6 +229,18 @@ impl Cluster {
 
     pub fn node_rules(&self) -> Option<&NodeRules> {
         self.rules.as_ref().map(|read| &read.rules)
+    }
+
+    /// kube-proxy's rules of this node, which list every endpoint that new flows lead to.
+    pub fn kube_proxy_rules(&self) -> Option<&NodeRules> {
+        self.node_rules().filter(|rules| rules.has_kube_proxy())
+    }
+
+    /// Reads the node's rules again, where they are beside objects that cannot be read again.
+    pub fn refresh_rules(&mut self, source: &SourceQuery) {
+        if self.rules.is_some() && !self.is_rules_only() {
+            self.rules = node_rules::automatic(&source.netns);
+        }
     }
 
     /// Directory of names: the objects, else the rules.
@@ -327,7 +374,9 @@ pub fn require(
 
 fn cluster_error(error: ClusterError) -> CommandError {
     match &error {
-        ClusterError::NoName | ClusterError::ServiceRange(_) => CommandError::usage(error),
+        ClusterError::NoName | ClusterError::NoObjects | ClusterError::ServiceRange(_) => {
+            CommandError::usage(error)
+        }
         ClusterError::Open { .. } => {
             CommandError::failed(format!("--cluster: {error}")).hint(FETCH)
         }

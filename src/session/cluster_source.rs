@@ -10,10 +10,8 @@ use ctk_cluster::live;
 use ctk_cluster::read_scope::{ChoosePods, ReadScope};
 use ctk_cluster::rules::read::Read;
 use ctk_cluster::source::{ClusterSource, Loaded};
-use ctnetlink::netns::Netns;
 
 use crate::query::SourceQuery;
-use crate::session::node_rules;
 use crate::terminal::messages::note;
 
 /// Longest time for reading the API with `--cluster api`.
@@ -134,22 +132,20 @@ fn usable<T>(
     Ok(Some(read))
 }
 
-/// Source that `auto` takes: the API where it is complete or the only one, else the rules of kube-proxy on this node.
+/// Objects that `auto` takes: those of the API where they are complete or `rules` has none of kube-proxy, else none, so that
+/// the rules are the source.
 pub fn prefer_complete_source(
     loaded: Option<Loaded>,
-    netns: &Netns,
+    rules: Option<&Read>,
     tell: &dyn Fn(&str),
-) -> (Option<Loaded>, Option<Read>) {
-    let Some(loaded) = loaded else {
-        return (None, node_rules::automatic(netns));
-    };
+) -> Option<Loaded> {
+    let loaded = loaded?;
     if loaded.summary.complete {
-        return (Some(loaded), None);
+        return Some(loaded);
     }
-    let rules = node_rules::automatic(netns).filter(|read| !read.rules.proxies.is_empty());
-    if rules.is_none() {
+    if rules.is_none_or(|read| read.rules.proxies.is_empty()) {
         tell("cluster: the API");
-        return (Some(loaded), None);
+        return Some(loaded);
     }
     loaded.warnings.iter().for_each(|warning| tell(warning));
     let missing = ["services", "endpointslices"];
@@ -162,7 +158,7 @@ pub fn prefer_complete_source(
          (--cluster api shows them)",
         missing.join(" and ")
     ));
-    (None, rules)
+    None
 }
 
 fn options(source: &SourceQuery, purpose: Purpose, limit: Duration) -> Options {

@@ -24,7 +24,8 @@ pub enum ClusterSource {
     Api,
     /// The node's own rules, or a saved rule set.
     Rules(Option<PathBuf>),
-    ApiAndRules,
+    /// Objects of the API, a file or standard input, cross-checked with the node's own rules.
+    WithRules(Box<ClusterSource>),
     /// What kubectl printed.
     File(PathBuf),
     Stdin,
@@ -35,6 +36,8 @@ pub enum ClusterSource {
 pub enum ClusterError {
     #[error("--cluster needs auto, none, api, rules, api,rules, a file, or - for standard input")]
     NoName,
+    #[error("--cluster SOURCE,rules needs api, a file, or - for standard input as SOURCE")]
+    NoObjects,
     #[error("cannot open {path}: {error}")]
     Open {
         path: PathBuf,
@@ -62,13 +65,38 @@ impl ClusterSource {
             "none" => ClusterSource::None,
             "api" => ClusterSource::Api,
             "rules" => ClusterSource::Rules(None),
-            "api,rules" | "rules,api" => ClusterSource::ApiAndRules,
             "-" => ClusterSource::Stdin,
             _ => match word.strip_prefix("rules:") {
                 Some(file) => ClusterSource::Rules(Some(file.into())),
-                None => ClusterSource::File(value.into()),
+                None => {
+                    Self::parse_pair(word)?.unwrap_or_else(|| ClusterSource::File(value.into()))
+                }
             },
         })
+    }
+
+    /// Parses `SOURCE,rules` and `rules,SOURCE`. `None` for a word without `rules`.
+    fn parse_pair(word: &str) -> Result<Option<Self>, ClusterError> {
+        let pair = word
+            .strip_suffix(",rules")
+            .or_else(|| word.strip_prefix("rules,"));
+        let Some(objects) = pair else {
+            return Ok(None);
+        };
+        match Self::parse(OsStr::new(objects))? {
+            objects @ (ClusterSource::Api | ClusterSource::File(_) | ClusterSource::Stdin) => {
+                Ok(Some(ClusterSource::WithRules(Box::new(objects))))
+            }
+            _ => Err(ClusterError::NoObjects),
+        }
+    }
+
+    /// The source of objects, without the rules that they are cross-checked with.
+    pub fn objects(&self) -> &Self {
+        match self {
+            ClusterSource::WithRules(objects) => objects,
+            other => other,
+        }
     }
 
     /// Reads objects from a file or standard input; `None` for every other source. `service_ranges` are those of `--service-cidr`.
@@ -85,10 +113,8 @@ impl ClusterSource {
                 load(std::io::stdin().lock(), source, service_ranges).map(Some)
             }
             // Rules are no objects: see `rules::read`; and `live` reads the API.
-            ClusterSource::Auto
-            | ClusterSource::Rules(_)
-            | ClusterSource::Api
-            | ClusterSource::ApiAndRules => Ok(None),
+            ClusterSource::Auto | ClusterSource::Rules(_) | ClusterSource::Api => Ok(None),
+            ClusterSource::WithRules(objects) => objects.load(service_ranges),
         }
     }
 }

@@ -319,21 +319,34 @@ fn a_given_range_with_a_node_or_pod_in_it_is_refused() {
 #[test]
 fn the_flag_is_a_word_a_rule_set_or_a_file() {
     let parse = |text: &str| ClusterSource::parse(OsStr::new(text)).unwrap();
+    let with_rules = |objects| ClusterSource::WithRules(Box::new(objects));
     for (text, source) in [
         ("auto", ClusterSource::Auto),
         ("none", ClusterSource::None),
         ("api", ClusterSource::Api),
         ("rules", ClusterSource::Rules(None)),
         ("rules:a b", ClusterSource::Rules(Some("a b".into()))),
-        ("api,rules", ClusterSource::ApiAndRules),
-        ("rules,api", ClusterSource::ApiAndRules),
+        ("api,rules", with_rules(ClusterSource::Api)),
+        ("rules,api", with_rules(ClusterSource::Api)),
+        (
+            "a.json,rules",
+            with_rules(ClusterSource::File("a.json".into())),
+        ),
+        ("-,rules", with_rules(ClusterSource::Stdin)),
         ("-", ClusterSource::Stdin),
         ("./auto", ClusterSource::File("./auto".into())),
         ("cluster.json", ClusterSource::File("cluster.json".into())),
     ] {
         assert_eq!(parse(text), source, "{text}");
     }
-    for text in ["", "rules:"] {
+    for text in [
+        "",
+        "rules:",
+        "auto,rules",
+        "rules,none",
+        ",rules",
+        "rules,rules:f",
+    ] {
         assert!(ClusterSource::parse(OsStr::new(text)).is_err(), "{text:?}");
     }
     for text in ["none", "rules", "rules:f", "api", "api,rules"] {

@@ -13,13 +13,11 @@ use crate::purge::lagging_rules::LaggingRules;
 use crate::purge::plan::PurgePlan;
 use crate::session::cluster::{self, Cluster};
 use crate::session::cluster_source::Purpose;
-use crate::session::node_rules;
 use crate::session::pipeline::EntryPipeline;
 use crate::session::read_scope;
 use crate::terminal::messages::note;
 use crate::verdict::{Judgement, Seen};
 use ctk_cluster::read_scope::ReadScope;
-use ctk_cluster::rules::read::Read;
 use ctk_cluster::source::ClusterSource;
 use ctnetlink::flow::Flow;
 
@@ -45,7 +43,10 @@ impl SecondLook {
         let cluster = self.cluster.as_ref()?;
         Some(ClusterView {
             is_file: cluster.is_file(),
-            rules: cluster.node_rules(),
+            rules: match cluster.is_rules_only() {
+                true => cluster.node_rules(),
+                false => cluster.kube_proxy_rules(),
+            },
             index: cluster.index(),
             node: &cluster.node,
         })
@@ -131,17 +132,14 @@ impl Purge<'_> {
         };
         let first_reading = reading(&first);
         let source = first.source(&self.source);
-        let rules_decide = matches!(source, ClusterSource::Rules(_) | ClusterSource::ApiAndRules);
-        // Before the API, so that nothing delays the deletes after its answer.
-        let rules = (!rules_decide).then(|| self.read_rules());
         let read_again = first.can_be_read_again();
-        let mut cluster = match read_again {
+        let cluster = match read_again {
             true => self.read_same(&source, &mut first, plan)?,
-            false => first,
+            false => {
+                first.refresh_rules(&self.source);
+                first
+            }
         };
-        if let Some(rules) = rules {
-            cluster.rules = rules;
-        }
         self.check_cluster(&cluster)?;
         if let Err(lost) = first_reading.check_later(&reading(&cluster)) {
             return Err(refused(&lost.to_string()).hint("run it again, with the same source"));
@@ -163,13 +161,6 @@ impl Purge<'_> {
         let read = self.read_cluster(Some(source), scope);
         read.map_err(nothing_deleted)?
             .ok_or_else(|| refused("there is no cluster source any more"))
-    }
-
-    /// Reads this node's rules beside another source. They decide on entries that were never translated, on entries that may be
-    /// newer than a file ([`Guard::newer_than_file`]), and show flows that will come back ([`LaggingRules`]).
-    fn read_rules(&self) -> Option<Read> {
-        let by_verdict = self.policy.selects_by_verdict();
-        by_verdict.then(|| node_rules::of_kube_proxy(&self.source.netns))?
     }
 
     /// Selectors, resolved against the cluster of the second look.

@@ -110,10 +110,12 @@ impl<'a> Source<'a> {
         };
         let loaded = match self.query.cluster {
             ClusterSource::Auto => {
-                cluster_source::prefer_complete_source(Some(loaded), &self.query.netns, &|text| {
-                    note(text)
+                let complete = loaded.summary.complete;
+                let rules = || node_rules::automatic(&self.query.netns);
+                let rules = (!complete).then(rules).flatten();
+                cluster_source::prefer_complete_source(Some(loaded), rules.as_ref(), &|text| {
+                    note(text);
                 })
-                .0
             }
             _ => Some(loaded),
         };
