@@ -88,7 +88,7 @@ fn args<'a>(file: &'a ClusterFile, more: &'a str) -> Vec<&'a str> {
     args
 }
 
-/// What the status words may be is not compared: packets flow.
+/// Status words are not compared, because packets flow.
 fn entries() -> Vec<String> {
     let key = |flow: &Flow| {
         let mut flow = flow.clone();
@@ -163,24 +163,24 @@ fn a_flow_that_comes_back_to_the_dead_endpoint_is_partial() {
                 "{said:?}"
             );
             assert!(said.stderr.contains("the same dead endpoint"), "{said:?}");
-            let told = "its rules still lead to 10.244.1.7:53; 1 entry leads there and may come";
+            let report = "its rules still lead to 10.244.1.7:53; 1 entry leads there and may come";
             let place = |words| said.stderr.find(words);
-            assert!(place(told).is_some(), "{said:?}");
-            assert!(place(told) < place("deleting 1 entry"), "{said:?}");
+            assert!(place(report).is_some(), "{said:?}");
+            assert!(place(report) < place("deleting 1 entry"), "{said:?}");
             assert_eq!(incident.entry().reply.src, DEAD);
         }
     });
 }
 
 #[test]
-fn old_rules_are_told_before_the_question() {
+fn old_rules_are_reported_before_the_question() {
     private_netns(|| {
         let _incident = Incident::new(Proxy::Iptables, DEAD);
         let file = cluster(&[ALIVE]);
         let mut purge = Seated::new(&["purge", "--stale", "--cluster", file.path()]);
         let shown = purge.wait_for("Delete this entry? [y/N] ");
-        let told = "its rules still lead to 10.244.1.7:53; 1 entry leads there";
-        assert!(shown.contains(told), "{shown}");
+        let report = "its rules still lead to 10.244.1.7:53; 1 entry leads there";
+        assert!(shown.contains(report), "{shown}");
         purge.answer("n\n");
         purge.finish().ended(1);
     });
@@ -245,12 +245,12 @@ fn a_healthy_entry_that_may_be_younger_than_the_file_is_left() {
             let purge = || {
                 let more = "-o jsonl --settle 0 --verify 0";
                 let said = ctk(args(&file, more)).ended(0);
-                let told = said.stderr.contains("left: this node's rules lead to");
+                let vetoed = said.stderr.contains("left: this node's rules lead to");
                 let items = said.jsonl();
                 let mut of_client = items
                     .iter()
                     .filter(|item| item["original"]["sport"] == early.port());
-                (of_client.next().unwrap()["result"].clone(), told)
+                (of_client.next().unwrap()["result"].clone(), vetoed)
             };
             assert_eq!(purge(), ("changed".into(), true), "{proxy:?}");
             assert_eq!(early.ask(), Some(DEAD));

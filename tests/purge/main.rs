@@ -53,7 +53,7 @@ fn new_node() {
         .expect("lo takes addresses");
 }
 
-/// Arguments of a purge that asks nobody, waits for nothing and does not look again.
+/// Arguments of a purge without a question, a wait, or a look at flows that come back.
 fn at_once<'a>(file: &'a ClusterFile, more: &'a str) -> Vec<&'a str> {
     let mut args = vec!["purge", "--cluster", file.path(), "--yes"];
     args.extend(["--settle", "0", "--verify", "0"]);

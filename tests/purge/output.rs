@@ -1,4 +1,4 @@
-//! What a purge says of what it did: JSON, counts, and the record of a purge that was cut short.
+//! Output of a purge: JSON, counts, and the record of a purge that was interrupted.
 
 use std::collections::BTreeSet;
 use std::fs::File;

@@ -113,7 +113,7 @@ fn a_label_is_not_in_what_has_none() {
 }
 
 #[test]
-fn a_verdict_that_is_excluded_does_not_reach_what_nobody_decided() {
+fn a_negated_verdict_does_not_select_undecided_entries() {
     private_netns(|| {
         new_node();
         let rows = Rows::insert(&[
@@ -134,7 +134,7 @@ fn a_verdict_that_is_excluded_does_not_reach_what_nobody_decided() {
             "--verdict !ok,stale",
             "--reason !endpoint-gone",
         ] {
-            // What is not stale here is ok or undecided; ok is a verdict that may be purged when asked for.
+            // Entries that are not stale here are ok or undecided. A purge takes the verdict ok where it is selected.
             let said = ctk(at_once(&file, &format!("{line} --verdict !ok"))).ended(0);
             rows.assert_untouched((line, said));
         }

@@ -28,7 +28,7 @@ fn dns(port: u16, endpoint: &str, status: &str) -> Flow {
     ))
 }
 
-/// An entry that nobody translates, with a source address of its own: `conntrack -U` can be told to change this one.
+/// An untranslated entry with a source address of its own, by which `conntrack -U` changes it.
 fn unreplied(host: u8) -> Flow {
     flow(&format!(
         "udp 17 29 src=10.244.5.{host} dst=203.0.113.9 sport=5353 dport=53 [UNREPLIED] src=203.0.113.9 dst=10.244.5.{host} sport=53 dport=5353"
@@ -220,7 +220,7 @@ fn one_failure_does_not_keep_the_others() {
 }
 
 #[test]
-fn a_capability_that_is_gone_after_the_scan_is_told_for_every_entry() {
+fn a_capability_that_is_lost_after_the_scan_is_reported_for_every_entry() {
     private_netns(|| {
         new_node();
         let mut first = table();
@@ -325,7 +325,7 @@ fn flows_that_have_an_entry_again_are_found_afterwards() {
             .map(|n| put(&mut table, &dns(40_000 + n, "10.244.2.9", "[ASSURED]")))
             .collect();
         let plan = plan(&flows);
-        // Deleted by somebody else before, and back at the same endpoint under another id.
+        // Deleted by another program before, and back at the same endpoint under another id.
         delete(&mut table, &flows[3]);
         let (report, outcomes) = execute_all(&mut table, &plan, false, |_| true);
         use DeleteOutcome::{AlreadyGone, Deleted};
@@ -338,12 +338,12 @@ fn flows_that_have_an_entry_again_are_found_afterwards() {
             back.push((b.before.flow.original.sport(), b.now.reply.src.to_string()));
         })
         .unwrap();
-        let wanted = [
+        let expected = [
             (Some(40_000), "10.244.2.9".to_owned()),
             (Some(40_002), "10.244.2.30".to_owned()),
             (Some(40_003), "10.244.2.9".to_owned()),
         ];
-        assert_eq!(back, wanted);
+        assert_eq!(back, expected);
     });
 }
 

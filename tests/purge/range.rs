@@ -1,4 +1,4 @@
-//! An address that no Service has may be a deleted one's: without the Service range nobody knows, and that is said.
+//! An address that no Service has may be that of a deleted Service: without the Service range that is not known, and reported.
 
 use crate::private_netns::private_netns;
 use crate::rows::Rows;
@@ -40,7 +40,7 @@ const ASKED: &[(&str, i32, usize, usize)] = &[
 ];
 
 #[test]
-fn entries_that_may_be_a_deleted_services_are_told_and_an_answer_that_hangs_on_them_is_partial() {
+fn entries_that_may_be_of_a_deleted_service_are_reported_and_make_the_answer_partial() {
     private_netns(|| {
         new_node();
         let rows = Rows::insert(ROWS);
@@ -57,15 +57,15 @@ fn entries_that_may_be_a_deleted_services_are_told_and_an_answer_that_hangs_on_t
                     "{open} entries are not judged: no Service has their"
                 )),
             };
-            let told = said.stderr.contains("not judged");
-            assert_eq!(told, words.is_some(), "{line}: {said:?}");
+            let reported = said.stderr.contains("not judged");
+            assert_eq!(reported, words.is_some(), "{line}: {said:?}");
             for word in words
                 .iter()
                 .map(String::as_str)
                 .chain(["--service-cidr", "servicecidrs"])
             {
                 assert!(
-                    !told || said.stderr.contains(word),
+                    !reported || said.stderr.contains(word),
                     "{line}: {word}: {said:?}"
                 );
             }

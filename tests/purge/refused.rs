@@ -1,4 +1,4 @@
-//! What is refused, and that nothing was deleted then.
+//! Refused purges delete nothing.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
@@ -9,7 +9,7 @@ use crate::rows::Rows;
 use crate::tools::{CTK, Said, clean, ctk, ctk_command};
 use crate::{NODES, cluster, new_node, shorthand};
 
-/// Two stale entries, a healthy one, and one of nobody.
+/// Two stale entries, a healthy one, and one of no Service.
 const ROWS: &[&str] = &[
     "udp 17 29 src=10.244.1.5 dst=10.96.0.10 sport=40001 dport=53 src=10.244.2.9 dst=10.244.1.5 sport=53 dport=40001 [ASSURED]",
     "udp 17 29 src=10.244.1.6 dst=10.96.0.10 sport=40002 dport=53 [UNREPLIED] src=10.244.2.9 dst=10.244.1.6 sport=53 dport=40002",
@@ -26,7 +26,7 @@ const DNS: &[&str] = &[
     "pod stage/same 10.244.1.6 @node1",
 ];
 
-/// What each refusal is called by, its arguments, status, and words on stderr. `FILE` is a good source, `OLD` the same and
+/// Arguments, exit status, and words on stderr of each refusal. `FILE` is a good source, `OLD` the same and
 /// two minutes old, `LACKING` one without slices, `CUT` the first half of it.
 const REFUSED: &[(&str, i32, &[&str])] = &[
     ("", 2, &["needs a selector", "hint: ", "--all"]),
@@ -179,7 +179,7 @@ const REFUSED: &[(&str, i32, &[&str])] = &[
 ];
 
 #[test]
-fn what_is_refused_deletes_nothing() {
+fn a_refused_purge_deletes_nothing() {
     private_netns(|| {
         new_node();
         let rows = Rows::insert_without_start(ROWS);

@@ -111,7 +111,7 @@ impl Seated {
                     self.seen.push_str(&String::from_utf8_lossy(&bytes[..read]))
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // Nothing more, or (EIO) nobody has the other end any more.
+                // End of the output, or (EIO) the other end is closed.
                 _ => break,
             }
         }
