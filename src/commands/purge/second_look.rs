@@ -185,10 +185,9 @@ impl Purge<'_> {
 
 /// The second look failed: whatever the reason, the answer is partial.
 pub(super) fn nothing_deleted(error: CommandError) -> CommandError {
-    CommandError {
-        hints: error.hints,
-        ..refused(&error.message)
-    }
+    let mut refused = refused(&error.text());
+    refused.hints = error.hints;
+    refused
 }
 
 fn refused(why: &str) -> CommandError {

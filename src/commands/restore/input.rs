@@ -65,7 +65,7 @@ impl Input {
                     .map_err(|error| CommandError::failed(format!("{name}: {error}")))?;
                 // It was good a moment ago.
                 read(&*file, name, &mut Lines::default(), on_wanted)
-                    .map_err(|error| CommandError::failed(format!("{CHANGED}: {}", error.message)))
+                    .map_err(|error| CommandError::failed(format!("{CHANGED}: {}", error.text())))
             }
         }
     }
