@@ -61,7 +61,7 @@ fn check(args: &WatchArgs) -> Result<(), CommandError> {
     let output = &args.output;
     if !matches!(output.output, Format::Table | Format::Jsonl) {
         return Err(CommandError::usage(
-            "watch prints only -o table and -o jsonl",
+            "watch prints only -o table or -o jsonl",
         ));
     }
     if output.sort.is_some() || output.limit.is_some() || output.columns.is_some() {
