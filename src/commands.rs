@@ -57,7 +57,7 @@ fn run_in(builtin: BuiltinCluster, args: impl IntoIterator<Item = OsString>) -> 
 /// Prints the error, if any, and returns the status.
 fn finish(result: Result<Status, CommandError>) -> Status {
     result.unwrap_or_else(|error| {
-        for line in error.to_string().lines() {
+        for line in error.report().lines() {
             // An error of stderr itself cannot be reported.
             let _ = writeln!(std::io::stderr(), "{}", safe_text(line));
         }

@@ -1,16 +1,17 @@
-//! What can go wrong with a command: kinds, hints, exit status. The one place where an error becomes a number.
+//! Errors of commands: message, source, hints and exit status. The only module that turns an error into a number.
 
+use std::error::Error;
 use std::fmt;
 use std::process::ExitCode;
 
-/// How a command ended; the numbers are a contract with scripts.
+/// End of a command. The numbers are a contract with scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
-    /// Done, also when nothing matched.
+    /// The command succeeded, also when nothing matched.
     Done,
     Failed,
     Usage,
-    /// Something is missing from the answer, or some entries failed.
+    /// The answer lacks something, or some entries failed.
     Partial,
     /// The read, or every delete that was tried, was refused with EPERM.
     NotPermitted,
@@ -38,7 +39,7 @@ impl From<Status> for ExitCode {
 }
 
 /// Text of an error and its sources, joined by colons: `reading the conntrack table failed: Invalid argument`.
-pub fn chain(error: &dyn std::error::Error) -> String {
+pub fn chain(error: &dyn Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(cause) = source {
@@ -49,12 +50,16 @@ pub fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// An error that ends a command: what happened, what may help, and the exit status.
+/// An error that ends a command: message, source, hints and exit status.
 #[derive(Debug)]
 pub struct CommandError {
     pub status: Status,
+    /// Text without that of the source.
     pub message: String,
     pub hints: Vec<String>,
+    source: Option<Box<dyn Error + Send + Sync>>,
+    /// The message is that of `source`, whose own source comes next.
+    is_transparent: bool,
 }
 
 impl CommandError {
@@ -63,6 +68,16 @@ impl CommandError {
             status,
             message: message.to_string(),
             hints: Vec::new(),
+            source: None,
+            is_transparent: false,
+        }
+    }
+
+    /// An error that ends the command with its own text.
+    pub fn of(status: Status, error: impl Error + Send + Sync + 'static) -> Self {
+        CommandError {
+            is_transparent: true,
+            ..Self::new(status, &error).with_source(error)
         }
     }
 
@@ -79,16 +94,63 @@ impl CommandError {
         self.hints.push(hint.to_string());
         self
     }
+
+    /// Adds the error that caused this one. Its text follows the message, after a colon.
+    #[must_use]
+    pub fn with_source(mut self, source: impl Into<Box<dyn Error + Send + Sync>>) -> Self {
+        self.source = Some(source.into());
+        self
+    }
+
+    /// Message with the texts of all sources, without hints.
+    pub fn text(&self) -> String {
+        chain(self)
+    }
+
+    /// Everything that is printed for the error: the message with its sources, then the hints.
+    pub fn report(&self) -> String {
+        let mut report = format!("ctk: error: {}", self.text());
+        for hint in &self.hints {
+            report.push_str("\nhint: ");
+            report.push_str(hint);
+        }
+        report
+    }
 }
 
 impl fmt::Display for CommandError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ctk: error: {}", self.message)?;
-        for hint in &self.hints {
-            write!(f, "\nhint: {hint}")?;
-        }
-        Ok(())
+        f.write_str(&self.message)
     }
 }
 
-impl std::error::Error for CommandError {}
+impl Error for CommandError {
+    fn source(&self) -> Option<&(dyn Error + 'static)> {
+        let source: &(dyn Error + 'static) = self.source.as_deref()?;
+        match self.is_transparent {
+            true => source.source(),
+            false => Some(source),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_report_of_an_error_has_every_source_before_the_hints() {
+        let inner = CommandError::failed("inner").with_source(std::io::Error::other("deepest"));
+        let error = CommandError::usage("outer")
+            .with_source(inner)
+            .hint("try this");
+        assert_eq!(
+            error.report(),
+            "ctk: error: outer: inner: deepest\nhint: try this"
+        );
+        assert_eq!(CommandError::failed("alone").report(), "ctk: error: alone");
+        let cause = CommandError::failed("itself").with_source(std::io::Error::other("cause"));
+        let error = CommandError::of(Status::Failed, cause);
+        assert_eq!(error.report(), "ctk: error: itself: cause");
+    }
+}

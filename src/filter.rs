@@ -1,8 +1,7 @@
-//! Selectors on what the kernel says of an entry: one predicate a file, with its parser and its tests.
+//! Selectors on the properties that the kernel reports of an entry: one predicate a file, with its parser and its tests.
 //!
 //! Different flags mean "and", values of one flag "or", negated values all exclude (see [`list`]). Every entry is tested
-//! here, also when [`Filter::dumps`] already asked the kernel to leave others out: old kernels ignore what they do not
-//! know. Selectors by cluster names and verdicts are in [`crate::select`].
+//! here, also when [`Filter::dumps`] made the kernel filter: old kernels ignore filters that they do not know. Selectors by cluster names and verdicts are in [`crate::select`].
 
 pub mod cidr;
 pub mod helper;
@@ -28,13 +27,13 @@ pub use list::{BadValue, List, Picks};
 
 use regex::Regex;
 
-/// What a filter says of one entry.
+/// Answer of a filter for one entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Pass,
     Fail,
-    /// The entry lacks a value that some selector needs (ports of ICMP, counters without accounting), and no other
-    /// selector leaves it out. Not selected; worth a count.
+    /// The entry lacks a value that some selector needs (ports of ICMP, counters without accounting), and no other selector
+    /// excludes it. It is not selected; callers count these.
     Undecidable,
 }
 
@@ -50,7 +49,7 @@ impl Outcome {
     }
 }
 
-/// Which of the four places of an entry an address or port selector looks at.
+/// Place of an address or port in the two tuples of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Field {
     /// Original source.
@@ -77,9 +76,9 @@ pub enum Check {
     Ttl(Picks<number::Span>),
     /// Time since the entry was made.
     Age(Picks<number::Span>),
-    /// Of both directions.
+    /// Sum of both directions.
     Packets(Picks<number::Count>),
-    /// Of both directions.
+    /// Sum of both directions.
     Bytes(Picks<number::Count>),
     Mark(Picks<mark::Mark>),
     Zone(Picks<zone::ZoneId>),
@@ -122,7 +121,7 @@ impl Check {
 }
 
 impl Check {
-    /// Whether it looks at what never changes while an entry lives.
+    /// Returns whether the tested property never changes while an entry lives.
     const fn is_lasting(&self) -> bool {
         match self {
             Check::Family(_)
@@ -145,23 +144,23 @@ impl Check {
     }
 }
 
-/// A selector with the words that asked for it.
+/// A selector with its text on the command line.
 #[derive(Clone, Debug)]
 struct Test {
     typed: String,
     check: Check,
 }
 
-/// All selectors on what the kernel says of an entry. The default one passes every entry.
+/// All selectors on the properties that the kernel reports. The default filter passes every entry.
 #[derive(Clone, Debug, Default)]
 pub struct Filter {
     tests: Vec<Test>,
-    /// Expressions on the printed line, with the words that asked for them.
+    /// Expressions on the printed line, with their text on the command line.
     text: Option<(String, Picks<Regex>)>,
 }
 
 impl Filter {
-    /// Adds a selector. `typed` is what was typed for it, for [`Filter::explain`].
+    /// Adds a selector. `typed`: its text on the command line, for [`Filter::explain`].
     pub fn push(&mut self, typed: impl Into<String>, check: Check) {
         self.tests.push(Test {
             typed: typed.into(),
@@ -169,7 +168,7 @@ impl Filter {
         });
     }
 
-    /// Adds the selector for everything given with one flag; nothing when nothing was.
+    /// Adds a selector for all values of one flag, unless there are none.
     pub fn add<T: Clone>(
         &mut self,
         flag: &str,
@@ -191,12 +190,12 @@ impl Filter {
         }
     }
 
-    /// Every entry passes.
+    /// Returns whether every entry passes.
     pub fn is_empty(&self) -> bool {
         self.tests.is_empty() && self.text.is_none()
     }
 
-    /// Certain addresses, ports, entries or lines are selected.
+    /// Returns whether certain addresses, ports, entries or lines are selected.
     pub fn names_places(&self) -> bool {
         let names = |test: &Test| match &test.check {
             Check::Address(_, picks) => !picks.plain().is_empty(),
@@ -223,25 +222,25 @@ impl Filter {
         outcome
     }
 
-    /// The printed line has to be tested, too: render it and ask [`Filter::test_text`].
+    /// Returns whether the printed line has to be tested with [`Filter::test_text`], too.
     pub fn wants_text(&self) -> bool {
         self.text.is_some()
     }
 
-    /// `line` is the entry's wide columns joined by one blank, unpadded and uncoloured.
+    /// Tests the printed line: the wide columns of the entry joined by one blank, unpadded and uncoloured.
     pub fn test_text(&self, line: &str) -> bool {
         self.text
             .as_ref()
             .is_none_or(|(_, picks)| text::test(picks, line))
     }
 
-    /// The dumps to ask the kernel for; together they hold every entry that [`Filter::test`] passes, each once. Their
-    /// answers must be tested all the same.
+    /// Returns the dumps that together hold every entry that [`Filter::test`] passes, each once. Their entries must be tested
+    /// all the same.
     pub fn dumps(&self) -> Vec<DumpFilter> {
         kernel::plan(&self.tests).dumps
     }
 
-    /// Only the selectors whose answer is the same for as long as an entry lives.
+    /// Returns the selectors whose answer never changes while an entry lives.
     #[must_use]
     pub fn lasting(&self) -> Filter {
         let tests = self.tests.iter().filter(|test| test.check.is_lasting());
@@ -251,7 +250,7 @@ impl Filter {
         }
     }
 
-    /// One line for each dump and each selector: what runs in the kernel, and what here.
+    /// Returns one line for each dump and each selector, which tells whether the kernel or this program applies it.
     pub fn explain(&self) -> Vec<String> {
         let plan = kernel::plan(&self.tests);
         let mut lines: Vec<String> = plan.dumps.iter().map(kernel::describe).collect();

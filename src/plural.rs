@@ -1,6 +1,6 @@
 //! Numbers with their nouns, for messages.
 
-/// `1 entry`, `2 entries`.
+/// Returns the number with its noun: `1 entry`, `2 entries`.
 pub fn count(number: u64, one: &str, many: &str) -> String {
     format!("{number} {}", if number == 1 { one } else { many })
 }
@@ -10,8 +10,8 @@ mod tests {
     use super::count;
 
     #[test]
-    fn only_one_is_singular() {
-        let said = [0, 1, 2].map(|number| count(number, "entry", "entries"));
-        assert_eq!(said, ["0 entries", "1 entry", "2 entries"]);
+    fn only_the_number_one_is_singular() {
+        let texts = [0, 1, 2].map(|number| count(number, "entry", "entries"));
+        assert_eq!(texts, ["0 entries", "1 entry", "2 entries"]);
     }
 }

@@ -1,14 +1,15 @@
-//! Selectors by the names behind an entry and by its verdict.
+//! Selectors on the names of an entry and on its verdict.
 //!
-//! Typed names become a [`Selection`] once, against the cluster that was read: a name that nobody has, or that two
-//! namespaces have, is an error and never an empty answer. What an entry lacks (no Service matched, no verdict sought)
-//! satisfies no test, plain or negated, as in [`crate::filter`].
+//! Names are resolved once into a [`Selection`], by the cluster that was read. An unknown name, or one in two namespaces, is an
+//! error and never an empty answer. A property that an entry lacks (no matched Service, no verdict) satisfies no selector,
+//! plain or negated, as in [`crate::filter`].
 
 pub mod name;
 mod resolve;
 
-use crate::attribution::FrontendMatch;
-use crate::attribution::{Party, PartyKind};
+use std::fmt;
+
+use crate::attribution::{FrontendMatch, Party, PartyKind};
 use crate::entry::Entry;
 use crate::filter::Picks;
 use crate::filter::cidr::Cidr;
@@ -20,37 +21,49 @@ use ctnetlink::flow::AddressPort;
 
 use name::{Namespace, PartyName, PodName, PortRef, ReasonWord, ServiceRef, VerdictWord};
 
-/// Why a name cannot be resolved.
+/// Kind of a [`SelectError`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SelectErrorKind {
-    /// Nobody has the name; with an incomplete source somebody may have it all the same.
+    /// No object has the name. With an incomplete source an object that was not read may have it.
     Unknown,
-    /// The source tells no names of this sort, so somebody may have it.
+    /// The source tells no names of this kind, so that the name may exist.
     NotTold,
-    /// Several have it.
+    /// Several objects have the name.
     Ambiguous,
 }
 
-/// Where names are looked up.
+/// Source of names.
 #[derive(Clone, Copy)]
 pub enum Directory<'c> {
     Index(&'c Index),
-    /// The node's rules name Services, and nothing else.
+    /// The node's rules, which name Services only.
     Rules(&'c NodeRules),
 }
 
 /// A name that cannot be resolved.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SelectError {
     pub kind: SelectErrorKind,
-    /// Begins with the flag.
+    /// Flag of the selector.
+    pub flag: &'static str,
+    /// Text without the flag.
     pub message: String,
     /// Names that may have been meant.
     pub hint: Option<String>,
 }
 
-/// Selectors as typed.
+impl fmt::Display for SelectError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.flag, self.message)
+    }
+}
+
+impl std::error::Error for SelectError {}
+
+/// Flag of the selector on Services, whose names are known without the Pods.
+pub const SERVICE_FLAG: &str = "--svc";
+
+/// Selectors before their names are resolved.
 #[derive(Clone, Debug, Default)]
 pub struct Selectors {
     pub services: Picks<ServiceRef>,
@@ -62,12 +75,12 @@ pub struct Selectors {
     pub reasons: Picks<ReasonWord>,
     pub stale: bool,
     pub refreshing: bool,
-    /// Stale entries of other protocols than UDP are wanted, too.
+    /// A protocol was named, so that `stale` selects every protocol and not UDP alone.
     pub names_a_protocol: bool,
 }
 
 impl Selectors {
-    /// A cluster must be read to answer. An address as client or endpoint, and `--refreshing`, need none.
+    /// Returns whether the selectors need a cluster. An address as client or endpoint, and `--refreshing`, need none.
     pub fn wants_cluster(&self) -> bool {
         let pod = |party: &PartyName| matches!(party, PartyName::Pod(_));
         let parties = [&self.clients, &self.endpoints];
@@ -81,11 +94,9 @@ impl Selectors {
                 .iter()
                 .any(|picks| picks.plain().iter().chain(picks.negated()).any(pod))
     }
-}
 
-impl Selectors {
-    /// Whether what happens to the endpoints of this Service port is of interest: always, unless Services are selected. The
-    /// number of a port is not known everywhere.
+    /// Returns whether endpoints of this Service port are selected. All are, unless Services are selected. `number`: number of
+    /// the port, when it is known.
     pub fn wants_endpoints_of(
         &self,
         namespace: &str,
@@ -109,40 +120,42 @@ impl Selectors {
     }
 }
 
-/// The ports of a Service that exists.
+/// Ports of a Service that exists.
 #[derive(Clone, Debug)]
 pub enum ServicePick {
     Ports(Vec<PortId>),
-    /// As the node's rules name it.
+    /// Names from the node's rules.
     Named {
         namespace: Name,
         name: Name,
-        /// Names of the ports that are meant, `None` for an unnamed one.
+        /// Names of the selected ports, `None` for a port without a name.
         ports: Vec<Option<Name>>,
     },
 }
 
 /// A pod that exists.
 #[derive(Clone, Debug)]
-struct PodPick {
+struct ResolvedPod {
     namespace: Box<str>,
     name: Box<str>,
-    /// It shares its node's addresses, so it may be behind one of those without being named.
+    /// The pod shares the addresses of its node, so that an entry with such an address may belong to it.
     host_network: bool,
 }
 
 #[derive(Clone, Debug)]
-enum PartyPick {
-    Pod(PodPick),
+enum ResolvedParty {
+    Pod(ResolvedPod),
     Net(Cidr),
-    Place(AddressPort),
+    Socket(AddressPort),
 }
 
-/// What `--stale` says of an entry.
+/// Answer of `--stale` for an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stale {
-    Wanted,
-    Unwanted,
+enum StaleMatch {
+    Selected,
+    /// The verdict is not stale.
+    Excluded,
+    /// The entry is stale, and its protocol was not named.
     HeldBack,
 }
 
@@ -150,9 +163,9 @@ enum Stale {
 #[derive(Clone, Debug, Default)]
 pub struct Selection {
     services: Picks<ServicePick>,
-    pods: Picks<PodPick>,
-    clients: Picks<PartyPick>,
-    endpoints: Picks<PartyPick>,
+    pods: Picks<ResolvedPod>,
+    clients: Picks<ResolvedParty>,
+    endpoints: Picks<ResolvedParty>,
     namespaces: Picks<Box<str>>,
     verdicts: Picks<Verdict>,
     reasons: Picks<Reason>,
@@ -164,14 +177,15 @@ pub struct Selection {
 impl Selection {
     /// # Errors
     ///
-    /// A Service, port, pod or namespace that the directory does not have, or a name without namespace that two have.
+    /// A Service, port, pod or namespace that the directory does not have, or a name without a namespace that two namespaces
+    /// have.
     pub fn resolve(selectors: &Selectors, known: Directory<'_>) -> Result<Self, SelectError> {
         resolve::resolve(selectors, known)
     }
 
-    /// Every entry passes.
+    /// Returns whether every entry passes.
     pub fn is_empty(&self) -> bool {
-        // All fields by name: a new one that is forgotten here does not compile.
+        // The pattern names all fields, so that a new field does not compile before it is added here.
         let Selection {
             services,
             pods,
@@ -190,21 +204,21 @@ impl Selection {
         names && parties && judged && !refreshing
     }
 
-    /// The entry is selected by every selector but those on verdicts.
+    /// Returns whether the entry passes every selector except those on verdicts.
     pub fn by_names(&self, entry: &Entry<'_>) -> bool {
         (!self.refreshing || entry.refreshing == Refreshing::Yes) && self.by_parties(entry)
     }
 
-    /// `--refreshing` leaves this entry out only because it is not known whether it is: worth a count.
+    /// Returns whether only `--refreshing` excludes the entry, because refills are not known yet. Callers count these.
     pub fn refreshing_unknown(&self, entry: &Entry<'_>) -> bool {
         self.refreshing
             && entry.refreshing == Refreshing::Unknown
             && self.by_parties(entry)
-            && self.asked_stale(entry) == Stale::Wanted
+            && self.stale_match(entry) == StaleMatch::Selected
             && self.by_judgement(entry)
     }
 
-    /// Some selector is about client, Service, endpoint or namespace.
+    /// Returns whether a selector on client, Service, endpoint or namespace exists.
     pub fn has_parties(&self) -> bool {
         !self.services.is_empty()
             || !self.pods.is_empty()
@@ -213,15 +227,16 @@ impl Selection {
             || !self.namespaces.is_empty()
     }
 
-    /// The entry is selected by client, Service, endpoint and namespace: what stays the same while it lives.
+    /// Returns whether the entry passes the selectors on client, Service, endpoint and namespace, which do not change while it
+    /// lives.
     pub fn by_parties(&self, entry: &Entry<'_>) -> bool {
         self.parties(entry) == Answer::Yes
     }
 
-    /// A negated selector leaves this entry out only because it lacks the name that was excluded: worth a count.
+    /// Returns whether only a negated selector excludes the entry, because the entry lacks the name. Callers count these.
     pub fn party_unknown(&self, entry: &Entry<'_>) -> bool {
         self.parties(entry) == Answer::Lacking
-            && self.asked_stale(entry) == Stale::Wanted
+            && self.stale_match(entry) == StaleMatch::Selected
             && self.by_judgement(entry)
     }
 
@@ -233,10 +248,10 @@ impl Selection {
             answer(&self.services, |pick| pick.is_matched(names.matched)),
             answer(&self.pods, |pick| pick.is_either(client, endpoint)),
             answer(&self.clients, |pick| {
-                pick.stands(client, flow.original.source())
+                pick.matches(client, flow.original.source())
             }),
             answer(&self.endpoints, |pick| {
-                pick.stands(endpoint, flow.reply.source())
+                pick.matches(endpoint, flow.reply.source())
             }),
             answer(&self.namespaces, |namespace| {
                 has_namespace(entry, namespace)
@@ -247,22 +262,21 @@ impl Selection {
         .unwrap_or_default()
     }
 
-    /// The entry is selected.
+    /// Returns whether the entry passes every selector.
     pub fn test(&self, entry: &Entry<'_>) -> bool {
-        self.asked_stale(entry) == Stale::Wanted && self.others(entry)
+        self.stale_match(entry) == StaleMatch::Selected && self.others(entry)
     }
 
-    /// `--stale` leaves this entry out only because its protocol was not named: worth a count.
+    /// Returns whether only `--stale` excludes the entry, because its protocol was not named. Callers count these.
     pub fn stale_held_back(&self, entry: &Entry<'_>) -> bool {
-        self.asked_stale(entry) == Stale::HeldBack && self.others(entry)
+        self.stale_match(entry) == StaleMatch::HeldBack && self.others(entry)
     }
 
-    /// The verdict that was asked for may be that of this entry, which is left out because its verdict is open: one of
-    /// `possible` is the right one.
+    /// Returns whether the entry is excluded because its verdict is open, and one of the `possible` reasons would select it.
     pub fn may_be_meant(&self, entry: &Entry<'_>, possible: &[Reason]) -> bool {
         let is_selected = |reason: Reason| {
             let judgement = (reason.verdict(), reason);
-            self.stale_says(Some(judgement.0), entry.flow.protocol()) == Stale::Wanted
+            self.stale_match_of(Some(judgement.0), entry.flow.protocol()) == StaleMatch::Selected
                 && self.judged(Some(judgement))
         };
         let open = entry.judgement.as_ref().map(|judgement| judgement.reason);
@@ -270,24 +284,24 @@ impl Selection {
             && possible.iter().any(|reason| is_selected(*reason))
     }
 
-    fn asked_stale(&self, entry: &Entry<'_>) -> Stale {
+    fn stale_match(&self, entry: &Entry<'_>) -> StaleMatch {
         let verdict = entry.judgement.as_ref().map(|j| j.verdict());
-        self.stale_says(verdict, entry.flow.protocol())
+        self.stale_match_of(verdict, entry.flow.protocol())
     }
 
-    fn stale_says(&self, verdict: Option<Verdict>, protocol: u8) -> Stale {
+    fn stale_match_of(&self, verdict: Option<Verdict>, protocol: u8) -> StaleMatch {
         if !self.stale {
-            Stale::Wanted
+            StaleMatch::Selected
         } else if verdict != Some(Verdict::Stale) {
-            Stale::Unwanted
+            StaleMatch::Excluded
         } else if self.names_a_protocol || protocol == UDP {
-            Stale::Wanted
+            StaleMatch::Selected
         } else {
-            Stale::HeldBack
+            StaleMatch::HeldBack
         }
     }
 
-    /// Everything but `--stale`.
+    /// Every selector except `--stale`.
     fn others(&self, entry: &Entry<'_>) -> bool {
         self.by_names(entry) && self.by_judgement(entry)
     }
@@ -307,17 +321,17 @@ impl Selection {
     }
 }
 
-/// What a selector says of an entry. The later ones win where several are asked.
+/// Answer of a selector for an entry. The greatest one decides among several selectors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 enum Answer {
     #[default]
     Yes,
-    /// It lacks the value that a negated selector asks for, and passes all the rest.
+    /// The entry lacks the value that a negated selector tests, and passes the others.
     Lacking,
     No,
 }
 
-/// As [`Picks::pass`], for values that an entry may lack: `None` equals no plain value and is no other value either.
+/// Like [`Picks::pass`], for values that an entry may lack: `None` neither equals a plain value nor differs from a negated one.
 fn answer<T>(picks: &Picks<T>, equals: impl Fn(&T) -> Option<bool>) -> Answer {
     let plain = picks.plain();
     if !plain.is_empty() && !plain.iter().any(|pick| equals(pick) == Some(true)) {
@@ -343,7 +357,7 @@ impl ServicePick {
         }
     }
 
-    /// By the frontend that the original destination matched, and nothing else. Services can share one.
+    /// Compares the frontend that the original destination matched. Services can share a frontend.
     fn is_matched(&self, matched: FrontendMatch<'_>) -> Option<bool> {
         match self {
             ServicePick::Ports(wanted) => {
@@ -367,8 +381,8 @@ impl ServicePick {
     }
 }
 
-impl PodPick {
-    /// `None` when nobody can tell who the party is.
+impl ResolvedPod {
+    /// Returns whether the party is this pod; `None` when the party is not known.
     fn is(&self, party: Option<&Party<'_>>) -> Option<bool> {
         let party = party?;
         match party.kind {
@@ -389,14 +403,14 @@ impl PodPick {
     }
 }
 
-impl PartyPick {
-    /// `place` is where the party stands in the tuple.
-    fn stands(&self, party: Option<&Party<'_>>, place: AddressPort) -> Option<bool> {
+impl ResolvedParty {
+    /// Compares one side of an entry. `place`: address and port of the side in its tuple.
+    fn matches(&self, party: Option<&Party<'_>>, place: AddressPort) -> Option<bool> {
         match self {
-            PartyPick::Pod(pod) => pod.is(party),
-            PartyPick::Net(net) => Some(net.contains(place.address)),
-            // The port of an entry without ports is lacking, and with it the whole value.
-            PartyPick::Place(wanted) => place.port.map(|_| place == *wanted),
+            ResolvedParty::Pod(pod) => pod.is(party),
+            ResolvedParty::Net(net) => Some(net.contains(place.address)),
+            // An entry without ports lacks the value.
+            ResolvedParty::Socket(wanted) => place.port.map(|_| place == *wanted),
         }
     }
 }

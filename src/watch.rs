@@ -1,9 +1,13 @@
-//! Following flows: a view of the entries that match, kept by events and by dumps, and the records of what changes in it.
+//! Following of flows: a view of the entries that match, kept by events and by dumps, and the records of its changes.
 //!
-//! Events alone cannot tell everything: a refill of a UDP timer makes none, and with `nf_conntrack_events` at 2 (the
-//! kernel's default) entries older than the first listener stay silent. Dumps alone miss what is short. So both feed one
-//! [`view::View`], which is pure: who reads the kernel, and who prints, is not its business.
+//! Events alone are not enough: the refill of a UDP timer sends none, and with `nf_conntrack_events` at 2 (the kernel's
+//! default) entries that are older than the first listener send none. Dumps alone miss short flows. Both therefore feed one
+//! [`view::View`]. This module is pure: time and state are passed in, and it neither reads the kernel nor prints.
 
-mod pods;
+pub mod endpoint_event;
+mod flow_diff;
+mod former_pods;
+pub mod freshness;
+pub mod look_schedule;
 pub mod record;
 pub mod view;

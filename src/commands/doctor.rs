@@ -79,7 +79,7 @@ fn follow(
             // What worked before may work again: an API server restarts, too.
             Err(error) => {
                 told.partial.store(true, Ordering::Relaxed);
-                note(error.message);
+                note(error.text());
             }
         }
         std::thread::sleep(pause);

@@ -51,7 +51,7 @@ pub fn run(builtin: BuiltinCluster, args: &SvcArgs) -> Result<Status, CommandErr
     if let Ok(read) = &rules {
         known.narrow(&read.rules);
     }
-    let mut pipeline = EntryPipeline::new(&entries, Some(cluster)).map_err(named)?;
+    let mut pipeline = EntryPipeline::new(&entries, Some(cluster))?;
     let mut table = Table::open(&source.netns).map_err(table_access::netlink_error)?;
     let looks = Looks {
         kind: TableKind::Conntrack,
@@ -119,7 +119,7 @@ fn find(name: &List<ServiceRef>, cluster: &Cluster) -> Result<Known, CommandErro
     let typed = name.items().first().ok_or_else(none)?;
     let directory = cluster.directory().ok_or_else(none)?;
     let pick = ServicePick::resolve(&typed.value, directory);
-    let pick = pick.map_err(|error| unknown(pipeline::select_error(error, Some(cluster))))?;
+    let pick = pick.map_err(|error| unknown(pipeline::argument_error(error, Some(cluster))))?;
     let known = match (&pick, cluster.index(), cluster.node_rules()) {
         (ServicePick::Ports(ports), Some(index), _) => {
             Known::of_index(index, ports, cluster.node.name.as_deref())
@@ -143,19 +143,10 @@ fn find(name: &List<ServiceRef>, cluster: &Cluster) -> Result<Known, CommandErro
 
 /// Error of an unknown name, with a hint in any case.
 fn unknown(error: CommandError) -> CommandError {
-    let error = named(error);
     match error.hints.is_empty() {
         true => error.hint("ctk top --by svc lists the Services that have flows here"),
         false => error,
     }
-}
-
-/// The flag that other commands have is an argument here.
-fn named(mut error: CommandError) -> CommandError {
-    if let Some(rest) = error.message.strip_prefix("--svc: ") {
-        error.message = rest.to_owned();
-    }
-    error
 }
 
 /// This node's rules with the chains of the Service, or the reason why they are not known.
@@ -175,7 +166,7 @@ fn rules(cluster: &Cluster, known: &Known, netns: &Netns) -> Result<Read, String
         return Err("the saved rules can be read only once".to_owned());
     }
     let read = node_rules::read_with_shares(path, netns, Some(&wanted));
-    let read = read.map_err(|error| error.message)?;
+    let read = read.map_err(|error| error.text())?;
     let rules = &read.rules;
     if rules.has_kube_proxy() {
         Ok(read)

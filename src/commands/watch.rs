@@ -1,17 +1,16 @@
 //! `ctk watch`: follow entries.
 //!
-//! One thread drains the kernel's events into a queue and never waits for printing; this one applies them to the view,
-//! looks at the table every interval, and prints. Printing that is slower than the events fills the queue, which becomes a
-//! gap and a fresh dump, like an overrun of the kernel's buffer.
+//! One thread drains the kernel's events into a queue and never waits for printing. The main thread applies them to the view,
+//! looks at the table every interval, and prints. Printing that is slower than the events fills the queue, which gives a gap
+//! and a new dump, like an overrun of the kernel's buffer.
 
-mod ended;
-mod endpoints;
-mod freshness;
-mod live;
+mod end;
+mod live_table;
 mod record_sink;
 mod resolver;
+mod rules_poller;
 mod run;
-mod source;
+mod watched_cluster;
 
 use crate::args::watch::{Until, WatchArgs};
 use std::time::Duration;
@@ -26,14 +25,14 @@ use crate::query::{BuiltinCluster, EntryQuery, SourceQuery};
 use crate::session::table_access;
 use crate::terminal::messages::note;
 
-/// Items that wait between the reader and the view, at 232 bytes each: 14.5 MiB when it is full, and as much again while
-/// what was in it is worked on.
-const QUEUE: usize = 65_536;
+/// Most items that wait between the reader and the view, at 232 bytes each: 14.5 MiB when the queue is full, and as much again
+/// while a batch is applied.
+const MAX_QUEUED: usize = 65_536;
 
 pub fn run(builtin: BuiltinCluster, args: &WatchArgs) -> Result<Status, CommandError> {
     check(args)?;
     let mut entries = EntryQuery::new(&args.select)?;
-    // `--refreshing` chooses the records that are printed, not the entries that are followed: it takes two looks to know.
+    // `--refreshing` selects the printed records, not the followed entries: two looks are needed to know.
     entries.selectors.refreshing = false;
     let source = SourceQuery::new(&args.source, builtin)?;
     let options = EventOptions::default().with_buffer_bytes(args.buffer_size);
@@ -43,9 +42,9 @@ pub fn run(builtin: BuiltinCluster, args: &WatchArgs) -> Result<Status, CommandE
         granted = events.granted_buffer(),
         "receive buffer"
     );
-    let queue = EventQueue::start(events, QUEUE).map_err(table_access::netlink_error)?;
+    let queue = EventQueue::start(events, MAX_QUEUED).map_err(table_access::netlink_error)?;
     let table = Table::open(&source.netns).map_err(table_access::netlink_error)?;
-    note_silence(&source.netns, args.interval);
+    note_missing_events(&source.netns, args.interval);
     run::Watch::new(args, &entries, &source, table, queue)?.run()
 }
 
@@ -53,7 +52,7 @@ fn check(args: &WatchArgs) -> Result<(), CommandError> {
     let interval = args.interval;
     if !interval.is_zero() && interval < Duration::from_secs(1) {
         return Err(CommandError::usage(
-            "--interval: at least 1s, or 0 to look never",
+            "--interval: at least 1s, or 0 for no polling",
         ));
     }
     if args.until == Some(Until::Quiet) && interval.is_zero() {
@@ -61,7 +60,9 @@ fn check(args: &WatchArgs) -> Result<(), CommandError> {
     }
     let output = &args.output;
     if !matches!(output.output, Format::Table | Format::Jsonl) {
-        return Err(CommandError::usage("watch prints -o table or -o jsonl"));
+        return Err(CommandError::usage(
+            "watch prints only -o table or -o jsonl",
+        ));
     }
     if output.sort.is_some() || output.limit.is_some() || output.columns.is_some() {
         return Err(CommandError::usage(
@@ -70,27 +71,27 @@ fn check(args: &WatchArgs) -> Result<(), CommandError> {
     }
     if args.live && output.output == Format::Jsonl {
         return Err(CommandError::usage(
-            "--live is a table; it goes with no -o jsonl",
+            "--live is a table and does not go with -o jsonl",
         ));
     }
     Ok(())
 }
 
-/// Says once which changes the kernel does not tell here.
-fn note_silence(netns: &Netns, interval: Duration) {
+/// Prints a note when the kernel sends no events for some entries.
+fn note_missing_events(netns: &Netns, interval: Duration) {
     let Ok(settings) = sysctl::conntrack(netns) else {
         return;
     };
-    let polls = match interval.is_zero() {
-        true => "never, since --interval is 0".to_owned(),
-        false => format!("every {}", humantime::format_duration(interval)),
+    let polling = match interval.is_zero() {
+        true => "never polled, because --interval is 0".to_owned(),
+        false => format!("polled every {}", humantime::format_duration(interval)),
     };
     match settings.events {
         Some(0) => note(format!(
-            "the kernel sends no events here (net.netfilter.nf_conntrack_events is 0); the table is looked at {polls}"
+            "the kernel sends no events here (net.netfilter.nf_conntrack_events is 0); the table is {polling}"
         )),
         Some(2) => note(format!(
-            "flows older than this watch send no events (net.netfilter.nf_conntrack_events is 2); they are looked at {polls}"
+            "flows older than this watch send no events (net.netfilter.nf_conntrack_events is 2); they are {polling}"
         )),
         _ => {}
     }

@@ -50,7 +50,7 @@ impl FromStr for Cidr {
 
     /// # Errors
     ///
-    /// Not an address, a prefix that is too long, bits set behind the prefix, an IPv4 address in IPv6 form.
+    /// A text that is no address, a prefix that is too long, bits after the prefix, or an IPv4 address in IPv6 form.
     fn from_str(text: &str) -> Result<Self, BadValue> {
         let Some((address, prefix)) = text.split_once('/') else {
             return parse_address(text).map(Cidr::from);
@@ -70,7 +70,7 @@ impl FromStr for Cidr {
             .ok()
             .and_then(|prefix| IpNet::new(address, prefix).ok())
             .ok_or_else(bad_prefix)?;
-        // Masking the bits away would be a guess at what was meant: the network, or this one address?
+        // The text may mean the network or this one address, so that masking the bits would be a guess.
         if net.trunc() != net {
             return Err(BadValue(format!(
                 "{text} has bits set behind its prefix; write {} for the network or {address} for the address",
@@ -87,7 +87,7 @@ fn parse_address(text: &str) -> Result<IpAddr, BadValue> {
             "{text} is not an address; accepted are IPv4 and IPv6 addresses and networks (10.0.0.0/8, 2001:db8::/32)"
         ))
     })?;
-    // Sockets show IPv4 peers like this; the table never does, so it would select nothing.
+    // Sockets show IPv4 peers in this form. The table never does, so that the selector would match nothing.
     match address {
         IpAddr::V6(v6) => match v6.to_ipv4_mapped() {
             Some(v4) if !v4.is_unspecified() => Err(BadValue(format!(
@@ -114,7 +114,7 @@ pub(super) fn test(field: Field, picks: &Picks<Cidr>, flow: &Flow) -> Outcome {
     Outcome::of(picks.pass(|net| net.contains(address)))
 }
 
-/// The family that every passing entry has: that of the plain values, when it is one.
+/// Returns the family that every passing entry has: that of the plain values, when they have only one.
 pub fn implied_family(picks: &Picks<Cidr>) -> Option<Family> {
     let (first, rest) = picks.plain().split_first()?;
     rest.iter()
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_address_has_many_spellings() {
+    fn spellings_of_one_address_are_equal() {
         let canonical: Cidr = "2001:db8:96::a".parse().unwrap();
         for text in [
             "2001:DB8:96:0:0::A",
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_networks_say_what_is_accepted() {
+    fn the_error_of_a_bad_network_says_what_is_accepted() {
         for (text, says) in [
             ("10.0.0.0/33", "0 to 32"),
             ("fd00::/129", "0 to 128"),
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_prefix_in_text_is_no_match() {
+    fn an_address_is_not_compared_as_text() {
         let flow = udp(
             ["10.13.1.20", "10.0.0.2", "10.0.0.2", "10.13.1.20"],
             [1, 2, 2, 1],

@@ -1,12 +1,12 @@
-//! The helper that reads a flow, by name.
+//! Helper that is assigned to a flow, by name.
 
 use std::str::FromStr;
 
 use super::{BadValue, Outcome, Picks};
 use ctnetlink::flow::Flow;
 
-/// `NF_CT_HELPER_NAME_LEN` is 16, with the closing NUL.
-const LONGEST: usize = 15;
+/// Longest name: `NF_CT_HELPER_NAME_LEN` is 16, with the closing NUL (include/net/netfilter/nf_conntrack_helper.h).
+const MAX_LEN: usize = 15;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HelperName(Box<str>);
@@ -16,11 +16,12 @@ impl FromStr for HelperName {
 
     /// # Errors
     ///
-    /// A name that the kernel cannot hold: empty, over 15 bytes, with blanks. Which names exist depends on the modules.
+    /// A name that the kernel cannot hold: empty, longer than 15 bytes, or with blanks. The loaded modules decide which names
+    /// exist, so that unknown ones are accepted.
     fn from_str(text: &str) -> Result<Self, BadValue> {
-        if text.is_empty() || text.len() > LONGEST || text.contains(char::is_whitespace) {
+        if text.is_empty() || text.len() > MAX_LEN || text.contains(char::is_whitespace) {
             return Err(BadValue(format!(
-                "{text:?} is no helper name; it has 1 to {LONGEST} characters and no blanks (ftp, sip, tftp)"
+                "{text:?} is no helper name; it has 1 to {MAX_LEN} characters and no blanks (ftp, sip, tftp)"
             )));
         }
         Ok(HelperName(text.into()))
@@ -28,9 +29,7 @@ impl FromStr for HelperName {
 }
 
 pub(super) fn test(picks: &Picks<HelperName>, flow: &Flow) -> Outcome {
-    Outcome::of_known(flow.helper(), |name| {
-        picks.pass(|wanted| &*wanted.0 == name)
-    })
+    Outcome::of_known(flow.helper(), |name| picks.pass(|other| &*other.0 == name))
 }
 
 #[cfg(test)]
@@ -50,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn flows_without_a_helper_are_not_decided() {
+    fn a_flow_without_a_helper_is_undecidable() {
         let mut flow = udp(
             ["10.0.0.1", "10.0.0.2", "10.0.0.2", "10.0.0.1"],
             [1, 2, 2, 1],

@@ -1,4 +1,4 @@
-//! The kernel's id of an entry: a hash, the same again when a flow is re-created in the same place.
+//! Id of an entry: a hash of the kernel that may be the same when a flow is created again.
 
 use std::str::FromStr;
 
@@ -13,14 +13,14 @@ impl FromStr for EntryId {
 
     /// # Errors
     ///
-    /// Not a 32-bit number, decimal or hexadecimal.
+    /// A text that is no 32-bit number, decimal or hexadecimal.
     fn from_str(text: &str) -> Result<Self, BadValue> {
         super::mark::number(text).map(EntryId)
     }
 }
 
 pub(super) fn test(picks: &Picks<EntryId>, flow: &Flow) -> Outcome {
-    Outcome::of_known(flow.id, |id| picks.pass(|wanted| wanted.0 == id))
+    Outcome::of_known(flow.id, |id| picks.pass(|other| other.0 == id))
 }
 
 #[cfg(test)]
@@ -37,7 +37,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_read_without_an_id_is_not_decided() {
+    fn an_entry_without_an_id_is_undecidable() {
         let mut flow = udp(
             ["10.0.0.1", "10.0.0.2", "10.0.0.2", "10.0.0.1"],
             [1, 2, 2, 1],

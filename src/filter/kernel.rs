@@ -1,8 +1,8 @@
-//! The part of a filter that the kernel can apply while it dumps.
+//! Part of a filter that the kernel applies while it dumps.
 //!
-//! Only what every passing entry has for certain is pushed, so that a dump never lacks one: a single plain value, in one
-//! place. Ranges, lists, networks and negations stay in user space. Entries that the kernel leaves out fail a selector
-//! here, too, and are not merely undecidable: counts are the same with and without push-down.
+//! The kernel gets only values that every passing entry has, so that a dump never lacks one: a single plain value, in one
+//! place. Ranges, lists, networks and negations stay in user space. Entries that the kernel excludes fail a selector here, too,
+//! and are not merely undecidable, so that counts are the same with and without push-down.
 
 use std::fmt::Write as _;
 use std::net::IpAddr;
@@ -16,7 +16,7 @@ use super::{Check, Field, Picks, Test};
 use ctnetlink::flow::Family;
 use ctnetlink::{DumpFilter, Masked, TupleMatch};
 
-/// How much of a selector the kernel applies.
+/// Part of a selector that the kernel applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pushed {
     Nothing,
@@ -24,14 +24,15 @@ pub enum Pushed {
     Whole,
 }
 
-pub struct Plan {
+/// Dumps of a filter.
+pub struct DumpPlan {
     /// Never empty.
     pub dumps: Vec<DumpFilter>,
     /// One for each test, in order.
     pub pushed: Vec<Pushed>,
 }
 
-pub fn plan(tests: &[Test]) -> Plan {
+pub fn plan(tests: &[Test]) -> DumpPlan {
     let mut dump = DumpFilter {
         family: tests.iter().find_map(|test| family(&test.check)),
         ..DumpFilter::default()
@@ -45,13 +46,13 @@ pub fn plan(tests: &[Test]) -> Plan {
         .iter()
         .map(|test| push(&test.check, protocol, &mut dump))
         .collect();
-    Plan {
+    DumpPlan {
         dumps: by_family(dump),
         pushed,
     }
 }
 
-/// With a tuple to match the kernel wants one family named (EOPNOTSUPP else): two families are two dumps.
+/// Splits a dump by family. The kernel requires one family for a tuple match (EOPNOTSUPP otherwise).
 fn by_family(dump: DumpFilter) -> Vec<DumpFilter> {
     let nothing = TupleMatch::default();
     if dump.family.is_some() || (dump.original == nothing && dump.reply == nothing) {
@@ -102,8 +103,8 @@ fn push_protocol(protocols: &Protocols, dump: &mut DumpFilter) -> Pushed {
     }
 }
 
-/// IPv4 only. For IPv6 the kernel's comparison is upside down (`ctnetlink_filter_match_tuple` leaves out the entries whose
-/// address *equals*; measured on 6.18), so that it would lose just what was asked for. The family is pushed all the same.
+/// Pushes an IPv4 address. For IPv6 the kernel's comparison is inverted (`ctnetlink_filter_match_tuple` excludes the entries
+/// whose address *equals*; measured on 6.18), so that only the family is pushed.
 fn push_address(field: Field, picks: &Picks<Cidr>, dump: &mut DumpFilter) -> Pushed {
     let exact = picks
         .only()
@@ -131,8 +132,7 @@ fn family_part(picks: &Picks<Cidr>, dump: &DumpFilter) -> Pushed {
     }
 }
 
-/// The kernel compares ports of TCP and UDP alone, and only next to a protocol. What has no ports at all (ICMP) is never
-/// touched by that.
+/// Pushes a port. The kernel compares ports of TCP and UDP only, and only together with a protocol.
 fn push_port(
     field: Field,
     picks: &Picks<PortRange>,
@@ -169,7 +169,7 @@ fn push_status(picks: &Picks<StatusWord>, dump: &mut DumpFilter) -> Pushed {
     let value = if word.set { bit } else { 0 };
     let so_far = dump.status.unwrap_or(Masked { value: 0, mask: 0 });
     if so_far.mask & bit != 0 {
-        // Asked for both ways: nothing passes, and user space says so.
+        // The bit is selected both set and clear: no entry passes, which user space decides.
         return whole_if(so_far.value & bit == value);
     }
     dump.status = Some(Masked {
@@ -179,8 +179,8 @@ fn push_status(picks: &Picks<StatusWord>, dump: &mut DumpFilter) -> Pushed {
     extent(true, picks)
 }
 
-/// Kernels 6.8+ compare the zone's number whatever its direction (`nf_ct_zone_equal_any`; measured: zones that hold for
-/// one direction are found). Zone 0 is not pushed: the first of these kernels take it for "any zone".
+/// Pushes a zone. Kernels 6.8+ compare the number of the zone for any direction (`nf_ct_zone_equal_any`; measured: zones of one
+/// direction are found). Zone 0 is not pushed, because the first of these kernels take it for "any zone".
 fn push_zone(picks: &Picks<ZoneId>, dump: &mut DumpFilter) -> Pushed {
     let done = picks
         .only()
@@ -189,8 +189,8 @@ fn push_zone(picks: &Picks<ZoneId>, dump: &mut DumpFilter) -> Pushed {
     extent(done, picks)
 }
 
-/// Fills an empty slot; says whether it now holds `value`. A slot that holds another value stays: nothing passes then,
-/// and user space says so.
+/// Fills an empty slot, and returns whether the slot holds `value`. A slot with another value stays: no entry passes then, which
+/// user space decides.
 fn put<T: PartialEq + Copy>(slot: &mut Option<T>, value: T) -> bool {
     *slot.get_or_insert(value) == value
 }

@@ -1,15 +1,15 @@
-//! Connection labels: 128 bits, of which rules set single ones (`ct label set 7`) or OVS writes the whole.
+//! Connection labels: 128 bits. Rules set single bits (`ct label set 7`); OVS writes the complete value.
 //!
-//! A decimal number or a name of `connlabel.conf` is one bit that must be set; `0x...` is the whole value, under a mask
-//! when one is given.
+//! A decimal number or a name of `connlabel.conf` is one bit that must be set; `0x...` is the complete value, under an optional
+//! mask.
 
 use std::str::FromStr;
 
-use super::mark::refuse_idle_mask;
+use super::mark::check_mask;
 use super::{BadValue, Outcome, Picks};
 use ctnetlink::flow::Flow;
 
-/// Where the iptables and conntrack tools keep the names of label bits.
+/// File of the iptables and conntrack tools with the names of label bits.
 const NAMES: &str = "/etc/xtables/connlabel.conf";
 
 /// labels & mask = value.
@@ -33,8 +33,8 @@ impl Label {
     }
 }
 
-/// The labels as one number, label 0 its lowest bit. The kernel sends `unsigned long bits[2]` as it lies in memory
-/// (`struct nf_conn_labels`).
+/// Labels as one number, whose lowest bit is label 0. The kernel sends the memory of `unsigned long bits[2]` (`struct
+/// nf_conn_labels`).
 fn as_number(labels: &[u8; 16]) -> u128 {
     let [a, b, c, d, e, f, g, h, high @ ..] = *labels;
     let low = u64::from_ne_bytes([a, b, c, d, e, f, g, h]);
@@ -46,14 +46,14 @@ impl FromStr for Label {
 
     /// # Errors
     ///
-    /// A bit over 127, an unknown name, a value over 128 bits, a mask of 0, value bits outside of the mask.
+    /// A bit above 127, an unknown name, a value longer than 128 bits, a mask of 0, or value bits outside the mask.
     fn from_str(text: &str) -> Result<Self, BadValue> {
         if text.starts_with("0x") || text.starts_with("0X") {
             let (value, mask) = match text.split_once('/') {
                 Some((value, mask)) => (hex(value)?, hex(mask)?),
                 None => (hex(text)?, u128::MAX),
             };
-            refuse_idle_mask(text, value, mask)?;
+            check_mask(text, value, mask)?;
             return Ok(Label { value, mask });
         }
         if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
@@ -82,7 +82,7 @@ fn hex(text: &str) -> Result<u128, BadValue> {
         })
 }
 
-/// `bit name` a line, `#` starts a comment (`connlabel.conf`).
+/// Returns the label with this name in the text of `connlabel.conf`: `bit name` a line, `#` starts a comment.
 fn named(file: &str, name: &str) -> Option<Label> {
     file.lines().find_map(|line| {
         let mut words = line.split('#').next()?.split_whitespace();
@@ -91,7 +91,7 @@ fn named(file: &str, name: &str) -> Option<Label> {
     })
 }
 
-/// The kernel sends no labels where none is set: nothing to decide by.
+/// Tests the labels. The kernel sends none when no bit is set, which is undecidable.
 pub(super) fn test(picks: &Picks<Label>, flow: &Flow) -> Outcome {
     Outcome::of_known(flow.labels(), |labels| {
         picks.pass(|label| label.matches(labels))
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn bits_and_values_are_read() {
+    fn bits_and_values_are_parsed() {
         for (text, value, mask) in [
             ("0", 1, 1),
             ("127", 1 << 127, 1 << 127),
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_labelled_row_is_selected() {
+    fn a_label_selects_only_entries_that_have_it() {
         let row = |labels: Option<u128>| {
             let mut flow = udp(
                 ["10.244.0.5", "203.0.113.9", "203.0.113.9", "10.244.0.5"],

@@ -1,12 +1,12 @@
-//! What all selectors share: comma lists, repeated flags and negation.
+//! Comma lists, repeated flags and negation of all selectors.
 //!
 //! Plain values of one flag are alternatives, negated ones all exclude. A leading `!` negates a whole list; within a list
 //! each value may have its own (`8000-8100,!8080`).
 
 use std::str::FromStr;
 
-/// A value that can never select anything, or means nothing. The text says what is wrong and what is accepted; whoever
-/// prints it names the flag.
+/// Error of a value that is invalid or can never select an entry. The text says what is wrong and what is accepted; the caller
+/// adds the flag.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct BadValue(pub String);
@@ -17,17 +17,17 @@ impl BadValue {
     }
 }
 
-/// One value of a list, and whether entries that equal it are left out.
+/// One value of a list. A negated one excludes the entries that equal it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Item<T> {
     pub negated: bool,
     pub value: T,
 }
 
-/// What was typed after a flag once.
+/// Value of a flag that was given once.
 #[derive(Clone, Debug)]
 pub struct List<T> {
-    /// As typed, to tell what ran where.
+    /// Text on the command line, for [`super::Filter::explain`].
     text: String,
     items: Vec<Item<T>>,
 }
@@ -47,7 +47,7 @@ impl<T: FromStr<Err = BadValue>> FromStr for List<T> {
 
     /// # Errors
     ///
-    /// An empty value or list element, a `!` with nothing to negate, or a value that `T` refuses.
+    /// An empty value or list element, a `!` without a value, or a value that `T` refuses.
     fn from_str(text: &str) -> Result<Self, BadValue> {
         if text.is_empty() {
             return Err(BadValue::new("the value is empty"));
@@ -58,7 +58,7 @@ impl<T: FromStr<Err = BadValue>> FromStr for List<T> {
         };
         let mut items = Vec::new();
         for (position, part) in body.split(',').enumerate() {
-            // The first `!` is the list's, a second one before the first value would be stray.
+            // The first `!` belongs to the list, so that a second one before the first value is stray.
             let (own, word) = match part.strip_prefix('!') {
                 Some(rest) if position > 0 => (true, rest),
                 _ => (false, part),
@@ -83,7 +83,7 @@ impl<T: FromStr<Err = BadValue>> FromStr for List<T> {
     }
 }
 
-/// Everything that was given for one flag.
+/// All values of one flag.
 #[derive(Clone, Debug)]
 pub struct Picks<T> {
     plain: Vec<T>,
@@ -120,14 +120,14 @@ impl<T> Picks<T> {
         &self.negated
     }
 
-    /// Some plain value equals (if any is given) and no negated one.
+    /// Returns whether some plain value equals (when there is one) and no negated one does.
     #[inline]
     pub fn pass(&self, equals: impl Fn(&T) -> bool) -> bool {
         (self.plain.is_empty() || self.plain.iter().any(&equals))
             && !self.negated.iter().any(equals)
     }
 
-    /// The value that every passing entry equals: the one plain value, when there is just one.
+    /// Returns the value that every passing entry equals: the only plain value, when there is exactly one.
     pub fn only(&self) -> Option<&T> {
         match self.plain.as_slice() {
             [value] => Some(value),
@@ -135,8 +135,8 @@ impl<T> Picks<T> {
         }
     }
 
-    /// Plain values count no more, as when "any port" is one of the alternatives.
-    pub(super) fn forget_plain(&mut self) {
+    /// Removes the plain values, for an alternative that includes them all, such as "any port".
+    pub(super) fn clear_plain(&mut self) {
         self.plain.clear();
     }
 }
@@ -199,7 +199,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn lists_without_a_meaning_are_refused() {
+    fn a_malformed_list_is_refused() {
         for (text, says) in [
             ("", "empty"),
             ("!", "stray"),
@@ -219,7 +219,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn only_one_plain_value_is_implied_by_passing() {
+    fn a_value_is_implied_only_when_it_is_the_only_plain_one() {
         assert!(picks::<Word>(&["a"]).only().is_some());
         assert!(picks::<Word>(&["a", "!b"]).only().is_some());
         assert!(picks::<Word>(&["a,b"]).only().is_none());

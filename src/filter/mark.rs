@@ -1,4 +1,4 @@
-//! Packet marks, under a mask when one is given.
+//! Connection marks, under an optional mask.
 
 use std::str::FromStr;
 
@@ -21,19 +21,21 @@ impl FromStr for Mark {
 
     /// # Errors
     ///
-    /// No number, a number over 32 bits, a mask of 0, value bits outside of the mask (would never match).
+    /// A text that is no number, a number longer than 32 bits, a mask of 0, or value bits outside the mask, which never match.
     fn from_str(text: &str) -> Result<Self, BadValue> {
         let (value, mask) = match text.split_once('/') {
             Some((value, mask)) => (number(value)?, number(mask)?),
             None => (number(text)?, u32::MAX),
         };
-        refuse_idle_mask(text, value.into(), mask.into())?;
+        check_mask(text, value.into(), mask.into())?;
         Ok(Mark(Masked { value, mask }))
     }
 }
 
-/// A mask that leaves nothing to compare, or a value that it can never leave.
-pub(super) fn refuse_idle_mask(text: &str, value: u128, mask: u128) -> Result<(), BadValue> {
+/// # Errors
+///
+/// A mask without bits, or a value with bits outside its mask.
+pub(super) fn check_mask(text: &str, value: u128, mask: u128) -> Result<(), BadValue> {
     if mask == 0 {
         return Err(BadValue(format!(
             "{text} compares nothing: its mask has no bit"
@@ -67,7 +69,7 @@ pub(super) fn number(text: &str) -> Result<u32, BadValue> {
 }
 
 pub(super) fn test(picks: &Picks<Mark>, flow: &Flow) -> Outcome {
-    Outcome::of_known(flow.mark, |mark| picks.pass(|wanted| wanted.matches(mark)))
+    Outcome::of_known(flow.mark, |mark| picks.pass(|other| other.matches(mark)))
 }
 
 #[cfg(test)]
@@ -92,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_marks_say_what_is_accepted() {
+    fn the_error_of_a_bad_mark_says_what_is_accepted() {
         for (text, says) in [
             ("x", "42, 0x2a"),
             ("0x", "42, 0x2a"),

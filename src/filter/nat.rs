@@ -1,4 +1,4 @@
-//! Translation, decided by comparing tuples ([`Flow::is_dnat`] and its siblings say how).
+//! Address translation, decided by a comparison of the tuples (see [`Flow::is_dnat`]).
 
 use super::Outcome;
 use ctnetlink::flow::Flow;
@@ -9,7 +9,7 @@ pub enum Nat {
     Any,
     Source,
     Destination,
-    /// A client that was translated back to itself.
+    /// A client that reaches itself through a Service.
     Hairpin,
 }
 

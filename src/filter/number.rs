@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use super::BadValue;
 
-const NANOS: u64 = 1_000_000_000;
+const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Operator {
@@ -27,7 +27,7 @@ impl Operator {
     }
 }
 
-/// The operator and what follows it.
+/// Splits a comparison into its operator and the rest.
 fn split(text: &str) -> Option<(Operator, &str)> {
     // The longer signs first, so that `<=` is not `<` and `=5`.
     [
@@ -41,8 +41,10 @@ fn split(text: &str) -> Option<(Operator, &str)> {
     .find_map(|(sign, operator)| Some((operator, text.strip_prefix(sign)?)))
 }
 
-/// A bound that nothing, or everything, lies beyond was hardly meant.
-fn refuse_idle(text: &str, operator: Operator, bound: u64) -> Result<(), BadValue> {
+/// # Errors
+///
+/// A comparison that no value satisfies.
+fn check_bound(text: &str, operator: Operator, bound: u64) -> Result<(), BadValue> {
     if operator == Operator::Less && bound == 0 {
         return Err(BadValue(format!("nothing is {text}; write =0")));
     }
@@ -69,7 +71,7 @@ impl FromStr for Count {
     ///
     /// # Errors
     ///
-    /// No operator, no whole number, an unknown suffix, a number over 2^64 - 1, `<0`.
+    /// A missing operator, no whole number, an unknown suffix, a number above 2^64 - 1, or `<0`.
     fn from_str(text: &str) -> Result<Self, BadValue> {
         let (operator, rest) = split(text).ok_or_else(|| {
             BadValue(format!(
@@ -77,7 +79,7 @@ impl FromStr for Count {
             ))
         })?;
         let bound = number(text, rest)?;
-        refuse_idle(text, operator, bound)?;
+        check_bound(text, operator, bound)?;
         Ok(Count { operator, bound })
     }
 }
@@ -123,15 +125,16 @@ pub struct Span {
 impl Span {
     /// `value` is in nanoseconds.
     pub fn holds(self, value: u64) -> bool {
-        if self.bound.is_multiple_of(NANOS) {
-            self.operator.holds(value / NANOS, self.bound / NANOS)
+        if self.bound.is_multiple_of(NANOS_PER_SECOND) {
+            self.operator
+                .holds(value / NANOS_PER_SECOND, self.bound / NANOS_PER_SECOND)
         } else {
             self.operator.holds(value, self.bound)
         }
     }
 
     pub fn holds_seconds(self, value: u32) -> bool {
-        self.holds(u64::from(value) * NANOS)
+        self.holds(u64::from(value) * NANOS_PER_SECOND)
     }
 }
 
@@ -142,7 +145,7 @@ impl FromStr for Span {
     ///
     /// # Errors
     ///
-    /// No operator, no duration, a duration over 584 years, `<0s`.
+    /// A missing operator, no duration, a duration longer than 584 years, or `<0s`.
     fn from_str(text: &str) -> Result<Self, BadValue> {
         let (operator, rest) = split(text).ok_or_else(|| {
             BadValue(format!(
@@ -156,7 +159,7 @@ impl FromStr for Span {
         })?;
         let bound = u64::try_from(duration.as_nanos())
             .map_err(|_| BadValue(format!("{text} is too long; at most 584 years")))?;
-        refuse_idle(text, operator, bound)?;
+        check_bound(text, operator, bound)?;
         Ok(Span { operator, bound })
     }
 }
@@ -191,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_counters_say_what_is_accepted() {
+    fn the_error_of_a_bad_counter_says_what_is_accepted() {
         for (text, says) in [
             ("5", "< <= = >= >"),
             ("==5", "whole number"),
@@ -212,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_are_compared_in_their_own_grain() {
+    fn a_duration_of_whole_seconds_is_compared_in_whole_seconds() {
         let ms = 1_000_000;
         for (text, holds, fails) in [
             ("<30s", &[0, 29_999 * ms][..], &[30_000 * ms][..]),
@@ -235,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_durations_say_what_is_accepted() {
+    fn the_error_of_a_bad_duration_says_what_is_accepted() {
         for (text, says) in [
             ("30s", "< <= = >= >"),
             ("<30", "30s, 5m"),

@@ -31,7 +31,7 @@ impl FromStr for PortRange {
     ///
     /// # Errors
     ///
-    /// A number over 65535, a reversed or open range, an unknown name.
+    /// A number above 65535, a reversed or open range, or an unknown name.
     fn from_str(text: &str) -> Result<Self, BadValue> {
         if let Some((low, high)) = text.split_once('-')
             && is_number_or_empty(low)
@@ -80,7 +80,7 @@ fn number(text: &str) -> Result<u16, BadValue> {
         .map_err(|_| BadValue(format!("port {text} is not between 0 and 65535")))
 }
 
-/// Names that work without `/etc/services`, as in a container image that has none.
+/// Names that are known without `/etc/services`, which many container images lack.
 const WELL_KNOWN: [(&str, u16); 28] = [
     ("ftp", 21),
     ("ssh", 22),
@@ -112,7 +112,7 @@ const WELL_KNOWN: [(&str, u16); 28] = [
     ("redis", 6379),
 ];
 
-/// The machine's own `/etc/services` first, so that local names hold.
+/// Looks a name up, first in `/etc/services`, so that local names win.
 fn named(name: &str) -> Result<u16, BadValue> {
     let services = std::fs::read_to_string("/etc/services").unwrap_or_default();
     in_services(&services, name)
@@ -130,7 +130,8 @@ fn named(name: &str) -> Result<u16, BadValue> {
         })
 }
 
-/// `name port/protocol alias...`, `#` starts a comment (services(5)).
+/// Returns the port of a name in the text of a services file: `name port/protocol alias...`, `#` starts a comment
+/// (services(5)).
 fn in_services(services: &str, name: &str) -> Option<u16> {
     services.lines().find_map(|line| {
         let line = line.split('#').next().unwrap_or_default();
@@ -143,7 +144,7 @@ fn in_services(services: &str, name: &str) -> Option<u16> {
     })
 }
 
-/// ICMP, GRE and protocols tracked by address alone have no ports: nothing to decide by.
+/// Tests the ports. ICMP, GRE and protocols that are tracked by address alone have none, which is undecidable.
 pub(super) fn test(field: Field, picks: &Picks<PortRange>, flow: &Flow) -> Outcome {
     let (original, reply) = (&flow.original, &flow.reply);
     let port = match field {
@@ -175,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ports_ranges_and_names_are_read() {
+    fn ports_ranges_and_names_are_parsed() {
         for (text, low, high) in [
             ("0", 0, 0),
             ("53", 53, 53),
@@ -191,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_ports_say_what_is_accepted() {
+    fn the_error_of_an_impossible_port_says_what_is_accepted() {
         for (text, says) in [
             ("99999", "65535"),
             ("65536", "65535"),
@@ -250,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ping_has_no_ports_to_be_or_not_to_be() {
+    fn an_entry_without_ports_is_undecidable() {
         for field in [
             Field::Src,
             Field::Dst,

@@ -22,7 +22,7 @@ impl FromStr for Protocol {
 
     /// # Errors
     ///
-    /// An unknown name, a number over 255.
+    /// An unknown name, or a number above 255.
     fn from_str(text: &str) -> Result<Self, BadValue> {
         protocol_number(text).map(Protocol).ok_or_else(|| {
             let lower = text.to_ascii_lowercase();
@@ -34,7 +34,7 @@ impl FromStr for Protocol {
     }
 }
 
-/// What follows `--tcp`, `--udp` and `--sctp`.
+/// Value of `--tcp`, `--udp` and `--sctp`.
 #[derive(Clone, Debug)]
 pub enum OptionalPorts {
     Any,
@@ -42,7 +42,7 @@ pub enum OptionalPorts {
 }
 
 impl OptionalPorts {
-    /// What the command line puts in where no value follows. A command line cannot hold a NUL, so nobody types it.
+    /// Default for a flag without a value. A command line cannot hold a NUL, so that it differs from every typed value.
     pub const NOT_GIVEN: &'static str = "\0";
 }
 
@@ -76,20 +76,20 @@ pub struct Protocols {
 }
 
 impl Protocols {
-    /// Any port of this protocol passes.
+    /// Adds a protocol with any port.
     pub fn add(&mut self, protocol: u8) {
         let alternative = self.alternative(protocol);
         alternative.any_port = true;
-        alternative.ports.forget_plain();
+        alternative.ports.clear_plain();
     }
 
-    /// Some port is selected.
+    /// Returns whether some port is selected.
     pub fn names_ports(&self) -> bool {
         let mut alternatives = self.alternatives.iter();
         alternatives.any(|alternative| !alternative.ports.plain().is_empty())
     }
 
-    /// No entry of this protocol passes.
+    /// Excludes a protocol.
     pub fn exclude(&mut self, protocol: u8) {
         self.negated.push(protocol);
     }
@@ -100,7 +100,7 @@ impl Protocols {
         };
         let alternative = self.alternative(protocol);
         for item in list.items() {
-            // "Any port" is an alternative that makes the other plain ones idle.
+            // The alternative "any port" includes every other plain value.
             if item.negated || !alternative.any_port {
                 alternative.ports.push(item.negated, item.value);
             }
@@ -127,7 +127,7 @@ impl Protocols {
         self.alternatives.is_empty() && self.negated.is_empty()
     }
 
-    /// The protocol, and the destination ports, that every passing entry has.
+    /// Returns the protocol and destination ports that every passing entry has.
     pub(super) fn only(&self) -> Option<(u8, &Picks<PortRange>)> {
         match self.alternatives.as_slice() {
             [one] => Some((one.protocol, &one.ports)),
@@ -135,7 +135,7 @@ impl Protocols {
         }
     }
 
-    /// Nothing but one protocol, and perhaps one port, is asked for.
+    /// Returns whether exactly one protocol is selected, with no negated value.
     pub(super) fn is_exact(&self) -> bool {
         self.negated.is_empty()
             && self

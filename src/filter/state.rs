@@ -1,4 +1,4 @@
-//! Protocol states by the kernel's words. `established` is a state of TCP and of SCTP.
+//! Protocol states by the kernel's names. `established` is a state of TCP and of SCTP.
 
 use std::str::FromStr;
 
@@ -40,7 +40,7 @@ impl FromStr for StateWord {
     }
 }
 
-/// UDP and others have no state: nothing to decide by.
+/// Tests the state. UDP and other protocols have none, which is undecidable.
 pub(super) fn test(picks: &Picks<StateWord>, flow: &Flow) -> Outcome {
     Outcome::of_known(flow.state, |state| {
         let name = state.name();
@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn state_words_are_read_in_any_spelling() {
+    fn state_words_are_parsed_in_any_spelling() {
         for text in ["time_wait", "TIME-WAIT", "Time_Wait"] {
             assert_eq!(text.parse(), Ok(StateWord("TIME_WAIT")), "{text}");
         }
@@ -71,10 +71,10 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_without_a_state_is_neither_in_nor_out() {
+    fn a_flow_without_a_state_is_undecidable() {
         let places = ["10.0.0.1", "10.0.0.2", "10.0.0.2", "10.0.0.1"];
         let established = tcp_state(places, [1, 2, 2, 1], 3);
-        let unheard_of = tcp_state(places, [1, 2, 2, 1], 99);
+        let unknown_state = tcp_state(places, [1, 2, 2, 1], 99);
         let dns = udp(places, [1, 53, 53, 1]);
         for (texts, expected) in [
             (
@@ -90,7 +90,7 @@ mod tests {
                 [Outcome::Fail, Outcome::Fail, Outcome::Undecidable],
             ),
         ] {
-            let got = [&established, &unheard_of, &dns].map(|flow| test(&picks(texts), flow));
+            let got = [&established, &unknown_state, &dns].map(|flow| test(&picks(texts), flow));
             assert_eq!(got, expected, "{texts:?}");
         }
     }

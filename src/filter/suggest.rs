@@ -1,14 +1,14 @@
-//! "Did you mean": the known word nearest to an unknown one.
+//! Suggestions for an unknown word: the nearest known ones.
 
-/// Shorter words are part of too many names to say anything.
-const SHORTEST_PART: usize = 3;
+/// Shortest word that is searched in names. Shorter ones are part of too many names.
+const MIN_PART_LEN: usize = 3;
 
-/// Edits that a slip may have.
+/// Most edits between a mistyped word and its suggestion.
 fn limit(word: &str) -> usize {
     (word.chars().count() / 3).max(1)
 }
 
-/// The candidate with the fewest edits to `word`, when it is near enough to be a slip of the fingers.
+/// Returns the candidate with the fewest edits to `word`, when it is near enough for a typing error.
 pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let limit = limit(word);
     candidates
@@ -19,7 +19,7 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         .map(|(_, candidate)| candidate)
 }
 
-/// Up to `most` candidates that `word` may stand for, nearest first: slips of the fingers, and names that it is a part of.
+/// Returns up to `most` candidates, nearest first: those within a typing error, and those that contain `word`.
 pub fn near<'a>(
     word: &str,
     candidates: impl IntoIterator<Item = &'a str>,
@@ -30,7 +30,7 @@ pub fn near<'a>(
         .into_iter()
         .map(|candidate| (edits(word, candidate), candidate))
         .filter(|(distance, candidate)| {
-            *distance <= limit || (word.len() >= SHORTEST_PART && candidate.contains(word))
+            *distance <= limit || (word.len() >= MIN_PART_LEN && candidate.contains(word))
         })
         .collect();
     close.sort_unstable();

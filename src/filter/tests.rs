@@ -1,4 +1,4 @@
-//! Tests of the filter as a whole, and the flows that the tests of single predicates use.
+//! Tests of complete filters, and flows for the tests of single predicates.
 
 use super::list::tests::picks;
 use super::*;
@@ -21,7 +21,7 @@ fn with_ports(protocol: u8, addresses: [&str; 4], ports: [u16; 4]) -> Flow {
     )
 }
 
-/// Original source and destination, reply source and destination; ports in the same order.
+/// A UDP flow. Order of addresses and ports: original source, original destination, reply source, reply destination.
 pub fn udp(addresses: [&str; 4], ports: [u16; 4]) -> Flow {
     with_ports(17, addresses, ports)
 }
@@ -54,7 +54,7 @@ fn filter(checks: Vec<Check>) -> Filter {
 }
 
 #[test]
-fn what_may_change_while_an_entry_lives_is_not_asked_of_its_first_look() {
+fn the_lasting_filter_has_no_property_that_can_change() {
     let mut all = filter(vec![
         Check::Nat(nat::Nat::Destination),
         Check::Status(picks(&["assured"])),
@@ -107,7 +107,7 @@ fn a_failed_selector_wins_over_an_undecidable_one_in_either_order() {
 }
 
 #[test]
-fn times_and_counters_that_are_absent_decide_nothing() {
+fn absent_times_and_counters_are_undecidable() {
     let mut flow = udp(
         ["10.0.0.1", "10.0.0.2", "10.0.0.2", "10.0.0.1"],
         [1, 2, 2, 1],
@@ -158,7 +158,7 @@ fn times_and_counters_that_are_absent_decide_nothing() {
 }
 
 #[test]
-fn an_entry_from_the_future_is_new() {
+fn an_entry_that_starts_in_the_future_has_age_zero() {
     let mut flow = udp(
         ["10.0.0.1", "10.0.0.2", "10.0.0.2", "10.0.0.1"],
         [1, 2, 2, 1],
@@ -171,7 +171,7 @@ fn an_entry_from_the_future_is_new() {
 }
 
 #[test]
-fn families_are_told_apart() {
+fn a_family_excludes_the_other_one() {
     let v6 = udp(["fd00::1", "fd00::2", "fd00::2", "fd00::1"], [1, 2, 2, 1]);
     for (family, expected) in [(Family::Ipv4, Outcome::Fail), (Family::Ipv6, Outcome::Pass)] {
         assert_eq!(filter(vec![Check::Family(family)]).test(&v6, 0), expected);

@@ -6,7 +6,7 @@ use regex::Regex;
 
 use super::{BadValue, Picks};
 
-/// A compiled expression; a leading `!` negates it (`[!]` is a literal one). It is no list: commas are its own.
+/// A compiled expression. A leading `!` negates it (`[!]` is a literal one). Commas belong to the expression.
 #[derive(Clone, Debug)]
 pub struct Pattern {
     negated: bool,
@@ -14,7 +14,7 @@ pub struct Pattern {
 }
 
 impl Pattern {
-    /// As typed, to tell what ran where.
+    /// Text on the command line.
     pub(super) fn text(&self) -> String {
         format!("{}{}", if self.negated { "!" } else { "" }, self.regex)
     }
@@ -25,7 +25,7 @@ impl FromStr for Pattern {
 
     /// # Errors
     ///
-    /// An empty expression (it would match every line), or one that does not compile.
+    /// An empty expression, which would match every line, or one that does not compile.
     fn from_str(text: &str) -> Result<Self, BadValue> {
         let (negated, expression) = match text.strip_prefix('!') {
             Some(rest) => (true, rest),
@@ -81,7 +81,7 @@ mod tests {
     }
 
     #[test]
-    fn an_expression_that_means_nothing_is_refused() {
+    fn an_empty_or_invalid_expression_is_refused() {
         for text in ["", "!", "(", "a{2,1}", "*"] {
             assert!(text.parse::<Pattern>().is_err(), "{text}");
         }

@@ -1,4 +1,4 @@
-//! Conntrack zones by number. A zone that holds for one direction only is selected by its number, too.
+//! Conntrack zones by number. A zone of one direction is selected by its number, too.
 
 use std::str::FromStr;
 
@@ -13,7 +13,7 @@ impl FromStr for ZoneId {
 
     /// # Errors
     ///
-    /// Not a number from 0 to 65535.
+    /// A text that is no number from 0 to 65535.
     fn from_str(text: &str) -> Result<Self, BadValue> {
         super::mark::number(text)
             .ok()
@@ -27,7 +27,7 @@ impl FromStr for ZoneId {
     }
 }
 
-/// By number whatever the direction, as the kernel's own dump filter does (`nf_ct_zone_equal_any`).
+/// Compares the number for any direction, as the kernel's dump filter does (`nf_ct_zone_equal_any`).
 pub(super) fn test(picks: &Picks<ZoneId>, flow: &Flow) -> Outcome {
     Outcome::of(picks.pass(|zone| zone.0 == flow.zone.id))
 }

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use crate::watch::record::{Followed, Record};
+use crate::watch::record::{Record, WatchedEntry};
 
 use super::color::{Palette, Style};
 use super::row::Row;
@@ -68,34 +68,34 @@ impl<'w> RecordPrinter<'w> {
         out.extend_from_slice(format!("{word:8}").as_bytes());
         self.palette.end(out, style);
         out.extend_from_slice(b"  ");
-        if let Some(followed) = record.followed() {
-            flow(out, followed, !matches!(record, Record::Move { .. }));
+        if let Some(watched) = record.watched() {
+            flow(out, watched, !matches!(record, Record::Move { .. }));
         }
         match record {
             Record::Refresh {
                 before,
                 after,
-                followed,
+                watched,
             } => {
-                let replies = followed.entry.replies.name();
+                let replies = watched.entry.replies.name();
                 let text = format!("  {before}s -> {after}s, replies {replies}");
                 out.extend_from_slice(text.as_bytes());
             }
             Record::Verdict {
-                before, followed, ..
+                before, watched, ..
             } => {
                 let before = before.map_or("-", |verdict| verdict.name());
                 out.extend_from_slice(format!("  (was {before})").as_bytes());
-                if let Some(judgement) = &followed.entry.judgement {
+                if let Some(judgement) = &watched.entry.judgement {
                     out.extend_from_slice(b": ");
                     safe::text(out, &judgement.evidence.to_string());
                 }
             }
-            Record::Move { followed, before } => {
+            Record::Move { watched, before } => {
                 out.extend_from_slice(b": ");
                 safe::text(out, before);
                 out.extend_from_slice(b" -> ");
-                endpoint(&Row::of(&followed.entry, None, 0), followed, out);
+                endpoint(&Row::of(&watched.entry, None, 0), watched, out);
             }
             Record::Endpoint(endpoint) => change::line(endpoint, out),
             Record::Gap { overruns } => {
@@ -131,8 +131,8 @@ fn headline(record: &Record<'_>) -> (&'static str, Style) {
 }
 
 /// Protocol, client, Service and, when `whole`, endpoint, state, time left and verdict.
-fn flow(out: &mut Vec<u8>, followed: &Followed<'_>, whole: bool) {
-    let row = Row::of(&followed.entry, None, 0);
+fn flow(out: &mut Vec<u8>, watched: &WatchedEntry<'_>, whole: bool) {
+    let row = Row::of(&watched.entry, None, 0);
     cell::protocol(&row, out);
     out.extend_from_slice(b"  ");
     cell::client(&row, out);
@@ -142,7 +142,7 @@ fn flow(out: &mut Vec<u8>, followed: &Followed<'_>, whole: bool) {
         return;
     }
     out.extend_from_slice(b"  ");
-    endpoint(&row, followed, out);
+    endpoint(&row, watched, out);
     for part in [cell::state, cell::ttl, cell::verdict] {
         let start = out.len();
         out.extend_from_slice(b"  ");
@@ -154,13 +154,13 @@ fn flow(out: &mut Vec<u8>, followed: &Followed<'_>, whole: bool) {
 }
 
 /// The endpoint, with the earlier owner of an address that nobody has now.
-fn endpoint(row: &Row<'_>, followed: &Followed<'_>, out: &mut Vec<u8>) {
+fn endpoint(row: &Row<'_>, watched: &WatchedEntry<'_>, out: &mut Vec<u8>) {
     let start = out.len();
     cell::endpoint(row, out);
     if out.len() == start {
         out.push(b'-');
     }
-    if let Some(pod) = &followed.endpoint_was {
+    if let Some(pod) = &watched.endpoint_was {
         safe::text(out, &format!(", was {pod}"));
     }
 }
@@ -201,17 +201,17 @@ fn object(record: &Record<'_>, time: u64, out: &mut Vec<u8>) {
         }
         _ => {}
     }
-    if let Some(followed) = record.followed() {
-        endpoint_was(followed, out);
+    if let Some(watched) = record.watched() {
+        endpoint_was(watched, out);
         out.extend_from_slice(b",\"entry\":");
-        json::item(&Row::of(&followed.entry, None, 0), out);
+        json::item(&Row::of(&watched.entry, None, 0), out);
     }
     out.extend_from_slice(b"}\n");
 }
 
-fn endpoint_was(followed: &Followed<'_>, out: &mut Vec<u8>) {
+fn endpoint_was(watched: &WatchedEntry<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b",\"endpoint_was\":");
-    let Some(pod) = &followed.endpoint_was else {
+    let Some(pod) = &watched.endpoint_was else {
         return out.extend_from_slice(b"null");
     };
     out.extend_from_slice(b"{\"namespace\":");

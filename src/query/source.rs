@@ -8,7 +8,7 @@ use ctnetlink::netns::Netns;
 use ipnet::IpNet;
 
 use crate::args::SourceArgs;
-use crate::error::{CommandError, Status, chain};
+use crate::error::{CommandError, Status};
 
 /// Cluster objects that are part of the program: `--cluster auto` means them in the demo.
 #[derive(Clone, Copy, Debug, Default)]
@@ -66,7 +66,7 @@ pub fn netns(name: Option<&str>) -> Result<Netns, CommandError> {
             } else {
                 Status::Failed
             };
-            CommandError::new(status, format!("--netns: {}", chain(&error)))
+            CommandError::new(status, "--netns").with_source(error)
         }),
     }
 }

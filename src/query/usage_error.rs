@@ -12,10 +12,10 @@ pub struct UsageError {
 
 impl From<UsageError> for CommandError {
     fn from(error: UsageError) -> Self {
-        let hints = error.hint.into_iter().collect();
-        CommandError {
-            hints,
-            ..CommandError::usage(error.message)
+        let usage = CommandError::usage(error.message);
+        match error.hint {
+            Some(hint) => usage.hint(hint),
+            None => usage,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Names of the cluster as typed, before anybody looked whether they exist.
+//! Names of the cluster as typed, before they are resolved.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -9,8 +9,8 @@ use crate::filter::cidr::Cidr;
 use crate::filter::suggest::did_you_mean;
 use crate::verdict::{Reason, Verdict};
 
-/// Longest name of a Kubernetes object (a DNS subdomain).
-const LONGEST: usize = 253;
+/// Longest name of a Kubernetes object, a DNS subdomain (RFC 1123).
+const MAX_NAME_LEN: usize = 253;
 
 /// `[NS/]NAME`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,18 +46,18 @@ impl fmt::Display for ObjectName {
     }
 }
 
-/// A name that a Kubernetes object can have.
+/// Returns whether a Kubernetes object can have the name.
 pub fn is_name(text: &str) -> bool {
     let inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-' || b == b'.';
     let edge = |b: Option<&u8>| b.is_some_and(u8::is_ascii_alphanumeric);
     let bytes = text.as_bytes();
-    bytes.len() <= LONGEST
+    bytes.len() <= MAX_NAME_LEN
         && bytes.iter().copied().all(inner)
         && edge(bytes.first())
         && edge(bytes.last())
 }
 
-/// Digits and dots alone: an address gone wrong rather than a name.
+/// Returns whether the text has only digits and dots: a mistyped address rather than a name.
 fn looks_like_an_address(text: &str) -> bool {
     text.contains('.') && text.bytes().all(|b| b.is_ascii_digit() || b == b'.')
 }
@@ -116,7 +116,7 @@ impl FromStr for ServiceRef {
 
     /// # Errors
     ///
-    /// Not a name that a Service can have, an impossible port, an address.
+    /// A text that is not the name of a Service, an impossible port, or an address.
     fn from_str(text: &str) -> Result<Self, BadValue> {
         if is_address(text) {
             return Err(BadValue(format!(
@@ -143,7 +143,7 @@ impl FromStr for PodName {
 
     /// # Errors
     ///
-    /// Not a name that a pod can have, an address.
+    /// A text that is not the name of a pod, or an address.
     fn from_str(text: &str) -> Result<Self, BadValue> {
         if is_address(text) {
             return Err(BadValue(format!(
@@ -154,7 +154,7 @@ impl FromStr for PodName {
     }
 }
 
-/// One side of an entry: a pod by name, or what stands in the tuple.
+/// One side of an entry: a pod by name, or the address and port of the tuple.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PartyName {
     Pod(ObjectName),
@@ -167,7 +167,7 @@ impl FromStr for PartyName {
 
     /// # Errors
     ///
-    /// Not a name, network, address or address:port.
+    /// A text that is not a name, network, address or address:port.
     fn from_str(text: &str) -> Result<Self, BadValue> {
         if let Ok(socket) = text.parse() {
             return Ok(PartyName::Socket(socket));
@@ -185,7 +185,6 @@ impl FromStr for PartyName {
     }
 }
 
-/// A namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Namespace(pub Box<str>);
 
@@ -194,7 +193,7 @@ impl FromStr for Namespace {
 
     /// # Errors
     ///
-    /// Not a name that a namespace can have.
+    /// A text that is not the name of a namespace.
     fn from_str(text: &str) -> Result<Self, BadValue> {
         if !is_name(text) || text.contains('.') {
             return Err(BadValue(format!(
@@ -264,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn services_are_read_with_namespace_and_port() {
+    fn a_service_is_parsed_with_namespace_and_port() {
         let name = |s: &str| Some(PortRef::Name(s.into()));
         for (text, service, port) in [
             ("kube-dns", object(None, "kube-dns"), None),
@@ -285,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_names_say_what_is_accepted() {
+    fn the_error_of_an_impossible_name_says_what_is_accepted() {
         fn refused<T: FromStr<Err = BadValue> + fmt::Debug>(cases: &[(&str, &str)]) {
             for (text, says) in cases {
                 let error = text.parse::<T>().expect_err(text);
@@ -333,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn sides_are_pods_networks_or_sockets() {
+    fn a_side_is_a_pod_a_network_or_a_socket() {
         assert_eq!("a/b".parse(), Ok(PartyName::Pod(object(Some("a"), "b"))));
         assert_eq!("web-1".parse(), Ok(PartyName::Pod(object(None, "web-1"))));
         for text in ["10.0.0.1", "10.0.0.0/8", "fd00::1", "fd00::/8"] {

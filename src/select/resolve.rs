@@ -1,10 +1,11 @@
-//! From typed names to things that exist.
+//! Resolution of typed names to objects that exist.
 
 use std::collections::BTreeSet;
 
 use super::name::{ObjectName, PartyName, PortRef, ServiceRef};
 use super::{
-    Directory, PartyPick, PodPick, SelectError, SelectErrorKind, Selection, Selectors, ServicePick,
+    Directory, ResolvedParty, ResolvedPod, SERVICE_FLAG, SelectError, SelectErrorKind, Selection,
+    Selectors, ServicePick,
 };
 use crate::filter::Picks;
 use crate::filter::suggest::near;
@@ -12,11 +13,11 @@ use ctk_cluster::index::{Index, Name, PortId, ServiceId};
 use ctk_cluster::rules::{NodeRules, RuleService};
 use ctnetlink::flow::AddressPort;
 
-/// Names offered in a hint.
-const OFFERED: usize = 5;
+/// Most names in a hint.
+const MAX_OFFERED: usize = 5;
 
-/// Namespace and name of what a hint may offer.
-type Known<'c> = (&'c str, &'c str);
+/// Namespace and name of an object that a hint may offer.
+type NamePair<'c> = (&'c str, &'c str);
 
 pub(super) fn resolve(
     selectors: &Selectors,
@@ -37,12 +38,12 @@ pub(super) fn resolve(
             let all: BTreeSet<&str> = index.namespaces().collect();
             namespace(&typed.0, &all)
         })?,
-        ..others(selectors)?
+        ..without_directory(selectors)?
     })
 }
 
-/// Selectors that need no directory.
-fn others(selectors: &Selectors) -> Result<Selection, SelectError> {
+/// Resolves the selectors that need no directory.
+fn without_directory(selectors: &Selectors) -> Result<Selection, SelectError> {
     Ok(Selection {
         verdicts: each(&selectors.verdicts, |word| Ok(word.0))?,
         reasons: each(&selectors.reasons, |word| Ok(word.0))?,
@@ -54,8 +55,8 @@ fn others(selectors: &Selectors) -> Result<Selection, SelectError> {
 }
 
 fn by_rules(selectors: &Selectors, rules: &NodeRules) -> Result<Selection, SelectError> {
-    // Every name of a pod is unknown here, and may exist all the same.
-    let nobody = Index::default();
+    // Rules name no pods, so that every name of a pod may exist.
+    let no_pods = Index::default();
     let not_told = |mut error: SelectError| {
         error.kind = SelectErrorKind::NotTold;
         error.hint = Some("this node's rules name Services, and no pods".to_owned());
@@ -68,18 +69,18 @@ fn by_rules(selectors: &Selectors, rules: &NodeRules) -> Result<Selection, Selec
     Ok(Selection {
         services: each(&selectors.services, |typed| service_by_rules(typed, rules))?,
         pods: each(&selectors.pods, |typed| {
-            pod("--pod", &typed.0, &nobody).map_err(not_told)
+            pod("--pod", &typed.0, &no_pods).map_err(not_told)
         })?,
         clients: each(&selectors.clients, |typed| {
-            party("--client", typed, &nobody).map_err(not_told)
+            party("--client", typed, &no_pods).map_err(not_told)
         })?,
         endpoints: each(&selectors.endpoints, |typed| {
-            party("--endpoint", typed, &nobody).map_err(not_told)
+            party("--endpoint", typed, &no_pods).map_err(not_told)
         })?,
         namespaces: each(&selectors.namespaces, |typed| {
             namespace(&typed.0, &namespaces)
         })?,
-        ..others(selectors)?
+        ..without_directory(selectors)?
     })
 }
 
@@ -88,7 +89,7 @@ pub(super) fn service_by_rules(
     rules: &NodeRules,
 ) -> Result<ServicePick, SelectError> {
     let wanted = &typed.service;
-    let all: BTreeSet<Known<'_>> = rules
+    let all: BTreeSet<NamePair<'_>> = rules
         .services()
         .map(|(service, _)| (&*service.namespace, &*service.name))
         .collect();
@@ -97,11 +98,18 @@ pub(super) fn service_by_rules(
         .filter(|(namespace, name)| *name == &*wanted.name && in_namespace(wanted, namespace));
     let (namespace, name) = match (found.next(), found.next()) {
         (Some(one), None) => *one,
-        (None, _) => return Err(unknown("--svc", "Service", wanted, all.iter().copied())),
+        (None, _) => {
+            return Err(unknown(
+                SERVICE_FLAG,
+                "Service",
+                wanted,
+                all.iter().copied(),
+            ));
+        }
         (Some(_), Some(_)) => {
             let same = all.iter().filter(|(_, name)| *name == &*wanted.name);
             let owners = same.map(|(namespace, _)| *namespace);
-            return Err(ambiguous("--svc", "Service", &wanted.name, owners));
+            return Err(ambiguous(SERVICE_FLAG, "Service", &wanted.name, owners));
         }
     };
     let of_service = || {
@@ -113,7 +121,7 @@ pub(super) fn service_by_rules(
         Some(PortRef::Name(name)) => service.port.as_deref() == Some(name),
         Some(PortRef::Number(wanted)) => number == *wanted,
     };
-    // By their names, so that a number stands for every frontend of its port.
+    // Ports are kept by name, so that a number selects every frontend of its port.
     let ports: BTreeSet<Option<Name>> = of_service()
         .filter(|(service, number)| is_meant(service, *number))
         .map(|(service, _)| service.port.clone())
@@ -157,11 +165,11 @@ pub(super) fn service(typed: &ServiceRef, index: &Index) -> Result<ServicePick, 
         [id] => *id,
         [] => {
             let known = index.services().map(|(_, s)| (&*s.namespace, &*s.name));
-            return Err(unknown("--svc", "Service", wanted, known));
+            return Err(unknown(SERVICE_FLAG, "Service", wanted, known));
         }
         several => {
             let owners = several.iter().map(|id| &*index.service(*id).namespace);
-            return Err(ambiguous("--svc", "Service", &wanted.name, owners));
+            return Err(ambiguous(SERVICE_FLAG, "Service", &wanted.name, owners));
         }
     };
     let ports = match &typed.port {
@@ -171,8 +179,8 @@ pub(super) fn service(typed: &ServiceRef, index: &Index) -> Result<ServicePick, 
     Ok(ServicePick::Ports(ports))
 }
 
-/// The Service's ports that `wanted` means. A number is a Service port, or a node port as tables show it; one
-/// number of two protocols is two ports.
+/// Returns the ports of the Service that `wanted` names. A number is a Service port, or a node port as tables show it. One
+/// number with two protocols is two ports.
 fn ports(id: ServiceId, wanted: &PortRef, index: &Index) -> Result<Vec<PortId>, SelectError> {
     let mut found = Vec::new();
     let mut all = Vec::new();
@@ -199,13 +207,14 @@ fn ports(id: ServiceId, wanted: &PortRef, index: &Index) -> Result<Vec<PortId>, 
 fn no_port(namespace: &str, name: &str, wanted: &PortRef, all: Vec<String>) -> SelectError {
     SelectError {
         kind: SelectErrorKind::Unknown,
-        message: format!("--svc: Service {namespace}/{name} has no port {wanted}"),
+        flag: SERVICE_FLAG,
+        message: format!("Service {namespace}/{name} has no port {wanted}"),
         hint: (!all.is_empty()).then(|| format!("its ports are {}", all.join(", "))),
     }
 }
 
-/// Every pod that has a name here: the pods themselves, and those that only a slice names, because pods were not read.
-fn pods(index: &Index) -> impl Iterator<Item = Known<'_>> {
+/// Returns every pod with a name: those that were read, and those that only a slice names.
+fn pods(index: &Index) -> impl Iterator<Item = NamePair<'_>> {
     let listed = index.pods().map(|pod| (&*pod.namespace, &*pod.name));
     let targets = index
         .services()
@@ -216,13 +225,13 @@ fn pods(index: &Index) -> impl Iterator<Item = Known<'_>> {
     listed.chain(targets)
 }
 
-fn pod(flag: &str, wanted: &ObjectName, index: &Index) -> Result<PodPick, SelectError> {
-    let found: BTreeSet<Known> = pods(index)
+fn pod(flag: &'static str, wanted: &ObjectName, index: &Index) -> Result<ResolvedPod, SelectError> {
+    let found: BTreeSet<NamePair> = pods(index)
         .filter(|(namespace, name)| *name == &*wanted.name && in_namespace(wanted, namespace))
         .collect();
     let mut owners = found.iter().map(|(namespace, _)| *namespace);
     match (owners.next(), owners.next()) {
-        (Some(namespace), None) => Ok(PodPick {
+        (Some(namespace), None) => Ok(ResolvedPod {
             namespace: namespace.into(),
             name: wanted.name.clone(),
             host_network: index
@@ -237,11 +246,15 @@ fn pod(flag: &str, wanted: &ObjectName, index: &Index) -> Result<PodPick, Select
     }
 }
 
-fn party(flag: &str, typed: &PartyName, index: &Index) -> Result<PartyPick, SelectError> {
+fn party(
+    flag: &'static str,
+    typed: &PartyName,
+    index: &Index,
+) -> Result<ResolvedParty, SelectError> {
     Ok(match typed {
-        PartyName::Pod(name) => PartyPick::Pod(pod(flag, name, index)?),
-        PartyName::Net(net) => PartyPick::Net(*net),
-        PartyName::Socket(socket) => PartyPick::Place(AddressPort {
+        PartyName::Pod(name) => ResolvedParty::Pod(pod(flag, name, index)?),
+        PartyName::Net(net) => ResolvedParty::Net(*net),
+        PartyName::Socket(socket) => ResolvedParty::Socket(AddressPort {
             address: socket.ip(),
             port: Some(socket.port()),
         }),
@@ -254,8 +267,9 @@ fn namespace(wanted: &str, all: &BTreeSet<&str>) -> Result<Box<str>, SelectError
     }
     Err(SelectError {
         kind: SelectErrorKind::Unknown,
-        message: format!("--namespace: there is no namespace {wanted}"),
-        hint: offer(near(wanted, all.iter().copied(), OFFERED)),
+        flag: "--namespace",
+        message: format!("there is no namespace {wanted}"),
+        hint: offer(near(wanted, all.iter().copied(), MAX_OFFERED)),
     })
 }
 
@@ -264,23 +278,24 @@ fn in_namespace(wanted: &ObjectName, namespace: &str) -> bool {
 }
 
 fn unknown<'c>(
-    flag: &str,
+    flag: &'static str,
     kind: &str,
     wanted: &ObjectName,
-    known: impl Iterator<Item = Known<'c>>,
+    known: impl Iterator<Item = NamePair<'c>>,
 ) -> SelectError {
-    let known: BTreeSet<Known> = known.collect();
+    let known: BTreeSet<NamePair> = known.collect();
     let names: BTreeSet<&str> = known.iter().map(|(_, name)| *name).collect();
-    // The name in its namespace: right name, wrong namespace is a likely slip, too.
+    // With the namespaces, because the right name in the wrong namespace is a likely slip.
     let mut close = Vec::new();
-    for name in near(&wanted.name, names, OFFERED) {
+    for name in near(&wanted.name, names, MAX_OFFERED) {
         let owners = known.iter().filter(|(_, n)| *n == name);
         close.extend(owners.map(|(namespace, name)| format!("{namespace}/{name}")));
     }
-    close.truncate(OFFERED);
+    close.truncate(MAX_OFFERED);
     SelectError {
         kind: SelectErrorKind::Unknown,
-        message: format!("{flag}: there is no {kind} {wanted}"),
+        flag,
+        message: format!("there is no {kind} {wanted}"),
         hint: offer(close),
     }
 }
@@ -291,7 +306,7 @@ fn offer<S: AsRef<str>>(close: Vec<S>) -> Option<String> {
 }
 
 fn ambiguous<'c>(
-    flag: &str,
+    flag: &'static str,
     kind: &str,
     name: &str,
     namespaces: impl Iterator<Item = &'c str>,
@@ -299,7 +314,8 @@ fn ambiguous<'c>(
     let all: Vec<String> = namespaces.map(|n| format!("{n}/{name}")).collect();
     SelectError {
         kind: SelectErrorKind::Ambiguous,
-        message: format!("{flag}: several namespaces have a {kind} {name}"),
+        flag,
+        message: format!("several namespaces have a {kind} {name}"),
         hint: Some(format!("name one of {}", all.join(", "))),
     }
 }

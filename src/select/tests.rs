@@ -1,4 +1,4 @@
-//! Names against a cluster, and entries against the resolved names.
+//! Resolution of names by a cluster, and selection of entries by the resolved names.
 
 use std::sync::LazyLock;
 
@@ -106,7 +106,7 @@ fn endpoint(party: Party<'_>) -> EndpointName<'_> {
 }
 
 #[test]
-fn a_name_selects_by_what_stands_behind_the_entry() {
+fn a_name_selects_the_entries_of_its_object() {
     type Set = fn(&mut Selectors, &str);
     let svc: Set = |s, text| s.services = picks(text);
     let pods: Set = |s, text| s.pods = picks(text);
@@ -157,11 +157,11 @@ fn a_name_selects_by_what_stands_behind_the_entry() {
 }
 
 #[test]
-fn what_an_entry_lacks_satisfies_no_test() {
+fn a_property_that_an_entry_lacks_satisfies_no_selector() {
     let bare = Entry::bare(flow(17));
-    let mut untold = dns();
-    untold.names.client = Some(nameless(PartyKind::Unknown));
-    untold.names.endpoint = None;
+    let mut unknown = dns();
+    unknown.names.client = Some(nameless(PartyKind::Unknown));
+    unknown.names.endpoint = None;
     let mut rule = dns();
     rule.names.matched = FrontendMatch::Nothing;
     rule.names.service = Some(ServiceName {
@@ -181,7 +181,7 @@ fn what_an_entry_lacks_satisfies_no_test() {
     for text in ["web-1", "!web-1"] {
         let any = selection(|s| s.pods = picks(text));
         let client = selection(|s| s.clients = picks(text));
-        for entry in [&bare, &untold] {
+        for entry in [&bare, &unknown] {
             assert!(!any.test(entry) && !client.test(entry), "{text}");
         }
     }
@@ -209,7 +209,7 @@ fn what_an_entry_lacks_satisfies_no_test() {
 }
 
 #[test]
-fn a_party_that_is_no_pod_is_another_one() {
+fn a_party_that_is_no_pod_passes_a_negated_pod() {
     for kind in [PartyKind::External, PartyKind::Node] {
         let mut entry = dns();
         entry.names.client = Some(nameless(kind));
@@ -219,7 +219,7 @@ fn a_party_that_is_no_pod_is_another_one() {
 }
 
 #[test]
-fn verdicts_and_reasons_are_both_asked() {
+fn verdicts_and_reasons_must_both_match() {
     let both = selection(|s| {
         s.verdicts = picks("stale,pending");
         s.reasons = picks("!no-dnat");
@@ -237,38 +237,63 @@ fn verdicts_and_reasons_are_both_asked() {
 }
 
 #[test]
-fn stale_means_udp_unless_another_protocol_is_named() {
+fn stale_selects_udp_alone_unless_a_protocol_is_named() {
     for (protocol, verdict, alone, named) in [
-        (17, Some(Verdict::Stale), Stale::Wanted, Stale::Wanted),
-        (6, Some(Verdict::Stale), Stale::HeldBack, Stale::Wanted),
-        (132, Some(Verdict::Stale), Stale::HeldBack, Stale::Wanted),
-        (17, Some(Verdict::Ok), Stale::Unwanted, Stale::Unwanted),
-        (6, Some(Verdict::Detached), Stale::Unwanted, Stale::Unwanted),
-        (6, None, Stale::Unwanted, Stale::Unwanted),
+        (
+            17,
+            Some(Verdict::Stale),
+            StaleMatch::Selected,
+            StaleMatch::Selected,
+        ),
+        (
+            6,
+            Some(Verdict::Stale),
+            StaleMatch::HeldBack,
+            StaleMatch::Selected,
+        ),
+        (
+            132,
+            Some(Verdict::Stale),
+            StaleMatch::HeldBack,
+            StaleMatch::Selected,
+        ),
+        (
+            17,
+            Some(Verdict::Ok),
+            StaleMatch::Excluded,
+            StaleMatch::Excluded,
+        ),
+        (
+            6,
+            Some(Verdict::Detached),
+            StaleMatch::Excluded,
+            StaleMatch::Excluded,
+        ),
+        (6, None, StaleMatch::Excluded, StaleMatch::Excluded),
     ] {
         let mut wanted = selection(|s| s.stale = true);
         assert_eq!(
-            wanted.stale_says(verdict, protocol),
+            wanted.stale_match_of(verdict, protocol),
             alone,
             "{protocol} {verdict:?}"
         );
         wanted.names_a_protocol = true;
         assert_eq!(
-            wanted.stale_says(verdict, protocol),
+            wanted.stale_match_of(verdict, protocol),
             named,
             "{protocol} {verdict:?}"
         );
-        let unasked = Selection::default().stale_says(verdict, protocol);
+        let unasked = Selection::default().stale_match_of(verdict, protocol);
         assert_eq!(
             unasked,
-            Stale::Wanted,
-            "holds back what --stale did not ask for"
+            StaleMatch::Selected,
+            "an entry is held back without --stale"
         );
     }
 }
 
 #[test]
-fn refreshing_is_selected_only_when_it_was_seen() {
+fn refreshing_selects_only_entries_with_a_seen_refill() {
     let selection = selection(|s| s.refreshing = true);
     for (refreshing, expected) in [
         (Refreshing::Yes, true),
@@ -282,7 +307,7 @@ fn refreshing_is_selected_only_when_it_was_seen() {
 }
 
 #[test]
-fn an_entry_that_only_lacks_a_second_look_is_counted() {
+fn an_entry_that_lacks_only_a_second_look_is_counted() {
     let wanted = |more: fn(&mut Selectors)| {
         selection(|s| {
             s.refreshing = true;
@@ -308,17 +333,17 @@ fn an_entry_that_only_lacks_a_second_look_is_counted() {
 
 #[test]
 fn an_entry_without_the_name_that_is_excluded_is_counted() {
-    let mut nobody = dns();
-    nobody.names = Names::default();
+    let mut unnamed = dns();
+    unnamed.names = Names::default();
     type Set = fn(&mut Selectors);
     let cases: [(Set, bool); 6] = [
         (|s| s.services = picks("!kube-dns"), true),
         (|s| s.clients = picks("!shop/web-1"), true),
         (|s| s.namespaces = picks("!shop"), true),
-        // It simply does not match these.
+        // The entry does not match these.
         (|s| s.services = picks("kube-dns"), false),
         (|s| s.clients = picks("!10.0.0.0/8"), false),
-        // Another selector leaves it out anyway.
+        // Another selector excludes the entry anyway.
         (
             |s| {
                 s.services = picks("!kube-dns");
@@ -329,7 +354,7 @@ fn an_entry_without_the_name_that_is_excluded_is_counted() {
     ];
     for (position, (set, counted)) in cases.into_iter().enumerate() {
         assert_eq!(
-            selection(set).party_unknown(&nobody),
+            selection(set).party_unknown(&unnamed),
             counted,
             "case {position}"
         );
@@ -391,7 +416,7 @@ fn unknown_names_offer_close_ones() {
     for (set, message, hint) in cases {
         let error = resolved(set).expect_err(message);
         assert_eq!(error.kind, SelectErrorKind::Unknown, "{error}");
-        assert!(error.message.contains(message), "{error}");
+        assert!(error.to_string().contains(message), "{error}");
         match hint {
             Some(hint) => assert!(
                 error.hint.as_ref().is_some_and(|h| h.contains(hint)),

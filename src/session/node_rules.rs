@@ -35,7 +35,7 @@ pub fn read_with_shares(
         Some(path) => read::file(path, wanted),
         None => netns
             .run(|| read::here(wanted))
-            .map_err(|error| CommandError::failed(format!("--cluster rules: {}", chain(&error))))?,
+            .map_err(|error| CommandError::failed("--cluster rules").with_source(error))?,
     };
     read.map_err(|error| {
         let text = format!("--cluster rules: {error}");

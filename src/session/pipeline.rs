@@ -12,7 +12,7 @@ use crate::error::{CommandError, Status};
 use crate::filter::protocol::TCP;
 use crate::filter::{Filter, Outcome};
 use crate::output;
-use crate::select::{Directory, SelectError, SelectErrorKind, Selection};
+use crate::select::{Directory, SERVICE_FLAG, SelectError, SelectErrorKind, Selection};
 use crate::verdict::{Judge, Judgement, Reason, Seen, Verdict};
 use ctk_cluster::index::Index;
 use ctk_cluster::own;
@@ -375,14 +375,25 @@ pub(crate) fn now() -> u64 {
     since.map_or(0, |since| since.as_nanos() as u64)
 }
 
-/// The error of a selected name. With an incomplete source the name may exist all the same.
-pub(crate) fn select_error(error: SelectError, cluster: Option<&Cluster>) -> CommandError {
+/// Error of a selected name. With an incomplete source the name may exist all the same.
+fn select_error(error: SelectError, cluster: Option<&Cluster>) -> CommandError {
+    let message = error.to_string();
+    name_error(error, message, cluster)
+}
+
+/// Error of a name that is an argument of the command and belongs to no flag.
+pub(crate) fn argument_error(error: SelectError, cluster: Option<&Cluster>) -> CommandError {
+    let message = error.message.clone();
+    name_error(error, message, cluster)
+}
+
+fn name_error(error: SelectError, message: String, cluster: Option<&Cluster>) -> CommandError {
     // A Service is known from Services and slices alone, every other name from the Pods, too.
     let whole = |cluster: &Cluster| {
         let pods = cluster
             .index()
             .is_some_and(|index| index.completeness().pods);
-        cluster.is_complete() && (pods || error.message.starts_with("--svc"))
+        cluster.is_complete() && (pods || error.flag == SERVICE_FLAG)
     };
     let incomplete = !cluster.is_some_and(whole);
     let status = match error.kind {
@@ -390,7 +401,7 @@ pub(crate) fn select_error(error: SelectError, cluster: Option<&Cluster>) -> Com
         SelectErrorKind::Unknown if incomplete => Status::Partial,
         _ => Status::Usage,
     };
-    let mut failed = CommandError::new(status, &error.message);
+    let mut failed = CommandError::new(status, message);
     if error.kind == SelectErrorKind::Unknown && incomplete {
         failed =
             failed.hint("the cluster source is not complete, so the name may exist all the same");

@@ -1,6 +1,6 @@
 //! Errors of the conntrack table, with hints, and the note on an empty one.
 
-use crate::error::{CommandError, Status, chain};
+use crate::error::{CommandError, Status};
 use crate::terminal::messages::note;
 use ctnetlink::netns::Netns;
 use ctnetlink::{ErrorKind, NetlinkError};
@@ -21,11 +21,10 @@ pub fn note_empty(netns: &Netns) {
 
 /// An error of the kernel's table, with a hint.
 pub fn netlink_error(error: NetlinkError) -> CommandError {
-    let text = chain(&error);
     match error.kind() {
-        ErrorKind::NotPermitted => CommandError::new(Status::NotPermitted, text).hint(RUN_AS_ROOT),
-        ErrorKind::NotAvailable => CommandError::failed(text)
+        ErrorKind::NotPermitted => CommandError::of(Status::NotPermitted, error).hint(RUN_AS_ROOT),
+        ErrorKind::NotAvailable => CommandError::of(Status::Failed, error)
             .hint("load the modules: modprobe nf_conntrack nf_conntrack_netlink"),
-        _ => CommandError::failed(text),
+        _ => CommandError::of(Status::Failed, error),
     }
 }

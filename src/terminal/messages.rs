@@ -15,7 +15,7 @@ pub fn note(text: impl Display) {
 
 /// An error of the output.
 pub fn writing(error: io::Error) -> CommandError {
-    CommandError::failed(format!("writing the output: {error}"))
+    CommandError::failed("writing the output").with_source(error)
 }
 
 /// End of a command that could not write: a closed pipe ends it without an error.

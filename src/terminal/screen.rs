@@ -58,7 +58,7 @@ impl Screen {
     /// # Errors
     /// The terminal cannot be set up.
     pub fn open() -> Result<Self, CommandError> {
-        let failed = |error: io::Error| CommandError::failed(format!("the terminal: {error}"));
+        let failed = |error: io::Error| CommandError::failed("the terminal").with_source(error);
         terminal::enable_raw_mode().map_err(failed)?;
         let screen = Screen(());
         *held_lines() = Some(Vec::new());

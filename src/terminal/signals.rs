@@ -14,7 +14,7 @@ use crate::error::CommandError;
 pub fn set_on_signals(stop: &Arc<AtomicBool>) -> Result<(), CommandError> {
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(stop))
-            .map_err(|error| CommandError::failed(format!("watching signals: {error}")))?;
+            .map_err(|error| CommandError::failed("watching signals").with_source(error))?;
     }
     Ok(())
 }

@@ -1,90 +1,89 @@
-//! What a watch tells.
+//! Records of a watch: the changes of entries and endpoints that it prints.
 
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use crate::attribution::EndpointName;
-
 use crate::entry::Entry;
 use crate::verdict::Verdict;
 
-/// Namespace and name of a pod.
+/// A pod that had an address earlier in the watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PodName {
+pub struct FormerPod {
     pub namespace: Box<str>,
     pub name: Box<str>,
 }
 
-impl fmt::Display for PodName {
+impl fmt::Display for FormerPod {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.namespace, self.name)
     }
 }
 
-/// An entry of a watch.
+/// An entry with what the watch knows of its past.
 #[derive(Clone, Debug)]
-pub struct Followed<'c> {
+pub struct WatchedEntry<'c> {
     pub entry: Entry<'c>,
-    /// The pod that had the reply source earlier in this watch, where nobody has it now.
-    pub endpoint_was: Option<Arc<PodName>>,
+    /// The pod that had the reply source earlier in this watch, when no pod has it now.
+    pub endpoint_was: Option<Arc<FormerPod>>,
 }
 
-/// One thing that happened.
+/// One change, or one mark in the stream of changes.
 #[derive(Debug)]
 pub enum Record<'c> {
-    /// An entry that was there when the watch began.
-    Snapshot(Followed<'c>),
-    /// An entry that was made, or that matches from now on.
-    New(Followed<'c>),
-    /// Status, mark or another attribute changed. Also the last word of an entry that does not match any more.
-    Update(Followed<'c>),
-    Destroy(Followed<'c>),
-    /// Its timer was refilled since the last look; seconds left then and now. The kernel makes no event of it.
+    /// An entry that existed when the watch began.
+    Snapshot(WatchedEntry<'c>),
+    /// An entry that was created, or that matches from now on.
+    New(WatchedEntry<'c>),
+    /// A change of status, mark or another attribute. Also the last record of an entry that matches no longer.
+    Update(WatchedEntry<'c>),
+    Destroy(WatchedEntry<'c>),
+    /// A refill of the timer since the last look, with the seconds left then and now. The kernel sends no event for it.
     Refresh {
-        followed: Followed<'c>,
+        watched: WatchedEntry<'c>,
         before: u32,
         after: u32,
     },
-    /// The verdict changed, because the cluster did or because the entry did.
+    /// A change of the verdict, caused by the cluster or by the entry.
     Verdict {
-        followed: Followed<'c>,
+        watched: WatchedEntry<'c>,
         before: Option<Verdict>,
         after: Option<Verdict>,
     },
-    /// A flow goes elsewhere than it did: its last entry's endpoint, as text.
+    /// A flow that has another endpoint than its previous entry; `before` is the text of that endpoint.
     Move {
-        followed: Followed<'c>,
+        watched: WatchedEntry<'c>,
         before: String,
     },
-    /// An endpoint of a Service port changed.
+    /// A change of an endpoint of a Service port.
     Endpoint(EndpointChange<'c>),
-    /// Events were lost; how often the kernel or the printing overran since the last one.
+    /// A loss of events, with the number of overruns of the kernel's buffer or of the queue since the last gap.
     Gap {
         overruns: u64,
     },
-    /// The view equals a dump (again).
+    /// The view equals a dump, for the first time or again after a gap.
     Synced,
 }
 
-/// What happened to an endpoint.
+/// A change of one endpoint.
 #[derive(Clone, Copy, Debug)]
 pub struct EndpointChange<'c> {
-    /// Namespace and name of the Service, where they are known.
+    /// Namespace and name of the Service, when they are known.
     pub service: Option<(&'c str, &'c str)>,
-    /// Name of the Service port; `None` also where it has none.
+    /// Name of the Service port; `None` also for a port without a name.
     pub port: Option<&'c str>,
-    /// IANA number.
+    /// IANA protocol number.
     pub protocol: u8,
     pub address: SocketAddr,
-    /// As it is now; as it was last, when it is gone.
+    /// State after the change; last known state of an endpoint that is gone.
     pub endpoint: EndpointName<'c>,
     pub change: Change,
     pub seen_by: SeenBy,
 }
 
-/// Ready, serving and terminating name the condition that changed: the endpoint says to what. One that is added says in
-/// which condition it begins.
+/// Kind of a change. Ready, serving and terminating name the condition that changed; its new value is in the endpoint. An
+/// endpoint that is added carries its first conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     Added,
@@ -95,7 +94,7 @@ pub enum Change {
 }
 
 impl Change {
-    /// The word of JSON.
+    /// Name in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Change::Added => "added",
@@ -107,7 +106,7 @@ impl Change {
     }
 }
 
-/// Who told.
+/// Source that reported a change of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SeenBy {
     /// An EndpointSlice.
@@ -117,7 +116,7 @@ pub enum SeenBy {
 }
 
 impl SeenBy {
-    /// The word of JSON.
+    /// Name in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             SeenBy::Api => "api",
@@ -127,7 +126,7 @@ impl SeenBy {
 }
 
 impl<'c> Record<'c> {
-    /// The word of JSON's `type`; `None` for a move, which JSON tells by `destroy` and `new`.
+    /// Name in the JSON field `type`; `None` for a move, which JSON shows as `destroy` and `new`.
     pub const fn name(&self) -> Option<&'static str> {
         Some(match self {
             Record::Snapshot(_) => "snapshot",
@@ -143,20 +142,20 @@ impl<'c> Record<'c> {
         })
     }
 
-    pub fn followed(&self) -> Option<&Followed<'c>> {
+    pub fn watched(&self) -> Option<&WatchedEntry<'c>> {
         match self {
-            Record::Snapshot(followed)
-            | Record::New(followed)
-            | Record::Update(followed)
-            | Record::Destroy(followed)
-            | Record::Refresh { followed, .. }
-            | Record::Verdict { followed, .. }
-            | Record::Move { followed, .. } => Some(followed),
+            Record::Snapshot(watched)
+            | Record::New(watched)
+            | Record::Update(watched)
+            | Record::Destroy(watched)
+            | Record::Refresh { watched, .. }
+            | Record::Verdict { watched, .. }
+            | Record::Move { watched, .. } => Some(watched),
             Record::Endpoint(_) | Record::Gap { .. } | Record::Synced => None,
         }
     }
 
     pub fn entry(&self) -> Option<&Entry<'c>> {
-        self.followed().map(|followed| &followed.entry)
+        self.watched().map(|watched| &watched.entry)
     }
 }

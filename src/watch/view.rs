@@ -1,84 +1,84 @@
-//! The entries that match, as far as events and dumps told, and the records of what changes in them.
+//! View of the entries that match, built from events and dumps, and the records of its changes.
 //!
-//! Events are applied in the kernel's order, dumps between them. A dump is newer than the events that wait in the queue
-//! behind it, so an event may be *late*: it tells what the view knows already, or what was true before the dump. Late
-//! events are told apart by reply tuple, id and status, as far as that goes; the view ends right in any case, because the
-//! events end right.
+//! Events are applied in the kernel's order, dumps between them. A dump is newer than the events that wait in the queue at
+//! that time, so an event may be *late*: it reports a state that the view has already, or one from before the dump. Reply
+//! tuple, id and status show most late events. The view converges in any case, because the last event of each entry is right.
 //!
-//! The id is a hash that survives re-creation, and the endpoint is often the same again. So an entry that was made anew
-//! without a word of the old one's end (`nf_conntrack_events` at 0 or 2) shows by what cannot happen within one life:
-//! status bits that vanish, counters that fall, a second NEW.
+//! The id is a hash that survives re-creation, and the endpoint is often the same again. An entry that was created again
+//! without an event for the end of the old one (`nf_conntrack_events` at 0 or 2) is recognized by changes that cannot happen
+//! within one life: status bits that vanish, counters that fall, a second NEW.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::entry::Entry;
 use crate::verdict::{Look, Looks, Reason, Seen, Verdict};
-use ctnetlink::flow::{AddressPort, Counters, Flow, ProtocolState, Status, Tuple, Zone};
+use ctnetlink::flow::{AddressPort, Flow, Tuple, Zone};
 
-use super::pods::Pods;
-use super::record::{Followed, Record};
+use super::flow_diff::{has_lost_status, is_recreated, is_same_entry, is_updated, merge_event};
+use super::former_pods::FormerPods;
+use super::record::{Record, WatchedEntry};
 
-/// Flows that ended whose endpoint is remembered, to tell where they went when they come back.
-const REMEMBERED: usize = 4096;
+/// Most ended flows whose endpoint is remembered, for the record of a move; all are forgotten when one more comes.
+const MAX_ENDED_FLOWS: usize = 4096;
 
-/// What names an entry for as long as it lives.
-pub type Key = (Zone, Tuple);
+/// Identity of an entry for as long as it lives.
+pub type FlowKey = (Zone, Tuple);
 
-/// Selects and judges; what a watch sees an entry with.
+/// Selects, names and judges flows.
 pub trait ResolveEntry<'c> {
-    /// The entry behind a flow, with what the looks at it showed, if it passes every selector. Without any it was not in the
-    /// view before.
-    fn pick(&mut self, flow: Flow, seen: Option<Seen>) -> Option<Entry<'c>>;
+    /// Returns the entry of a flow that passes every selector. `seen`: result of the looks at it; `None` when it enters the
+    /// view.
+    fn select(&mut self, flow: Flow, seen: Option<Seen>) -> Option<Entry<'c>>;
 
-    /// The same whether it passes or not.
+    /// Returns the entry of a flow, whether it passes the selectors or not.
     fn entry(&mut self, flow: Flow, seen: Option<Seen>) -> Entry<'c>;
 
-    /// A NEW event tells that this entry was made. Called after the end of the one before it, which is judged as it was.
-    fn begins(&mut self, key: Key);
+    /// Records that a NEW event reported this entry. Called after the removal of its predecessor, which is judged by its own
+    /// age.
+    fn note_created(&mut self, key: FlowKey);
 }
 
-/// One entry of the view: 432 bytes with its key, and as much again of the map around it at worst.
+/// One entry of the view: 432 bytes with its key, and at worst as much again for the free slots of the map.
 #[derive(Debug)]
 struct Tracked {
     flow: Flow,
     reason: Option<Reason>,
-    /// The verdict that the records so far leave it with.
-    told: Option<Verdict>,
+    /// Verdict after the records that were emitted so far.
+    emitted: Option<Verdict>,
     looks: Looks,
-    /// The look at the table after which, or in which, it came into the view.
-    since: u64,
-    /// The dump that had it last.
+    /// Number of the look after which, or in which, it entered the view.
+    first_look: u64,
+    /// Number of the last dump that contained it.
     dump: u64,
 }
 
 impl Tracked {
-    /// What the looks at it showed; `None` before there were two.
+    /// Result of the looks at it.
     fn seen(&self) -> Option<Seen> {
         Some(self.looks.seen(&self.flow))
     }
 }
 
-/// The view.
+/// View of the entries that match.
 #[derive(Debug, Default)]
 pub struct View {
-    tracked: HashMap<Key, Tracked>,
-    /// Where flows went that ended.
-    ended: HashMap<Key, (AddressPort, String)>,
-    /// Pods at reply sources, by their last names.
-    pods: Pods,
-    /// Looks at the table, each a dump or, when one was spoiled, several.
+    tracked: HashMap<FlowKey, Tracked>,
+    /// Endpoint, and its text, of flows that ended.
+    ended: HashMap<FlowKey, (AddressPort, String)>,
+    pods: FormerPods,
+    /// Number of looks at the table. A look is one dump, or several when the first ones were inconsistent.
     look: u64,
     dump: u64,
-    /// There was a whole dump. What was found until then are snapshots.
-    begun: bool,
+    /// A complete dump was seen. Entries that are found before are snapshots.
+    is_initialized: bool,
 }
 
-/// Takes records.
-pub type Tell<'a, 'c> = &'a mut dyn FnMut(Record<'c>);
+/// Receiver of records.
+pub type RecordHandler<'a, 'c> = &'a mut dyn FnMut(Record<'c>);
 
 impl View {
-    /// Entries that match.
+    /// Number of entries.
     pub fn len(&self) -> usize {
         self.tracked.len()
     }
@@ -87,13 +87,13 @@ impl View {
         self.tracked.is_empty()
     }
 
-    /// Entries of the view with this verdict.
+    /// Number of entries with this verdict.
     pub fn count(&self, verdict: Verdict) -> usize {
         let reasons = self.tracked.values().filter_map(|tracked| tracked.reason);
         reasons.filter(|reason| reason.verdict() == verdict).count()
     }
 
-    /// Entries whose verdict is open because too little is known of the cluster or of this namespace.
+    /// Number of entries whose verdict is open because the cluster or this namespace is not known well enough.
     pub fn count_open(&self) -> usize {
         let reasons = self.tracked.values().filter_map(|tracked| tracked.reason);
         let open = |reason: &Reason| {
@@ -105,12 +105,11 @@ impl View {
         reasons.filter(open).count()
     }
 
-    /// Every flow.
     pub fn flows(&self) -> impl Iterator<Item = &Flow> {
         self.tracked.values().map(|tracked| &tracked.flow)
     }
 
-    /// Every entry, for a table of them.
+    /// All entries, named and judged now.
     pub fn entries<'a, 'c: 'a>(
         &'a self,
         resolver: &'a mut dyn ResolveEntry<'c>,
@@ -120,68 +119,67 @@ impl View {
             .map(|tracked| resolver.entry(tracked.flow.clone(), tracked.seen()))
     }
 
-    /// A NEW event.
-    pub fn made<'c>(
+    /// Applies a NEW event.
+    pub fn apply_new<'c>(
         &mut self,
         flow: Flow,
         resolver: &mut dyn ResolveEntry<'c>,
-        tell: Tell<'_, 'c>,
+        emit: RecordHandler<'_, 'c>,
     ) {
         let key = key_of(&flow);
-        // What came into the view with the last dump may have its NEW still to come. What was there before has not.
-        let is_late = self
-            .tracked
-            .get(&key)
-            .is_some_and(|tracked| is_same(&tracked.flow, &flow) && tracked.since == self.look);
+        // The NEW of an entry that entered with the last look may still wait in the queue. That of an older entry cannot.
+        let is_late = self.tracked.get(&key).is_some_and(|tracked| {
+            is_same_entry(&tracked.flow, &flow) && tracked.first_look == self.look
+        });
         if !is_late {
-            // Its DESTROY never comes, or was told before a dump: the old one is over.
-            self.end(&key, resolver, tell);
+            // The old entry has ended: its DESTROY is never sent, or a dump has replaced it.
+            self.remove(&key, resolver, emit);
         }
-        resolver.begins(key);
+        resolver.note_created(key);
         match is_late {
-            true => self.learn(&key, flow, resolver, tell),
-            false => self.begin(key, flow, resolver, tell),
+            true => self.apply_to_tracked(&key, flow, resolver, emit),
+            false => self.start_tracking(key, flow, resolver, emit),
         }
     }
 
-    fn begin<'c>(
+    fn start_tracking<'c>(
         &mut self,
-        key: Key,
+        key: FlowKey,
         flow: Flow,
         resolver: &mut dyn ResolveEntry<'c>,
-        tell: Tell<'_, 'c>,
+        emit: RecordHandler<'_, 'c>,
     ) {
-        if let Some(entry) = resolver.pick(flow, None) {
-            self.add(key, &entry, tell);
-            tell(Record::New(self.pods.followed(entry)));
+        if let Some(entry) = resolver.select(flow, None) {
+            self.insert(key, &entry, emit);
+            emit(Record::New(self.pods.annotate(entry)));
         }
     }
 
-    /// An UPDATE event. One that names another entry than the view has is late.
-    pub fn changed<'c>(
+    /// Applies an UPDATE event. One of another entry than that of the view is late and ignored.
+    pub fn apply_update<'c>(
         &mut self,
         flow: Flow,
         resolver: &mut dyn ResolveEntry<'c>,
-        tell: Tell<'_, 'c>,
+        emit: RecordHandler<'_, 'c>,
     ) {
         let key = key_of(&flow);
         match self.tracked.get(&key) {
-            Some(tracked) if is_same(&tracked.flow, &flow) => {
-                self.learn(&key, flow, resolver, tell)
+            Some(tracked) if is_same_entry(&tracked.flow, &flow) => {
+                self.apply_to_tracked(&key, flow, resolver, emit)
             }
             Some(_) => {}
-            // It changed into the selection, or its NEW is lost: new to whoever follows.
-            None => self.begin(key, flow, resolver, tell),
+            // It matches from now on, or its NEW was lost: a new entry for the reader.
+            None => self.start_tracking(key, flow, resolver, emit),
         }
     }
 
-    /// What an event says of the entry that the view has.
-    fn learn<'c>(
+    /// Applies an event to an entry of the view, unless the event is late.
+    fn apply_to_tracked<'c>(
         &mut self,
-        key: &Key,
+        key: &FlowKey,
         flow: Flow,
         resolver: &mut dyn ResolveEntry<'c>,
-        tell: Tell<'_, 'c>,
+        emit: RecordHandler<'_, 'c>,
     ) {
         let Some(tracked) = self.tracked.get_mut(key) else {
             return;
@@ -190,110 +188,110 @@ impl View {
             return;
         }
         let before = tracked.flow.clone();
-        merge(&mut tracked.flow, flow);
-        if is_changed(&before, &tracked.flow) {
-            let change = Change {
+        merge_event(&mut tracked.flow, flow);
+        if is_updated(&before, &tracked.flow) {
+            let change = EntryChange {
                 updated: true,
                 refreshed: None,
             };
-            self.show(key, change, resolver, tell);
+            self.emit_changes(key, change, resolver, emit);
         }
     }
 
-    /// Tells what changed in an entry, if it still passes; else that it changed, once, and forgets it.
-    fn show<'c>(
+    /// Emits the changes of an entry. One that passes the selectors no longer gets a last update and is removed.
+    fn emit_changes<'c>(
         &mut self,
-        key: &Key,
-        change: Change,
+        key: &FlowKey,
+        change: EntryChange,
         resolver: &mut dyn ResolveEntry<'c>,
-        tell: Tell<'_, 'c>,
+        emit: RecordHandler<'_, 'c>,
     ) {
         let Some(tracked) = self.tracked.get_mut(key) else {
             return;
         };
         let (flow, seen) = (tracked.flow.clone(), tracked.seen());
-        let Some(entry) = resolver.pick(flow.clone(), seen) else {
+        let Some(entry) = resolver.select(flow.clone(), seen) else {
             self.tracked.remove(key);
             let entry = resolver.entry(flow, seen);
-            return tell(Record::Update(self.pods.followed(entry)));
+            return emit(Record::Update(self.pods.annotate(entry)));
         };
-        let entry = self.pods.followed(entry);
-        let shown = change.updated || change.refreshed.is_some();
+        let entry = self.pods.annotate(entry);
+        let is_shown = change.updated || change.refreshed.is_some();
         if change.updated {
-            tell(Record::Update(entry.clone()));
+            emit(Record::Update(entry.clone()));
         }
         if let Some((before, after)) = change.refreshed {
-            tell(Record::Refresh {
-                followed: entry.clone(),
+            emit(Record::Refresh {
+                watched: entry.clone(),
                 before,
                 after,
             });
         }
-        tell_verdict(tracked, entry, shown, tell);
+        emit_verdict(tracked, entry, is_shown, emit);
     }
 
-    /// A DESTROY event. One that names another entry than the view has is late, and told already.
-    pub fn destroyed<'c>(
+    /// Applies a DESTROY event. One of another entry than that of the view is late and ignored.
+    pub fn apply_destroy<'c>(
         &mut self,
         flow: &Flow,
         resolver: &mut dyn ResolveEntry<'c>,
-        tell: Tell<'_, 'c>,
+        emit: RecordHandler<'_, 'c>,
     ) {
         let key = key_of(flow);
         let Some(tracked) = self.tracked.get_mut(&key) else {
             return;
         };
-        if !is_same(&tracked.flow, flow) {
+        if !is_same_entry(&tracked.flow, flow) {
             return;
         }
-        // The last counters, which only this event has.
+        // Only this event carries the final counters.
         tracked.flow.counters_original = flow.counters_original.or(tracked.flow.counters_original);
         tracked.flow.counters_reply = flow.counters_reply.or(tracked.flow.counters_reply);
-        self.end(&key, resolver, tell);
+        self.remove(&key, resolver, emit);
     }
 
-    /// Before the flows of a dump are given to [`View::seen`]. `again`: the one before was spoiled, and no event was heard
-    /// since.
-    pub fn begin_dump(&mut self, again: bool) {
+    /// Begins a dump, whose flows follow by [`View::apply_dumped`]. `is_retry`: the dump before was inconsistent, and no event
+    /// was applied since.
+    pub fn begin_dump(&mut self, is_retry: bool) {
         self.dump += 1;
-        self.look += u64::from(!again);
+        self.look += u64::from(!is_retry);
     }
 
-    /// A flow of a dump, at a monotonic time.
-    pub fn seen<'c>(
+    /// Applies a flow of a dump. `at`: monotonic time since the start of the watch.
+    pub fn apply_dumped<'c>(
         &mut self,
         flow: Flow,
         at: Duration,
         resolver: &mut dyn ResolveEntry<'c>,
-        tell: Tell<'_, 'c>,
+        emit: RecordHandler<'_, 'c>,
     ) {
         let (key, look) = (key_of(&flow), Look::of(&flow, at));
         if let Some(tracked) = self.tracked.get_mut(&key) {
-            if !is_made_anew(&tracked.flow, &flow) {
+            if !is_recreated(&tracked.flow, &flow) {
                 tracked.dump = self.dump;
                 let before = tracked.looks.last_timeout();
                 let refilled = tracked.looks.push(look);
-                let change = Change {
-                    updated: is_changed(&tracked.flow, &flow),
+                let change = EntryChange {
+                    updated: is_updated(&tracked.flow, &flow),
                     refreshed: before.zip(flow.timeout).filter(|_| refilled),
                 };
                 tracked.flow = flow;
-                return self.show(&key, change, resolver, tell);
+                return self.emit_changes(&key, change, resolver, emit);
             }
-            self.end(&key, resolver, tell);
+            self.remove(&key, resolver, emit);
         }
-        let Some(entry) = resolver.pick(flow, None) else {
+        let Some(entry) = resolver.select(flow, None) else {
             return;
         };
-        self.add(key, &entry, tell).looks.push(look);
-        let entry = self.pods.followed(entry);
-        tell(match self.begun {
+        self.insert(key, &entry, emit).looks.push(look);
+        let entry = self.pods.annotate(entry);
+        emit(match self.is_initialized {
             true => Record::New(entry),
             false => Record::Snapshot(entry),
         });
     }
 
-    /// Entries that the dump did not have. Where the kernel left out what does not match, they may live on.
+    /// Entries that the current dump did not contain. They may still exist when the kernel filters the dump.
     pub fn missing(&self) -> Vec<(Tuple, Zone)> {
         let tracked = self.tracked.iter();
         let missing = tracked.filter(|(_, tracked)| tracked.dump != self.dump);
@@ -302,168 +300,134 @@ impl View {
             .collect()
     }
 
-    /// After the flows of a dump. `whole`: every entry that lived was seen, so one that was not has ended without a word.
+    /// Ends a dump. `is_complete`: it contained every entry, so that a missing one has ended without an event.
     pub fn end_dump<'c>(
         &mut self,
-        whole: bool,
+        is_complete: bool,
         resolver: &mut dyn ResolveEntry<'c>,
-        tell: Tell<'_, 'c>,
+        emit: RecordHandler<'_, 'c>,
     ) {
-        if !whole {
+        if !is_complete {
             return;
         }
-        self.begun = true;
+        self.is_initialized = true;
         for (original, zone) in self.missing() {
-            self.end(&(zone, original), resolver, tell);
+            self.remove(&(zone, original), resolver, emit);
         }
     }
 
-    /// The cluster changed: judges every entry anew. One that does not pass any more stays until it is looked at.
-    pub fn judge_again<'c>(&mut self, resolver: &mut dyn ResolveEntry<'c>, tell: Tell<'_, 'c>) {
+    /// Judges every entry again, after a change of the cluster. One that passes the selectors no longer stays until the next
+    /// look.
+    pub fn rejudge_all<'c>(
+        &mut self,
+        resolver: &mut dyn ResolveEntry<'c>,
+        emit: RecordHandler<'_, 'c>,
+    ) {
         for tracked in self.tracked.values_mut() {
             let entry = resolver.entry(tracked.flow.clone(), tracked.seen());
             self.pods.remember(&entry);
-            tell_verdict(tracked, self.pods.followed(entry), false, tell);
+            emit_verdict(tracked, self.pods.annotate(entry), false, emit);
         }
     }
 
-    /// The same of some entries, as far as they are in the view.
-    pub fn judge_these<'c>(
+    /// Judges some entries again, as far as they are in the view.
+    pub fn rejudge<'c>(
         &mut self,
-        keys: &[Key],
+        keys: &[FlowKey],
         resolver: &mut dyn ResolveEntry<'c>,
-        tell: Tell<'_, 'c>,
+        emit: RecordHandler<'_, 'c>,
     ) {
         for key in keys {
             if let Some(tracked) = self.tracked.get_mut(key) {
                 let entry = resolver.entry(tracked.flow.clone(), tracked.seen());
-                tell_verdict(tracked, self.pods.followed(entry), false, tell);
+                emit_verdict(tracked, self.pods.annotate(entry), false, emit);
             }
         }
     }
 
-    /// Takes an entry into the view, and tells when its flow went elsewhere before.
-    fn add<'c>(&mut self, key: Key, entry: &Entry<'c>, tell: Tell<'_, 'c>) -> &mut Tracked {
+    /// Adds an entry to the view, and emits a move when its flow had another endpoint before.
+    fn insert<'c>(
+        &mut self,
+        key: FlowKey,
+        entry: &Entry<'c>,
+        emit: RecordHandler<'_, 'c>,
+    ) -> &mut Tracked {
         self.pods.remember(entry);
         let now = entry.flow.reply.source();
-        let elsewhere = self.ended.remove(&key).filter(|(place, _)| *place != now);
-        if let Some((_, before)) = elsewhere {
-            let followed = self.pods.followed(entry.clone());
-            tell(Record::Move { followed, before });
+        let moved = self.ended.remove(&key).filter(|(place, _)| *place != now);
+        if let Some((_, before)) = moved {
+            let watched = self.pods.annotate(entry.clone());
+            emit(Record::Move { watched, before });
         }
         let tracked = Tracked {
             flow: entry.flow.clone(),
             reason: entry.judgement.map(|judgement| judgement.reason),
-            told: entry.judgement.map(|judgement| judgement.verdict()),
+            emitted: entry.judgement.map(|judgement| judgement.verdict()),
             looks: Looks::default(),
-            since: self.look,
+            first_look: self.look,
             dump: self.dump,
         };
         self.tracked.entry(key).insert_entry(tracked).into_mut()
     }
 
-    fn end<'c>(&mut self, key: &Key, resolver: &mut dyn ResolveEntry<'c>, tell: Tell<'_, 'c>) {
+    fn remove<'c>(
+        &mut self,
+        key: &FlowKey,
+        resolver: &mut dyn ResolveEntry<'c>,
+        emit: RecordHandler<'_, 'c>,
+    ) {
         let Some(mut tracked) = self.tracked.remove(key) else {
             return;
         };
         tracked.flow.timeout = None;
         let seen = tracked.seen();
         let entry = resolver.entry(tracked.flow, seen);
-        if self.ended.len() >= REMEMBERED {
+        if self.ended.len() >= MAX_ENDED_FLOWS {
             self.ended.clear();
         }
         let place = entry.flow.reply.source();
         self.ended
             .insert(*key, (place, self.pods.endpoint_text(&entry)));
-        tell(Record::Destroy(self.pods.followed(entry)));
+        emit(Record::Destroy(self.pods.annotate(entry)));
     }
 }
 
-/// What is to be told of an entry that stays.
+/// Changes to emit for one entry.
 #[derive(Clone, Copy, Debug, Default)]
-struct Change {
+struct EntryChange {
     updated: bool,
     /// Seconds left before and after.
     refreshed: Option<(u32, u32)>,
 }
 
-/// The name of an entry.
-pub fn key_of(flow: &Flow) -> Key {
+/// Identity of the entry of a flow.
+pub fn key_of(flow: &Flow) -> FlowKey {
     (flow.zone, flow.original)
 }
 
-/// One entry, and not a later one of the same original tuple. Start times tell best, but are seldom there.
-fn is_same(a: &Flow, b: &Flow) -> bool {
-    let start = a.start.zip(b.start).is_none_or(|(a, b)| a == b);
-    a.reply == b.reply && a.id == b.id && start
-}
-
-/// `now` cannot be the entry that was `known`, even where tuples and id are the same.
-fn is_made_anew(known: &Flow, now: &Flow) -> bool {
-    let fell = |known: Option<Counters>, now: Option<Counters>| {
-        let both = known.zip(now);
-        both.is_some_and(|(known, now)| now.packets < known.packets)
-    };
-    !is_same(known, now)
-        || has_lost_status(known, now)
-        || fell(known.counters_original, now.counters_original)
-        || fell(known.counters_reply, now.counters_reply)
-}
-
-/// Bits that stay for as long as an entry lives.
-fn has_lost_status(known: &Flow, now: &Flow) -> bool {
-    let lasting = Status::SEEN_REPLY.with(Status::ASSURED);
-    known.status.without(now.status).intersects(lasting)
-}
-
-/// Something changed that is worth telling: not its timer, nor its counters. What an event left out was 0.
-fn is_changed(known: &Flow, now: &Flow) -> bool {
-    let state = |flow: &Flow| flow.state.map(ProtocolState::number);
-    let labels = |flow: &Flow| flow.labels().copied().unwrap_or_default();
-    known.status != now.status
-        || known.mark.unwrap_or(0) != now.mark.unwrap_or(0)
-        || state(known) != state(now)
-        || labels(known) != labels(now)
-        || (now.helper().is_some() && known.helper() != now.helper())
-}
-
-/// What an event says over what was known; it leaves out much.
-fn merge(known: &mut Flow, event: Flow) {
-    known.status = event.status;
-    known.timeout = event.timeout.or(known.timeout);
-    known.mark = event.mark.or(known.mark);
-    known.state = event.state.or(known.state);
-    if let Some(event) = event.rare {
-        let rare = known.rare_mut();
-        rare.labels = event.labels.or(rare.labels);
-        rare.helper = event.helper.or_else(|| rare.helper.take());
-        rare.secctx = event.secctx.or_else(|| rare.secctx.take());
-        rare.master = event.master.or(rare.master);
-    }
-}
-
-/// Notes the verdict, and tells it when it changed. `shown`: another record shows the entry as it is judged now.
+/// Records the verdict, and emits it when it changed. `is_shown`: another record shows the entry with its present verdict.
 ///
-/// An entry that is too young to be called stale will be, or not, in a few seconds. Until then the verdict that its
-/// endpoint was fine is not taken back, unless another record does.
-fn tell_verdict<'c>(
+/// The verdict of an entry that may be younger than the cluster source is settled within seconds. Until then an emitted
+/// verdict that its endpoint serves is not taken back, unless another record shows the open one.
+fn emit_verdict<'c>(
     tracked: &mut Tracked,
-    followed: Followed<'c>,
-    shown: bool,
-    tell: Tell<'_, 'c>,
+    watched: WatchedEntry<'c>,
+    is_shown: bool,
+    emit: RecordHandler<'_, 'c>,
 ) {
-    let judgement = followed.entry.judgement;
+    let judgement = watched.entry.judgement;
     tracked.reason = judgement.map(|judgement| judgement.reason);
     let after = judgement.map(|judgement| judgement.verdict());
-    let before = tracked.told;
-    let fine = matches!(before, Some(Verdict::Ok | Verdict::Draining));
-    let awaited = fine && !shown && judgement.is_some_and(|judgement| judgement.is_unsettled());
-    if before == after || awaited {
+    let before = tracked.emitted;
+    let was_fine = matches!(before, Some(Verdict::Ok | Verdict::Draining));
+    let is_awaited =
+        was_fine && !is_shown && judgement.is_some_and(|judgement| judgement.is_unsettled());
+    if before == after || is_awaited {
         return;
     }
-    tracked.told = after;
-    tell(Record::Verdict {
-        followed,
+    tracked.emitted = after;
+    emit(Record::Verdict {
+        watched,
         before,
         after,
     });

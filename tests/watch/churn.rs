@@ -129,7 +129,9 @@ fn settle(watch: Watch) -> Ended {
         ended.stderr
     );
     assert_eq!(
-        ended.stderr.contains("overruns; after each one"),
+        ended
+            .stderr
+            .contains("; after each one the table was read again"),
         gap,
         "{}",
         ended.stderr

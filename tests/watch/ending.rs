@@ -22,7 +22,7 @@ fn a_wrong_combination_of_flags_is_said_before_anything_is_watched() {
             ),
             ("watch --sort timeout", "takes no --sort"),
             ("watch --live", "--live needs a terminal"),
-            ("watch --live -o jsonl", "it goes with no -o jsonl"),
+            ("watch --live -o jsonl", "does not go with -o jsonl"),
             (
                 "watch --until gone --cluster none",
                 "cannot be selected with --cluster none",

@@ -88,11 +88,11 @@ fn what_is_said_of_the_source_stays_below_the_live_view() {
         terminal.wait("the note", is_below);
         // Painted anew, the note is there still.
         crate::delete(|flow| flow.original.sport() == Some(999));
-        let screen = terminal.wait("the end", |screen| screen.starts_with("1 entries"));
+        let screen = terminal.wait("the end", |screen| screen.starts_with("1 entry,"));
         assert!(is_below(&screen), "{screen}");
         terminal.tmux(&["send-keys", "q"]);
         terminal.wait("the note on the terminal itself", |screen| {
-            !screen.contains("1 entries") && screen.contains(said)
+            !screen.contains("1 entry,") && screen.contains(said)
         });
     });
 }

@@ -39,7 +39,7 @@ fn the_end_of_a_flow_older_than_the_watch_is_told_whatever_the_kernel_tells() {
             assert_eq!(said, usize::from(notice.is_some()), "{events}: {stderr}");
             if let Some(notice) = notice {
                 assert!(stderr.contains(notice), "{stderr}");
-                assert!(stderr.contains("looked at every 1s"), "{stderr}");
+                assert!(stderr.contains("polled every 1s"), "{stderr}");
             }
         });
     }
@@ -55,7 +55,7 @@ fn without_an_interval_nobody_looks_and_that_is_said() {
         let ended = watch.ended();
         assert_eq!(ended.status, Some(0), "{ended:#?}");
         assert_eq!(words(&ended.records, 1001), ["snapshot", "synced"]);
-        assert!(ended.stderr.contains("looked at never"), "{}", ended.stderr);
+        assert!(ended.stderr.contains("never polled"), "{}", ended.stderr);
     });
 }
 

@@ -222,10 +222,9 @@ fn reading(cluster: &Cluster) -> ClusterReading {
 
 /// A failure of the second look. The answer is partial, whatever the cause.
 fn nothing_deleted(error: CommandError) -> CommandError {
-    CommandError {
-        hints: error.hints,
-        ..refused(&error.message)
-    }
+    let mut refused = refused(&error.text());
+    refused.hints = error.hints;
+    refused
 }
 
 fn refused(reason: &str) -> CommandError {

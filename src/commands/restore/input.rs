@@ -72,7 +72,7 @@ impl RestoreInput {
                     .map_err(|error| CommandError::failed(format!("{name}: {error}")))?;
                 // The first pass found no error.
                 read(&*file, name, &mut LineCounts::default(), on_request)
-                    .map_err(|error| CommandError::failed(format!("{CHANGED}: {}", error.message)))
+                    .map_err(|error| CommandError::failed(format!("{CHANGED}: {}", error.text())))
             }
         }
     }

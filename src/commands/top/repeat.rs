@@ -48,7 +48,7 @@ pub fn run(top: &Top<'_>, interval: Duration) -> Result<Status, ListingEnd> {
         });
         match read {
             Ok(read) => (cluster, log.old) = (read, None),
-            Err(error) => log.old = Some(error.message),
+            Err(error) => log.old = Some(error.text()),
         }
     };
     let repainted = frames.rows().is_some();

@@ -11,33 +11,32 @@ use crate::verdict::Refreshing;
 use crate::watch::record::Record;
 
 use super::WatchArgs;
-use super::live::Live;
+use super::live_table::LiveTable;
 use crate::terminal::interruptible_stdout::{self, InterruptibleStdout};
 
-enum Show {
+enum Output {
     Records(RecordPrinter<'static>, RecordFormat),
-    Live(Box<Live>),
+    Live(Box<LiveTable>),
 }
 
-/// Prints records and remembers what ends a watch.
+/// Prints records, and counts those that may end the watch.
 pub struct RecordSink {
-    show: Show,
-    /// Only of entries that are being refreshed.
-    refreshing: bool,
-    /// No more records than this.
-    most: Option<u64>,
-    /// Nanoseconds since the Unix epoch of what is told now.
+    output: Output,
+    /// Prints only records of entries that are being refreshed.
+    only_refreshing: bool,
+    max_records: Option<u64>,
+    /// Time of the records that follow, in nanoseconds since the Unix epoch.
     pub time: u64,
-    /// Records told; those of the beginning, gaps and what follows them aside.
-    pub told: u64,
-    /// When something happened last.
-    pub busy: Instant,
-    /// What writing said; nothing is written after it.
+    /// Number of records, without snapshots, gaps and synced.
+    counted: u64,
+    /// Time of the last change of an entry.
+    pub last_activity: Instant,
+    /// First error of writing; nothing is written after it.
     failed: Option<io::Error>,
 }
 
 impl RecordSink {
-    /// `began`: what `--for` counts from. `stop`: the watch is to end.
+    /// `began`: start of `--for`. `stop`: set when the watch has to end.
     ///
     /// # Errors
     /// `--live` without a terminal.
@@ -50,8 +49,8 @@ impl RecordSink {
         let terminal = stdout.is_terminal();
         let color = args.output.color;
         let palette = Palette::of_environment(color, terminal);
-        let show = if args.live {
-            Show::Live(Box::new(Live::open(palette)?))
+        let output = if args.live {
+            Output::Live(Box::new(LiveTable::open(palette)?))
         } else {
             let format = match args.output.output {
                 Format::Jsonl => RecordFormat::Jsonl,
@@ -59,29 +58,29 @@ impl RecordSink {
             };
             let end = args.time.and_then(|time| began.checked_add(time));
             let out = InterruptibleStdout::new(Arc::clone(stop), end);
-            Show::Records(RecordPrinter::new(format, palette, Box::new(out)), format)
+            Output::Records(RecordPrinter::new(format, palette, Box::new(out)), format)
         };
         Ok(RecordSink {
-            show,
-            refreshing: args.select.refreshing,
-            most: args.count,
+            output,
+            only_refreshing: args.select.refreshing,
+            max_records: args.count,
             time: 0,
-            told: 0,
-            busy: Instant::now(),
+            counted: 0,
+            last_activity: Instant::now(),
             failed: None,
         })
     }
 
-    /// What is told from here on happens now.
-    pub fn is_now(&mut self) {
+    /// Sets the time of the records that follow to the present.
+    pub fn set_time_to_now(&mut self) {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         self.time = since.map_or(0, |since| since.as_nanos() as u64);
     }
 
-    /// Takes a record. A failure shows at the next [`RecordSink::check`].
-    pub fn tell(&mut self, record: Record<'_>) {
+    /// Prints and counts a record. An error is returned by the next [`RecordSink::check`].
+    pub fn push(&mut self, record: Record<'_>) {
         let entry = record.entry();
-        if self.refreshing && entry.is_some_and(|entry| entry.refreshing != Refreshing::Yes) {
+        if self.only_refreshing && entry.is_some_and(|entry| entry.refreshing != Refreshing::Yes) {
             return;
         }
         if self.is_full() {
@@ -91,58 +90,57 @@ impl RecordSink {
             record,
             Record::Snapshot(_) | Record::Synced | Record::Gap { .. }
         ) {
-            self.told += u64::from(self.shows(&record));
+            self.counted += u64::from(self.shows(&record));
             if entry.is_some() {
-                self.busy = Instant::now();
+                self.last_activity = Instant::now();
             }
         }
         let time = self.time;
-        if let (Show::Records(printer, _), None) = (&mut self.show, &self.failed) {
+        if let (Output::Records(printer, _), None) = (&mut self.output, &self.failed) {
             self.failed = printer.record(&record, time).err();
         }
     }
 
-    /// As many records were told as were asked for.
+    /// Returns whether `--count` is reached.
     pub fn is_full(&self) -> bool {
-        self.most.is_some_and(|most| self.told >= most)
+        self.max_records.is_some_and(|max| self.counted >= max)
     }
 
-    /// JSON has no record of a move.
+    /// Returns whether the output shows this record: JSON has none for a move.
     fn shows(&self, record: &Record<'_>) -> bool {
-        !matches!(self.show, Show::Records(_, RecordFormat::Jsonl)) || record.name().is_some()
+        !matches!(self.output, Output::Records(_, RecordFormat::Jsonl)) || record.name().is_some()
     }
 
-    /// Nothing can be written any more.
     pub fn has_failed(&self) -> bool {
         self.failed.is_some()
     }
 
     /// # Errors
-    /// What writing said.
+    /// The first error of writing since the last call.
     pub fn check(&mut self) -> io::Result<()> {
         self.failed.take().map_or(Ok(()), Err)
     }
 
-    /// Shows what was told so far.
+    /// Writes the records so far.
     ///
     /// # Errors
-    /// What writing says, also that nobody reads on.
+    /// An error of writing, also that the reader went away.
     pub fn flush(&mut self) -> io::Result<()> {
         self.check()?;
-        match &mut self.show {
-            Show::Records(printer, _) => {
+        match &mut self.output {
+            Output::Records(printer, _) => {
                 printer.flush()?;
                 interruptible_stdout::check_reader()
             }
-            Show::Live(_) => Ok(()),
+            Output::Live(_) => Ok(()),
         }
     }
 
-    /// The table that repaints itself, if there is one.
-    pub fn live(&mut self) -> Option<&mut Live> {
-        match &mut self.show {
-            Show::Records(..) => None,
-            Show::Live(live) => Some(live),
+    /// The table of `--live`.
+    pub fn live_table(&mut self) -> Option<&mut LiveTable> {
+        match &mut self.output {
+            Output::Records(..) => None,
+            Output::Live(live) => Some(live),
         }
     }
 }

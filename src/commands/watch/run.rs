@@ -1,24 +1,24 @@
-//! The loop of a watch.
+//! Loop of a watch.
 
 mod events;
 mod look;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 use crate::error::{CommandError, Status};
-use crate::verdict::{APART, Verdict};
+use crate::verdict::Verdict;
+use crate::watch::freshness::{FreshnessGuard, Settled, SourceFreshness};
+use crate::watch::look_schedule::LookSchedule;
 use crate::watch::view::View;
-use ctk_cluster::follow::DEFAULT_SETTLE;
 use ctk_cluster::source::Loaded;
 use ctnetlink::{EventBatch, EventQueue, Table};
 
-use super::ended::{Ended, Lacks};
-use super::freshness::{Due, FreshnessGuard};
+use super::end::{Gaps, WatchEnd};
 use super::record_sink::RecordSink;
 use super::resolver::EntryResolver;
-use super::source::Source;
+use super::watched_cluster::WatchedCluster;
 use super::{Until, WatchArgs};
 use crate::query::{EntryQuery, SourceQuery};
 use crate::session::caveats::{foreign_netns, range_unknown, undecided};
@@ -27,39 +27,37 @@ use crate::session::pipeline::{Counts, EntryPipeline};
 use crate::terminal::messages::note;
 use crate::terminal::signals;
 
-use look::asking;
+use look::cluster_with_unknown_owners;
 
 pub(super) struct Watch<'a> {
     args: &'a WatchArgs,
-    source: Source<'a>,
+    cluster_source: WatchedCluster<'a>,
     query: &'a SourceQuery,
     table: Table,
     queue: EventQueue,
     view: View,
-    young: FreshnessGuard,
+    freshness: FreshnessGuard,
     /// Events that were received and not applied yet.
-    queued: Option<EventBatch>,
-    teller: RecordSink,
+    pending: Option<EventBatch>,
+    sink: RecordSink,
     entries: &'a EntryQuery,
     began: Instant,
-    next_poll: Option<Instant>,
-    /// When the last look that was whole began, and when the first one ended after which nothing happened any more.
-    looked: Option<(Instant, Instant)>,
-    /// The view is not known to equal the table: at first, and after a gap, until a look was whole.
+    schedule: LookSchedule,
+    /// The view may differ from the table: at first, and after a gap, until the next complete look.
     unsynced: bool,
-    gaps: u64,
-    /// Nothing is judged, for want of parts of the cluster.
+    overruns: u64,
+    /// The cluster source is incomplete, so that nothing is judged.
     incomplete: bool,
-    /// A selected name is in the cluster no more.
-    nameless: bool,
+    /// The cluster has a selected name no longer.
+    is_name_missing: bool,
     stop: Arc<AtomicBool>,
 }
 
-/// What a watch goes on with.
+/// Next state of the cluster.
 enum Next {
-    /// A newer state of the cluster that is followed.
+    /// A newer state of a cluster that is followed.
     Newer(Box<Loaded>),
-    /// The file or the rules, read again.
+    /// The file or the rules, which have to be read again.
     Read,
 }
 
@@ -75,22 +73,21 @@ impl<'a> Watch<'a> {
         let stop = Arc::new(AtomicBool::new(false));
         Ok(Watch {
             args,
-            source: Source::new(query),
+            cluster_source: WatchedCluster::new(query),
             query,
             table,
             queue,
             view: View::default(),
-            young: FreshnessGuard::default(),
-            queued: None,
-            teller: RecordSink::new(args, began, &stop)?,
+            freshness: FreshnessGuard::default(),
+            pending: None,
+            sink: RecordSink::new(args, began, &stop)?,
             entries,
             began,
-            next_poll: None,
-            looked: None,
+            schedule: LookSchedule::new(args.interval),
             unsynced: true,
-            gaps: 0,
+            overruns: 0,
             incomplete: false,
-            nameless: false,
+            is_name_missing: false,
             stop,
         })
     }
@@ -99,44 +96,44 @@ impl<'a> Watch<'a> {
         signals::set_on_signals(&self.stop)?;
         let ended = match self.open() {
             Ok(cluster) => self.follow(cluster),
-            Err(error) => Ended::Failed(error),
+            Err(error) => WatchEnd::Failed(error),
         };
-        let lacks = Lacks {
-            gaps: self.gaps,
+        let gaps = Gaps {
+            overruns: self.overruns,
             unsynced: self.unsynced,
             incomplete: self.incomplete,
         };
-        // A live view gives the terminal back before anything else is said.
+        // The live table restores the terminal before notes are printed.
         drop(self);
-        ended.status(&lacks)
+        ended.status(&gaps)
     }
 
     fn open(&mut self) -> Result<Option<Cluster>, CommandError> {
         let interval = self.args.interval;
-        let cluster = self.source.open(self.entries, interval)?;
-        self.young.is_followed = self.source.is_followed();
-        self.source.led(cluster.as_ref());
+        let cluster = self.cluster_source.open(self.entries, interval)?;
+        // The first reading is the base of later changes.
+        self.cluster_source.rule_changes(cluster.as_ref());
         self.require(cluster.as_ref())?;
         Ok(cluster)
     }
 
-    /// What is asked for needs a source, and one that is whole where it waits for verdicts.
+    /// Checks that the source is enough for the selectors, and complete when `--until` waits for verdicts.
     fn require(&mut self, cluster: Option<&Cluster>) -> Result<(), CommandError> {
-        let waits = matches!(self.args.until, Some(Until::Stale | Until::Gone));
-        let asked = self.entries.needs_cluster() || waits;
-        self.incomplete = self.source.require(cluster, asked)?;
-        if waits && self.incomplete {
+        let needs_verdicts = matches!(self.args.until, Some(Until::Stale | Until::Gone));
+        let is_needed = self.entries.needs_cluster() || needs_verdicts;
+        self.incomplete = self.cluster_source.require(cluster, is_needed)?;
+        if needs_verdicts && self.incomplete {
             let error = "--until stale and --until gone need verdicts, and nothing can be judged";
             return Err(CommandError::new(Status::Partial, error).hint(cluster::FETCH));
         }
         Ok(())
     }
 
-    /// Follows with one reading of the cluster after the other.
-    fn follow(&mut self, mut cluster: Option<Cluster>) -> Ended {
+    /// Follows with one state of the cluster after the other.
+    fn follow(&mut self, mut cluster: Option<Cluster>) -> WatchEnd {
         let mut first = true;
         loop {
-            let next = match self.follow_with(cluster.as_ref(), first) {
+            let next = match self.follow_cluster(cluster.as_ref(), first) {
                 Ok(next) => next,
                 Err(ended) => return ended,
             };
@@ -144,49 +141,48 @@ impl<'a> Watch<'a> {
             match next {
                 Next::Newer(loaded) => cluster = self.renew(cluster, *loaded),
                 Next::Read => {
-                    if let Some(time) = self.source.unchanged() {
+                    if let Some(time) = self.cluster_source.check_unchanged() {
                         cluster = cluster.map(|c| c.with_rules_of(self.query, time));
                         continue;
                     }
-                    // A file that is only half there is read again when it changes again.
-                    let time = self.source.modified();
-                    match self.read_again() {
+                    // A file that is half written is read again at its next change.
+                    let time = self.cluster_source.modified();
+                    match self.reread() {
                         Ok(read) => cluster = read,
                         Err(error) => {
-                            let what = self.source.put_off(time);
-                            note(format!("{what}: {}", error.message));
+                            let source = self.cluster_source.postpone(time);
+                            note(format!("{source}: {}", error.text()));
                         }
                     }
-                    for heard in self.source.led(cluster.as_ref()) {
-                        self.tell_endpoint(&heard, cluster.as_ref().and_then(Cluster::index));
+                    for event in self.cluster_source.rule_changes(cluster.as_ref()) {
+                        self.push_endpoint(&event, cluster.as_ref().and_then(Cluster::index));
                     }
                 }
             }
         }
     }
 
-    fn read_again(&mut self) -> Result<Option<Cluster>, CommandError> {
-        let read = self.source.read()?;
+    fn reread(&mut self) -> Result<Option<Cluster>, CommandError> {
+        let read = self.cluster_source.read()?;
         self.require(read.as_ref())?;
-        self.names_are_there(read.as_ref())?;
+        self.check_names(read.as_ref())?;
         Ok(read)
     }
 
-    /// A newer state of the cluster. One in which a selected name is missing has none of the flows that are watched for:
-    /// they stay, and are not judged.
+    /// Returns the newer state of the cluster. One that lacks a selected name would select none of the watched flows: the old
+    /// state stays, and nothing is judged.
     fn renew(&mut self, before: Option<Cluster>, loaded: Loaded) -> Option<Cluster> {
         let mut before = before?;
         let cluster = before.renewed(self.query, loaded);
-        match self.names_are_there(Some(&cluster)) {
+        match self.check_names(Some(&cluster)) {
             Ok(()) => {
-                self.nameless = false;
+                self.is_name_missing = false;
                 self.incomplete = !cluster.is_complete();
                 Some(cluster)
             }
             Err(error) => {
-                if !std::mem::replace(&mut self.nameless, true) {
-                    let text = format!("nothing is judged for now: {}", error.message);
-                    note(text);
+                if !std::mem::replace(&mut self.is_name_missing, true) {
+                    note(format!("nothing is judged for now: {}", error.text()));
                 }
                 self.incomplete = true;
                 before.doubt();
@@ -195,142 +191,130 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// A new file in which a selected name is missing is not used: its flows are just what is watched for.
-    fn names_are_there(&self, cluster: Option<&Cluster>) -> Result<(), CommandError> {
+    /// Checks that the cluster has every selected name.
+    ///
+    /// A new file that lacks one is not used, because the watch is for the flows of just that name.
+    fn check_names(&self, cluster: Option<&Cluster>) -> Result<(), CommandError> {
         EntryPipeline::new(self.entries, cluster).map(|_| ())
     }
 
-    /// Until there is a newer reading of the cluster.
-    fn follow_with(&mut self, cluster: Option<&Cluster>, first: bool) -> Result<Next, Ended> {
+    /// Follows with one state of the cluster, until the next one.
+    fn follow_cluster(&mut self, cluster: Option<&Cluster>, first: bool) -> Result<Next, WatchEnd> {
         let entries = self.entries;
         let mut pipeline = EntryPipeline::new(entries, cluster)?.hide_own();
-        self.mark_time(&mut pipeline, cluster);
+        self.update_freshness(&mut pipeline, cluster);
         if first {
             self.look(&mut pipeline, cluster)?;
-            say_undecided(&pipeline.counts, cluster);
+            report_undecided(&pipeline.counts, cluster);
         } else {
-            self.judge_again(&mut pipeline, cluster);
+            self.rejudge_all(&mut pipeline, cluster);
             if entries.needs_cluster() {
-                // Others than before may match.
+                // Other entries than before may match.
                 self.look_soon(&mut pipeline, cluster)?;
             }
         }
         loop {
-            self.teller.flush()?;
-            if let Some(live) = self.teller.live() {
-                let mut resolver = EntryResolver::new(&mut pipeline, &mut self.young);
+            self.sink.flush()?;
+            if let Some(table) = self.sink.live_table() {
+                let mut resolver = EntryResolver::new(&mut pipeline, &mut self.freshness);
                 let entries = self.view.entries(&mut resolver);
-                if live.paint(entries, self.gaps)? {
-                    return Err(Ended::Done);
+                if table.paint(entries, self.overruns)? {
+                    return Err(WatchEnd::Done);
                 }
             }
-            self.ask_whether_done()?;
-            if let Some(loaded) = self.source.take_newer() {
+            self.check_end()?;
+            if let Some(loaded) = self.cluster_source.take_newer() {
                 return Ok(Next::Newer(Box::new(loaded)));
             }
-            if self.source.is_due() {
+            if self.cluster_source.is_due() {
                 return Ok(Next::Read);
             }
-            self.mark_time(&mut pipeline, cluster);
+            self.update_freshness(&mut pipeline, cluster);
             self.take_events(&mut pipeline, cluster)?;
-            if self.next_poll.is_some_and(|poll| poll <= Instant::now()) {
+            if self.schedule.is_due(Instant::now()) {
                 self.look(&mut pipeline, cluster)?;
             }
-            self.judge_grown(&mut pipeline, cluster)?;
-            self.source.ask();
+            self.judge_settled(&mut pipeline, cluster)?;
+            self.cluster_source.request_owners();
         }
     }
 
-    /// What is followed is true as of a moment ago, and not as of when the index was made; unless something newer is known
-    /// already that no index has. Any other source has a time of its own.
-    fn mark_time(&mut self, pipeline: &mut EntryPipeline<'_>, cluster: Option<&Cluster>) {
-        let followed = self.source.behind().map(|behind| behind + DEFAULT_SETTLE);
-        let time = match followed {
-            Some(behind) => SystemTime::now().checked_sub(behind),
-            None => cluster.and_then(Cluster::time),
-        };
-        if let (Some(_), Some(time)) = (followed, time) {
+    /// Sets the time as of which the cluster source is true.
+    fn update_freshness(&mut self, pipeline: &mut EntryPipeline<'_>, cluster: Option<&Cluster>) {
+        let freshness = self.cluster_source.freshness(cluster);
+        if let (SourceFreshness::FollowedUntil(_), Some(time)) = (freshness, freshness.time()) {
             pipeline.source_is_of(time);
         }
-        self.young.mark_time(time);
+        self.freshness.set_source(freshness);
     }
 
-    /// Judges entries that are not young any more. Those that are selected by verdict may not be in the view yet.
-    fn judge_grown(
+    /// Judges the entries that the source covers by now. One that is selected by verdict may not be in the view yet.
+    fn judge_settled(
         &mut self,
         pipeline: &mut EntryPipeline<'_>,
         cluster: Option<&Cluster>,
-    ) -> Result<(), Ended> {
-        let due = self.young.due();
-        if due == Due::Nothing {
+    ) -> Result<(), WatchEnd> {
+        let settled = self.freshness.take_settled();
+        if settled == Settled::None {
             return Ok(());
         }
-        let look = self.entries.needs_cluster();
-        if let Due::These(keys) = due {
-            if look {
-                self.young.let_in(&keys);
+        let may_match_now = self.entries.needs_cluster();
+        if let Settled::Entries(keys) = settled {
+            if may_match_now {
+                self.freshness.mark_settled(&keys);
             }
-            self.teller.is_now();
-            let mut resolver = EntryResolver::new(pipeline, &mut self.young);
+            self.sink.set_time_to_now();
+            let mut resolver = EntryResolver::new(pipeline, &mut self.freshness);
             self.view
-                .judge_these(&keys, &mut resolver, &mut |record| self.teller.tell(record));
+                .rejudge(&keys, &mut resolver, &mut |record| self.sink.push(record));
         } else {
-            self.judge_again(pipeline, cluster);
+            self.rejudge_all(pipeline, cluster);
         }
-        match look {
+        match may_match_now {
             true => self.look_soon(pipeline, cluster),
             false => Ok(()),
         }
     }
 
-    fn judge_again(&mut self, pipeline: &mut EntryPipeline<'_>, cluster: Option<&Cluster>) {
-        self.teller.is_now();
-        let mut resolver = EntryResolver::new(pipeline, &mut self.young);
+    fn rejudge_all(&mut self, pipeline: &mut EntryPipeline<'_>, cluster: Option<&Cluster>) {
+        self.sink.set_time_to_now();
+        let mut resolver = EntryResolver::new(pipeline, &mut self.freshness);
         self.view
-            .judge_again(&mut resolver, &mut |record| self.teller.tell(record));
-        if let Some((index, cluster)) = asking(&self.source, cluster) {
+            .rejudge_all(&mut resolver, &mut |record| self.sink.push(record));
+        if let Some((index, cluster)) = cluster_with_unknown_owners(&self.cluster_source, cluster) {
             for flow in self.view.flows() {
-                self.source.consider(flow, index, &cluster.node);
+                self.cluster_source
+                    .note_unknown_owner(flow, index, &cluster.node);
             }
         }
     }
 
-    fn ask_whether_done(&self) -> Result<(), Ended> {
+    fn check_end(&self) -> Result<(), WatchEnd> {
         let stale = || self.view.count(Verdict::Stale);
         let reached = match self.args.until {
             Some(Until::Stale) => stale() > 0,
-            // What cannot be judged may be stale.
+            // An entry without a settled verdict may be stale.
             Some(Until::Gone) => !self.unsynced && stale() == 0 && self.view.count_open() == 0,
-            Some(Until::Quiet) => self.is_quiet(),
+            Some(Until::Quiet) => self.schedule.is_quiet(self.sink.last_activity),
             None => false,
         };
-        let told = self.teller.is_full();
-        if reached || told || self.stop.load(Ordering::Relaxed) {
-            return Err(Ended::Done);
+        if reached || self.sink.is_full() || self.stop.load(Ordering::Relaxed) {
+            return Err(WatchEnd::Done);
         }
         match self
             .args
             .time
             .is_some_and(|time| self.began.elapsed() >= time)
         {
-            true if self.args.until.is_some() => Err(Ended::TimedOut),
-            true => Err(Ended::Done),
+            true if self.args.until.is_some() => Err(WatchEnd::TimedOut),
+            true => Err(WatchEnd::Done),
             false => Ok(()),
         }
     }
-
-    /// Two looks an interval apart have seen all there is, and nothing happened since the first. They must be [`APART`] at
-    /// least, or they would not show a refill.
-    fn is_quiet(&self) -> bool {
-        self.looked.is_some_and(|(began, calm)| {
-            let still = began.saturating_duration_since(calm);
-            self.teller.busy <= calm && still >= self.args.interval.max(APART)
-        })
-    }
 }
 
-/// What the selectors cannot tell of the entries of the beginning.
-fn say_undecided(counts: &Counts, cluster: Option<&Cluster>) {
+/// Prints notes on the entries of the first look that the selectors could not decide.
+fn report_undecided(counts: &Counts, cluster: Option<&Cluster>) {
     if counts.undecided > 0 {
         note(undecided(counts.undecided));
     }

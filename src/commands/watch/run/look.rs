@@ -1,4 +1,4 @@
-//! Looks at the table: what no event tells shows by comparing dumps.
+//! Looks at the table: dumps that show the changes without events.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -11,95 +11,89 @@ use ctk_cluster::index::Index;
 use ctnetlink::TableKind;
 use ctnetlink::flow::Direction;
 
-use super::super::ended::Ended;
+use super::super::end::WatchEnd;
 use super::super::resolver::EntryResolver;
-use super::super::source::Source;
+use super::super::watched_cluster::WatchedCluster;
 use super::Watch;
 
-/// Dumps in a row that the kernel may spoil before the view is left as it is until the next one.
-const ATTEMPTS: usize = 3;
-/// From when an entry can be seen until its event is in the queue, at most.
-const EVENT_LATENCY: Duration = Duration::from_millis(50);
-/// Until the next look after a spoiled one, where there would be none; and between two looks for a changed cluster.
-const RETRY: Duration = Duration::from_secs(1);
+/// Most dumps of one look. When all are inconsistent, the view stays as it is until the next look.
+const MAX_ATTEMPTS: usize = 3;
+/// Longest time from the creation of an entry to its event in the queue.
+const MAX_EVENT_LATENCY: Duration = Duration::from_millis(50);
 
 impl Watch<'_> {
-    /// A dump into the view; again when the table changed its shape meanwhile.
+    /// Dumps the table into the view, and again while the kernel reports an inconsistent dump.
     pub(super) fn look(
         &mut self,
         pipeline: &mut EntryPipeline<'_>,
         cluster: Option<&Cluster>,
-    ) -> Result<(), Ended> {
+    ) -> Result<(), WatchEnd> {
         pipeline.start_over();
-        self.source.forget_questions();
+        self.cluster_source.forget_unknown_owners();
         let began = Instant::now();
-        let mut whole = false;
-        for attempt in 0..ATTEMPTS {
-            self.teller.is_now();
+        let mut is_complete = false;
+        for attempt in 0..MAX_ATTEMPTS {
+            self.sink.set_time_to_now();
             self.view.begin_dump(attempt > 0);
-            whole = self.dump(pipeline, cluster)?;
-            if whole {
-                self.look_for_missing(pipeline)?;
+            is_complete = self.dump(pipeline, cluster)?;
+            if is_complete {
+                self.get_missing(pipeline)?;
             }
-            self.look_at_unsure(pipeline)?;
-            let tell: &mut dyn FnMut(Record<'_>) = &mut |record| self.teller.tell(record);
-            let mut resolver = EntryResolver::new(pipeline, &mut self.young);
-            self.view.end_dump(whole, &mut resolver, tell);
-            if whole {
+            self.recheck_unsure(pipeline)?;
+            let emit: &mut dyn FnMut(Record<'_>) = &mut |record| self.sink.push(record);
+            let mut resolver = EntryResolver::new(pipeline, &mut self.freshness);
+            self.view.end_dump(is_complete, &mut resolver, emit);
+            if is_complete {
                 break;
             }
         }
-        if whole {
-            self.young.looked();
-            let calm = self.looked.map(|(_, calm)| calm);
-            let calm = calm.filter(|calm| self.teller.busy <= *calm);
-            self.looked = Some((began, calm.unwrap_or_else(Instant::now)));
+        if is_complete {
+            self.freshness.record_complete_look();
+            let last_activity = self.sink.last_activity;
+            self.schedule
+                .record_complete(began, Instant::now(), last_activity);
             if std::mem::take(&mut self.unsynced) {
-                self.teller.tell(Record::Synced);
+                self.sink.push(Record::Synced);
             }
         }
-        let interval = match self.args.interval {
-            Duration::ZERO if self.unsynced => Some(RETRY),
-            Duration::ZERO => None,
-            interval => Some(interval),
-        };
-        self.next_poll = interval.map(|interval| Instant::now() + interval);
+        self.schedule.plan_next(Instant::now(), self.unsynced);
         Ok(())
     }
 
-    /// Shows the view every entry that the kernel gives for the selectors; whether these are all.
+    /// Applies every entry that the kernel dumps for the selectors. Returns whether these are all.
     fn dump(
         &mut self,
         pipeline: &mut EntryPipeline<'_>,
         cluster: Option<&Cluster>,
-    ) -> Result<bool, Ended> {
-        let mut whole = true;
-        let asking = asking(&self.source, cluster);
+    ) -> Result<bool, WatchEnd> {
+        let mut is_complete = true;
+        let unknown_owners = cluster_with_unknown_owners(&self.cluster_source, cluster);
         for filter in pipeline.filter().dumps() {
             let kind = TableKind::Conntrack;
             let dump = self.table.dump_timed(kind, &filter, &mut |flow, at| {
                 let at = at.saturating_duration_since(self.began);
-                let tell: &mut dyn FnMut(Record<'_>) = &mut |record| self.teller.tell(record);
-                let mut resolver = EntryResolver::of_look(pipeline, &mut self.young, at);
-                if let Some((index, cluster)) = asking {
-                    self.source.consider(&flow, index, &cluster.node);
+                let emit: &mut dyn FnMut(Record<'_>) = &mut |record| self.sink.push(record);
+                let mut resolver = EntryResolver::of_look(pipeline, &mut self.freshness, at);
+                if let Some((index, cluster)) = unknown_owners {
+                    self.cluster_source
+                        .note_unknown_owner(&flow, index, &cluster.node);
                 }
-                self.view.seen(flow, at, &mut resolver, tell);
-                match self.teller.has_failed() {
+                self.view.apply_dumped(flow, at, &mut resolver, emit);
+                match self.sink.has_failed() {
                     true => ControlFlow::Break(()),
                     false => ControlFlow::Continue(()),
                 }
             })?;
             tracing::debug!(?dump, "look");
-            self.teller.check()?;
-            whole &= dump.is_consistent() && dump.unreadable == 0;
+            self.sink.check()?;
+            is_complete &= dump.is_consistent() && dump.unreadable == 0;
         }
-        Ok(whole)
+        Ok(is_complete)
     }
 
-    /// Where the kernel leaves out entries by what can change in one, such as its status, those that were left out may live
-    /// on: they are asked for one by one.
-    fn look_for_missing(&mut self, pipeline: &mut EntryPipeline<'_>) -> Result<(), Ended> {
+    /// Requests the entries that a dump lacks, one by one, when the kernel filters by a property that can change, such as the
+    /// status: they may still exist.
+    fn get_missing(&mut self, pipeline: &mut EntryPipeline<'_>) -> Result<(), WatchEnd> {
         if pipeline.filter().dumps() == pipeline.filter().lasting().dumps() {
             return Ok(());
         }
@@ -107,61 +101,55 @@ impl Watch<'_> {
             let found = self.table.get(&original, Direction::Original, zone)?;
             if let Some(flow) = found {
                 let at = self.began.elapsed();
-                let tell: &mut dyn FnMut(Record<'_>) = &mut |record| self.teller.tell(record);
-                let mut resolver = EntryResolver::of_look(pipeline, &mut self.young, at);
-                self.view.seen(flow, at, &mut resolver, tell);
+                let emit: &mut dyn FnMut(Record<'_>) = &mut |record| self.sink.push(record);
+                let mut resolver = EntryResolver::of_look(pipeline, &mut self.freshness, at);
+                self.view.apply_dumped(flow, at, &mut resolver, emit);
             }
         }
-        self.teller.check()?;
+        self.sink.check()?;
         Ok(())
     }
 
-    /// Of stale entries of the first look the queue tells which were made since the watch began to listen: these may be
-    /// younger than the cluster source.
-    fn look_at_unsure(&mut self, pipeline: &mut EntryPipeline<'_>) -> Result<(), Ended> {
-        let unsure = self.young.take_unsure();
+    /// Applies the stale entries of the first look, after the creations that wait in the queue are recorded: an entry that was
+    /// created since the watch began may be younger than the cluster source.
+    fn recheck_unsure(&mut self, pipeline: &mut EntryPipeline<'_>) -> Result<(), WatchEnd> {
+        let unsure = self.freshness.take_unsure();
         if unsure.is_empty() {
             return Ok(());
         }
-        std::thread::sleep(EVENT_LATENCY);
-        if self.note_queued()? {
+        std::thread::sleep(MAX_EVENT_LATENCY);
+        if self.record_queued_creations()? {
             for (flow, _) in &unsure {
-                self.young.note(key_of(flow), now());
+                self.freshness.record_creation(key_of(flow), now());
             }
         }
         for (flow, at) in unsure {
-            let tell: &mut dyn FnMut(Record<'_>) = &mut |record| self.teller.tell(record);
-            let mut resolver = EntryResolver::of_look(pipeline, &mut self.young, at);
-            self.view.seen(flow, at, &mut resolver, tell);
+            let emit: &mut dyn FnMut(Record<'_>) = &mut |record| self.sink.push(record);
+            let mut resolver = EntryResolver::of_look(pipeline, &mut self.freshness, at);
+            self.view.apply_dumped(flow, at, &mut resolver, emit);
         }
-        self.teller.check()?;
+        self.sink.check()?;
         Ok(())
     }
 
-    /// A look for what matches now and did not before; a cluster that changes all the time is no reason to look all the
-    /// time.
+    /// Looks for entries that match since a change of the cluster, now or a little later.
     pub(super) fn look_soon(
         &mut self,
         pipeline: &mut EntryPipeline<'_>,
         cluster: Option<&Cluster>,
-    ) -> Result<(), Ended> {
-        let just_now = self.looked.map(|(began, _)| began + RETRY);
-        match just_now.filter(|soon| *soon > Instant::now()) {
-            None => self.look(pipeline, cluster),
-            Some(soon) => {
-                let next = self.next_poll.map_or(soon, |next| next.min(soon));
-                self.next_poll = Some(next);
-                Ok(())
-            }
+    ) -> Result<(), WatchEnd> {
+        match self.schedule.request(Instant::now()) {
+            true => self.look(pipeline, cluster),
+            false => Ok(()),
         }
     }
 }
 
-/// What an address in question is found with, where not all Pods are known.
-pub(super) fn asking<'c>(
-    source: &Source<'_>,
+/// The cluster with its index, when owners of addresses have to be requested because only chosen Pods are read.
+pub(super) fn cluster_with_unknown_owners<'c>(
+    source: &WatchedCluster<'_>,
     cluster: Option<&'c Cluster>,
 ) -> Option<(&'c Index, &'c Cluster)> {
-    let cluster = cluster.filter(|_| source.asks())?;
+    let cluster = cluster.filter(|_| source.requests_owners())?;
     Some((cluster.index()?, cluster))
 }

@@ -1,6 +1,6 @@
-//! A kernel of our own, as `nf_conntrack_netlink` behaves: a table, a queue of events that is read late or overruns, entries
-//! that make no events, and dumps at any time. Whatever happens, the view that a script rebuilds from the records ends as
-//! the table.
+//! A simulated kernel with the behaviour of `nf_conntrack_netlink`: a table, a queue of events that is read late or overruns,
+//! entries that send no events, and dumps at any time. A view that a script rebuilds from the records ends equal to the table
+//! in every case.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,16 +12,16 @@ use super::*;
 enum Step {
     /// Slot, endpoint.
     Create(u8, u8),
-    /// Slot, what changes.
+    /// Slot, kind of change.
     Update(u8, u8),
     Delete(u8),
-    /// Delete and create at once: what a purge and the next packet do.
+    /// Delete and create at once, as a purge and the next packet do.
     Recreate(u8, u8),
     /// This many events are read.
     Read(u8),
     /// The buffer is full: the newest events are lost.
     Overrun(u8),
-    /// The table is looked at; spoiled this many times before.
+    /// Complete dump, after this many inconsistent ones.
     Dump(u8),
 }
 
@@ -48,18 +48,18 @@ enum Event {
     Gap,
 }
 
-/// Which entries make events: `net.netfilter.nf_conntrack_events`.
+/// Entries that send events, by `net.netfilter.nf_conntrack_events`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Events {
     None,
     All,
-    /// Those made since the watch began.
+    /// Entries that were created since the watch began.
     Younger,
 }
 
 struct Kernel {
     events: Events,
-    /// With whether it makes events.
+    /// Each flow, and whether it sends events.
     table: BTreeMap<u8, (Flow, bool)>,
     queue: VecDeque<Event>,
     listened_to: bool,
@@ -74,18 +74,18 @@ impl Kernel {
                     src: u16::from(slot),
                     dst: 53,
                 };
-                // Now and then the slab gives another place.
+                // The slab sometimes gives another address, and so another id.
                 flow.id = Some(u32::from(endpoint == 2));
-                let heard = match self.events {
+                let sends_events = match self.events {
                     Events::None => false,
                     Events::All => true,
                     Events::Younger => self.listened_to,
                 };
-                self.table.insert(slot, (flow.clone(), heard));
-                self.send(heard, Event::New(flow));
+                self.table.insert(slot, (flow.clone(), sends_events));
+                self.send(sends_events, Event::New(flow));
             }
             Step::Update(slot, what) => {
-                let Some((flow, heard)) = self.table.get_mut(&slot) else {
+                let Some((flow, sends_events)) = self.table.get_mut(&slot) else {
                     return;
                 };
                 match what {
@@ -93,12 +93,12 @@ impl Kernel {
                     0 | 1 => flow.status = SEEN,
                     mark => flow.mark = Some(u32::from(mark)),
                 }
-                let (flow, heard) = (flow.clone(), *heard);
-                self.send(heard, Event::Update(flow));
+                let (flow, sends_events) = (flow.clone(), *sends_events);
+                self.send(sends_events, Event::Update(flow));
             }
             Step::Delete(slot) => {
-                if let Some((flow, heard)) = self.table.remove(&slot) {
-                    self.send(heard, Event::Destroy(flow));
+                if let Some((flow, sends_events)) = self.table.remove(&slot) {
+                    self.send(sends_events, Event::Destroy(flow));
                 }
             }
             Step::Recreate(slot, endpoint) => {
@@ -114,21 +114,21 @@ impl Kernel {
         }
     }
 
-    fn send(&mut self, heard: bool, event: Event) {
-        if heard && self.listened_to {
+    fn send(&mut self, sends_events: bool, event: Event) {
+        if sends_events && self.listened_to {
             self.queue.push_back(event);
         }
     }
 }
 
-/// What a script makes of the records.
-type Rebuilt = BTreeMap<Key, Flow>;
+/// View that a script rebuilds from the records.
+type Rebuilt = BTreeMap<FlowKey, Flow>;
 
-fn take_down(rebuilt: &mut Rebuilt, record: &Record<'_>, passes: fn(&Flow) -> bool) {
+fn replay(rebuilt: &mut Rebuilt, record: &Record<'_>, passes: fn(&Flow) -> bool) {
     let Some(entry) = record.entry() else { return };
     let key = key_of(&entry.flow);
     match record {
-        // One that does not match any more is told for the last time.
+        // An entry that matches no longer gets one last update.
         Record::Snapshot(_) | Record::New(_) | Record::Update(_) if passes(&entry.flow) => {
             let is_first = !matches!(record, Record::Update(_));
             let before = rebuilt.insert(key, entry.flow.clone());
@@ -152,14 +152,14 @@ struct Run {
     rebuilt: Rebuilt,
     passes: fn(&Flow) -> bool,
     second: u64,
-    /// Gaps after which the table was not looked at yet.
+    /// A gap after which no complete dump was made yet.
     unsynced: bool,
 }
 
 impl Run {
     fn act(
         &mut self,
-        act: impl FnOnce(&mut View, &mut dyn ResolveEntry<'static>, Tell<'_, 'static>),
+        act: impl FnOnce(&mut View, &mut dyn ResolveEntry<'static>, RecordHandler<'_, 'static>),
     ) {
         let Run {
             view,
@@ -167,22 +167,22 @@ impl Run {
             passes,
             ..
         } = self;
-        let mut resolver = See {
+        let mut resolver = FixtureResolver {
             passes: *passes,
-            ..See::all()
+            ..FixtureResolver::all()
         };
         act(view, &mut resolver, &mut |record| {
-            take_down(rebuilt, &record, *passes);
+            replay(rebuilt, &record, *passes);
         });
-        // The view is what was told, at any time.
-        let told: Vec<_> = self.rebuilt.keys().collect();
+        // The view equals the records at any time.
+        let records: Vec<_> = self.rebuilt.keys().collect();
         let mut kept: Vec<_> = self.view.tracked.keys().collect();
         kept.sort();
-        assert_eq!(told, kept);
+        assert_eq!(records, kept);
     }
 
-    /// As the loop of a watch does it: the kernel leaves out what does not match, and what is missing is asked for.
-    fn dump(&mut self, spoiled: u8) {
+    /// Dumps as the loop of a watch does: the kernel filters, and missing entries are requested one by one.
+    fn dump(&mut self, inconsistent: u8) {
         self.second += 4;
         let at = Duration::from_secs(self.second);
         let flows: Vec<Flow> = self
@@ -191,27 +191,27 @@ impl Run {
             .values()
             .map(|(flow, _)| flow.clone())
             .collect();
-        for attempt in 0..=spoiled {
+        for attempt in 0..=inconsistent {
             self.view.begin_dump(attempt > 0);
-            let whole = attempt == spoiled;
+            let is_complete = attempt == inconsistent;
             let (passes, flows) = (self.passes, &flows);
             let given: Vec<Flow> = flows.iter().filter(|flow| passes(flow)).cloned().collect();
-            let given = given.into_iter().skip(usize::from(!whole));
-            self.act(|view, resolver, tell| {
+            let given = given.into_iter().skip(usize::from(!is_complete));
+            self.act(|view, resolver, emit| {
                 for flow in given {
-                    view.seen(flow, at, resolver, tell);
+                    view.apply_dumped(flow, at, resolver, emit);
                 }
-                if whole {
+                if is_complete {
                     for (original, zone) in view.missing() {
                         let found = flows
                             .iter()
                             .find(|f| (f.original, f.zone) == (original, zone));
                         if let Some(flow) = found {
-                            view.seen(flow.clone(), at, resolver, tell);
+                            view.apply_dumped(flow.clone(), at, resolver, emit);
                         }
                     }
                 }
-                view.end_dump(whole, resolver, tell);
+                view.end_dump(is_complete, resolver, emit);
             });
         }
         self.unsynced = false;
@@ -222,13 +222,13 @@ impl Run {
             match self.kernel.queue.pop_front() {
                 None => return,
                 Some(Event::New(flow)) => {
-                    self.act(|view, resolver, tell| view.made(flow, resolver, tell))
+                    self.act(|view, resolver, emit| view.apply_new(flow, resolver, emit))
                 }
                 Some(Event::Update(flow)) => {
-                    self.act(|view, resolver, tell| view.changed(flow, resolver, tell));
+                    self.act(|view, resolver, emit| view.apply_update(flow, resolver, emit));
                 }
                 Some(Event::Destroy(flow)) => {
-                    self.act(|view, resolver, tell| view.destroyed(&flow, resolver, tell));
+                    self.act(|view, resolver, emit| view.apply_destroy(&flow, resolver, emit));
                 }
                 Some(Event::Gap) => self.unsynced = true,
             }
@@ -258,14 +258,14 @@ fn run(events: Events, passes: fn(&Flow) -> bool, before: &[Step], steps: &[Step
     for step in steps {
         match *step {
             Step::Read(count) => run.read(count.into()),
-            Step::Dump(spoiled) => run.dump(spoiled),
+            Step::Dump(inconsistent) => run.dump(inconsistent),
             step => run.kernel.do_step(step),
         }
         if run.unsynced {
             run.dump(0);
         }
     }
-    // It becomes quiet: all events are read, and where some are missing, the table.
+    // At the end all events are read, and the table where events are missing.
     while !run.kernel.queue.is_empty() {
         run.read(usize::MAX);
     }
@@ -276,10 +276,10 @@ fn run(events: Events, passes: fn(&Flow) -> bool, before: &[Step], steps: &[Step
     let table = run.kernel.table.values().map(|(flow, _)| flow);
     let table = table.filter(|flow| passes(flow));
     let essence = |flow: &Flow| (flow.reply, flow.id, flow.status, flow.mark.unwrap_or(0));
-    let expected: BTreeMap<Key, _> = table.map(|flow| (key_of(flow), essence(flow))).collect();
-    let told = run.rebuilt.iter();
-    let told: BTreeMap<Key, _> = told.map(|(key, flow)| (*key, essence(flow))).collect();
-    assert_eq!(told, expected);
+    let expected: BTreeMap<FlowKey, _> = table.map(|flow| (key_of(flow), essence(flow))).collect();
+    let records = run.rebuilt.iter();
+    let records: BTreeMap<FlowKey, _> = records.map(|(key, flow)| (*key, essence(flow))).collect();
+    assert_eq!(records, expected);
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -297,7 +297,7 @@ proptest! {
         steps in steps(),
     ) {
         let passes: fn(&Flow) -> bool = match selective {
-            // Both what comes into the selection and what leaves it.
+            // Entries enter and leave the selection.
             true => |flow| flow.status.contains(Status::SEEN_REPLY) && flow.mark != Some(3),
             false => |_| true,
         };

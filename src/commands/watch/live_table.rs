@@ -1,4 +1,4 @@
-//! `watch --live`: a table that repaints itself, the most urgent entries on top.
+//! Table of `watch --live`, which repaints itself with the most urgent entries on top.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -6,43 +6,44 @@ use std::time::{Duration, Instant};
 use crate::entry::Entry;
 use crate::error::CommandError;
 use crate::output::{Format, Options, Palette, Printer, Summary};
+use crate::plural::count;
 use crate::verdict::{Refreshing, Verdict};
 
 use crate::terminal::screen::{Screen, UserAction};
 
-/// Between two paintings.
-const PAINT: Duration = Duration::from_millis(500);
+/// Pause between two paintings.
+const PAINT_INTERVAL: Duration = Duration::from_millis(500);
 
 /// The table on the terminal.
-pub struct Live {
+pub struct LiveTable {
     screen: Screen,
     palette: Palette,
     painted: Option<Instant>,
 }
 
-impl Live {
+impl LiveTable {
     /// # Errors
-    /// Usage, where stdin and stdout are no terminal.
+    /// A usage error when stdin or stdout is no terminal.
     pub fn open(palette: Palette) -> Result<Self, CommandError> {
         if !Screen::is_possible() {
             return Err(CommandError::usage("--live needs a terminal")
                 .hint("without --live there is a line for each change"));
         }
-        Ok(Live {
+        Ok(LiveTable {
             screen: Screen::open()?,
             palette,
             painted: None,
         })
     }
 
-    /// Paints when it is time to. Whether the user wants to leave.
+    /// Paints when a painting is due. Returns whether the user wants to quit. `overruns`: number so far.
     ///
     /// # Errors
-    /// What the terminal says.
+    /// An error of the terminal.
     pub fn paint<'c>(
         &mut self,
         entries: impl Iterator<Item = Entry<'c>>,
-        gaps: u64,
+        overruns: u64,
     ) -> io::Result<bool> {
         match self.screen.user_action()? {
             UserAction::Quit => return Ok(true),
@@ -51,21 +52,21 @@ impl Live {
         }
         if self
             .painted
-            .is_some_and(|painted| painted.elapsed() < PAINT)
+            .is_some_and(|painted| painted.elapsed() < PAINT_INTERVAL)
         {
             return Ok(false);
         }
         self.painted = Some(Instant::now());
         let (columns, rows) = self.screen.size()?;
         let mut totals = Totals::default();
-        let mut top = Top::new(rows.saturating_sub(3));
+        let mut top = MostUrgent::new(rows.saturating_sub(3));
         for entry in entries {
             totals.add(&entry);
             top.add(entry);
         }
         let table = self.table(top.into_sorted(), columns)?;
         self.screen
-            .paint(&format!("{}\n{table}", totals.line(gaps)))?;
+            .paint(&format!("{}\n{table}", totals.line(overruns)))?;
         Ok(false)
     }
 
@@ -91,29 +92,30 @@ impl Live {
 
 #[derive(Default)]
 struct Totals {
-    entries: usize,
-    stale: usize,
-    refreshing: usize,
+    entries: u64,
+    stale: u64,
+    refreshing: u64,
 }
 
 impl Totals {
     fn add(&mut self, entry: &Entry<'_>) {
         self.entries += 1;
-        self.stale += usize::from(is_stale(entry));
-        self.refreshing += usize::from(is_stale(entry) && entry.refreshing == Refreshing::Yes);
+        self.stale += u64::from(is_stale(entry));
+        self.refreshing += u64::from(is_stale(entry) && entry.refreshing == Refreshing::Yes);
     }
 
-    fn line(&self, gaps: u64) -> String {
+    fn line(&self, overruns: u64) -> String {
         let Totals {
             entries,
             stale,
             refreshing,
         } = self;
-        let gaps = match gaps {
+        let entries = count(*entries, "entry", "entries");
+        let overruns = match overruns {
             0 => String::new(),
-            gaps => format!(", {gaps} overruns"),
+            number => format!(", {}", count(number, "overrun", "overruns")),
         };
-        format!("{entries} entries, {stale} stale, {refreshing} of them refreshing{gaps}   q quits")
+        format!("{entries}, {stale} stale, {refreshing} of them refreshing{overruns}   q quits")
     }
 }
 
@@ -123,24 +125,24 @@ fn is_stale(entry: &Entry<'_>) -> bool {
         .is_some_and(|judgement| judgement.verdict() == Verdict::Stale)
 }
 
-/// Stale and refreshing first, then by verdict as listed in [`Verdict`]; the shortest time left on top of each.
+/// Sort key: stale and refreshing first, then by the order of [`Verdict`]; the shortest time left first in each group.
 fn urgency(entry: &Entry<'_>) -> (Verdict, bool, u32) {
     let verdict = entry
         .judgement
         .map_or(Verdict::Unrelated, |judgement| judgement.verdict());
-    let calm = entry.refreshing != Refreshing::Yes;
-    (verdict, calm, entry.flow.timeout.unwrap_or(u32::MAX))
+    let is_calm = entry.refreshing != Refreshing::Yes;
+    (verdict, is_calm, entry.flow.timeout.unwrap_or(u32::MAX))
 }
 
-/// The most urgent entries, as many as there are lines for them.
-struct Top<'c> {
+/// The most urgent entries, as many as fit on the screen.
+struct MostUrgent<'c> {
     lines: usize,
     entries: Vec<Entry<'c>>,
 }
 
-impl<'c> Top<'c> {
+impl<'c> MostUrgent<'c> {
     fn new(lines: usize) -> Self {
-        Top {
+        MostUrgent {
             lines,
             entries: Vec::new(),
         }
@@ -148,7 +150,7 @@ impl<'c> Top<'c> {
 
     fn add(&mut self, entry: Entry<'c>) {
         self.entries.push(entry);
-        // Now and then, so that memory stays that of the lines.
+        // Bounds the memory by the number of lines.
         if self.entries.len() > 4 * self.lines + 64 {
             self.sort();
         }

@@ -1,4 +1,4 @@
-//! What the tests of the view play with: one client's flow, clusters, and a view that tells in short.
+//! Fixtures of the view's tests: one client's flow, clusters, and a view with short forms of its records.
 
 use super::*;
 use crate::attribution::{self, FrontendMatch};
@@ -9,7 +9,7 @@ use ctnetlink::flow::L4;
 pub(super) const SEEN: Status = Status::CONFIRMED.with(Status::SEEN_REPLY);
 pub(super) const ASSURED: Status = SEEN.with(Status::ASSURED);
 
-/// The flow of one client to the Service, by the last byte of its endpoint's address.
+/// Flow of one client to the Service; `endpoint` is the last byte of the endpoint's address.
 pub(super) fn flow(endpoint: u8, status: Status) -> Flow {
     let tuple = |src: [u8; 4], sport, dst: [u8; 4], dport| Tuple {
         src: src.into(),
@@ -25,7 +25,7 @@ pub(super) fn flow(endpoint: u8, status: Status) -> Flow {
         tuple(client, 40123, [10, 96, 0, 10], 53),
         tuple([10, 244, 1, endpoint], 53, client, 40123),
     );
-    // The id does not tell one life from the next.
+    // The id is the same for every life.
     (flow.status, flow.timeout, flow.id) = (status, Some(30), Some(7));
     flow
 }
@@ -55,7 +55,7 @@ pub(super) fn in_state(state: u8, status: Status) -> Flow {
     })
 }
 
-/// kube-dns with these endpoints; coredns-N is the pod at 10.244.1.N.
+/// Index with kube-dns and these endpoints; coredns-N is the pod at 10.244.1.N.
 pub(super) fn kube_dns(endpoints: &[u8]) -> Index {
     let mut lines = vec![
         "node n 192.168.7.1".to_owned(),
@@ -72,12 +72,12 @@ pub(super) fn kube_dns(endpoints: &[u8]) -> Index {
     world(&lines)
 }
 
-pub(super) struct See<'c> {
+pub(super) struct FixtureResolver<'c> {
     pub(super) index: Option<&'c Index>,
     pub(super) node: &'c ThisNode,
     pub(super) passes: fn(&Flow) -> bool,
-    /// Entries of which a NEW told that they were made, which is too short ago for a verdict.
-    pub(super) young: Vec<Key>,
+    /// Entries whose NEW was seen, and that are too young for a verdict.
+    pub(super) created: Vec<FlowKey>,
 }
 
 pub(super) static NODE: ThisNode = ThisNode {
@@ -86,19 +86,19 @@ pub(super) static NODE: ThisNode = ThisNode {
     namespace: NetnsOwner::Node,
 };
 
-impl See<'_> {
+impl FixtureResolver<'_> {
     pub(super) fn all() -> Self {
-        See {
+        FixtureResolver {
             index: None,
             node: &NODE,
             passes: |_| true,
-            young: Vec::new(),
+            created: Vec::new(),
         }
     }
 }
 
-impl<'c> ResolveEntry<'c> for See<'c> {
-    fn pick(&mut self, flow: Flow, seen: Option<Seen>) -> Option<Entry<'c>> {
+impl<'c> ResolveEntry<'c> for FixtureResolver<'c> {
+    fn select(&mut self, flow: Flow, seen: Option<Seen>) -> Option<Entry<'c>> {
         (self.passes)(&flow).then(|| self.entry(flow, seen))
     }
 
@@ -116,7 +116,7 @@ impl<'c> ResolveEntry<'c> for See<'c> {
                 source_time: None,
             };
             entry.judgement = judge.judge(&entry.flow, matched);
-            if self.young.contains(&key_of(&entry.flow)) {
+            if self.created.contains(&key_of(&entry.flow)) {
                 let young = |judgement: Judgement<'c>| judgement.unsettled(&entry.flow);
                 entry.judgement = entry.judgement.map(young);
             }
@@ -127,27 +127,28 @@ impl<'c> ResolveEntry<'c> for See<'c> {
         entry
     }
 
-    fn begins(&mut self, key: Key) {
-        self.young.push(key);
+    fn note_created(&mut self, key: FlowKey) {
+        self.created.push(key);
     }
 }
 
-/// A view, what it sees with, and what it told.
-pub(super) struct Stage<'c> {
+/// A view with its resolver and its records.
+pub(super) struct ViewFixture<'c> {
     pub(super) view: View,
-    pub(super) resolver: See<'c>,
-    pub(super) told: Vec<String>,
+    pub(super) resolver: FixtureResolver<'c>,
+    /// Short forms of the records since the last assertion.
+    pub(super) records: Vec<String>,
     pub(super) last: Option<Entry<'c>>,
     /// The entry of the last destroy record.
-    pub(super) ended: Option<Followed<'c>>,
+    pub(super) ended: Option<WatchedEntry<'c>>,
 }
 
-impl<'c> Stage<'c> {
-    pub(super) fn of(resolver: See<'c>) -> Self {
-        Stage {
+impl<'c> ViewFixture<'c> {
+    pub(super) fn of(resolver: FixtureResolver<'c>) -> Self {
+        ViewFixture {
             view: View::default(),
             resolver,
-            told: Vec::new(),
+            records: Vec::new(),
             last: None,
             ended: None,
         }
@@ -155,58 +156,58 @@ impl<'c> Stage<'c> {
 
     pub(super) fn act(
         &mut self,
-        act: impl FnOnce(&mut View, &mut dyn ResolveEntry<'c>, Tell<'_, 'c>),
+        act: impl FnOnce(&mut View, &mut dyn ResolveEntry<'c>, RecordHandler<'_, 'c>),
     ) {
-        let Stage {
+        let ViewFixture {
             view,
             resolver,
-            told,
+            records,
             last,
             ended,
         } = self;
         act(view, resolver, &mut |record| {
-            told.push(word(&record));
+            records.push(summary(&record));
             if let Some(entry) = record.entry() {
                 *last = Some(entry.clone());
             }
-            if let Record::Destroy(followed) = record {
-                *ended = Some(followed);
+            if let Record::Destroy(watched) = record {
+                *ended = Some(watched);
             }
         });
     }
 
-    pub(super) fn made(&mut self, flow: Flow) {
-        self.act(|view, resolver, tell| view.made(flow, resolver, tell));
+    pub(super) fn apply_new(&mut self, flow: Flow) {
+        self.act(|view, resolver, emit| view.apply_new(flow, resolver, emit));
     }
 
-    pub(super) fn changed(&mut self, flow: Flow) {
-        self.act(|view, resolver, tell| view.changed(flow, resolver, tell));
+    pub(super) fn apply_update(&mut self, flow: Flow) {
+        self.act(|view, resolver, emit| view.apply_update(flow, resolver, emit));
     }
 
-    pub(super) fn destroyed(&mut self, flow: &Flow) {
-        self.act(|view, resolver, tell| view.destroyed(flow, resolver, tell));
+    pub(super) fn apply_destroy(&mut self, flow: &Flow) {
+        self.act(|view, resolver, emit| view.apply_destroy(flow, resolver, emit));
     }
 
     pub(super) fn dump(&mut self, second: u64, whole: bool, flows: &[Flow]) {
         self.view.begin_dump(false);
-        self.act(|view, resolver, tell| {
+        self.act(|view, resolver, emit| {
             for flow in flows {
-                view.seen(flow.clone(), Duration::from_secs(second), resolver, tell);
+                view.apply_dumped(flow.clone(), Duration::from_secs(second), resolver, emit);
             }
-            view.end_dump(whole, resolver, tell);
+            view.end_dump(whole, resolver, emit);
         });
     }
 
-    /// What was told since this was asked last.
+    /// Compares the records since the last call.
     #[track_caller]
-    pub(super) fn says(&mut self, expected: &[&str]) {
-        assert_eq!(self.told, expected);
-        self.told.clear();
+    pub(super) fn assert_records(&mut self, expected: &[&str]) {
+        assert_eq!(self.records, expected);
+        self.records.clear();
     }
 }
 
-/// A record in short: its name, the endpoint's last byte, and what belongs to it.
-pub(super) fn word(record: &Record<'_>) -> String {
+/// Short form of a record: its name, the endpoint's last byte, and the values before and after.
+pub(super) fn summary(record: &Record<'_>) -> String {
     let name = record.name().unwrap_or("move");
     let Some(entry) = record.entry() else {
         return name.to_owned();

@@ -1,5 +1,5 @@
-//! The cluster that a watch judges by, and how it is kept current: a file is read again when it changes, this node's rules
-//! when they changed, and the API is followed.
+//! Cluster that a watch judges by, kept current: a file and this node's rules are read again when they change, and the API is
+//! followed.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
@@ -23,59 +23,64 @@ use ctk_cluster::service_scope::{ChosenAddresses, MOST_NAMED};
 use ctk_cluster::source::{ClusterSource, Loaded};
 use ctnetlink::flow::Flow;
 
-use super::endpoints::{Heard, Led, Poller};
+use crate::watch::endpoint_event::{EndpointEvent, RuleTargets};
+use crate::watch::freshness::SourceFreshness;
 
-/// Between two looks whether the node's rules changed, and two readings where that cannot be told.
-const RULES: Duration = Duration::from_secs(10);
+use super::rules_poller::RulesPoller;
 
-/// Addresses that are asked for although no entry is known to need it, for so long.
-const FORESEEN: usize = 25;
-const FORESEEN_FOR: Duration = Duration::from_secs(5);
+/// Pause between two checks whether the node's rules changed, or two readings when that cannot be checked.
+const RULES_INTERVAL: Duration = Duration::from_secs(10);
 
-pub(super) struct Source<'a> {
+/// Most addresses that are requested in advance, before an entry needs them.
+const MAX_PREFETCHED: usize = 25;
+/// Time for which an address is requested in advance.
+const PREFETCH_TIME: Duration = Duration::from_secs(5);
+
+pub(super) struct WatchedCluster<'a> {
     query: &'a SourceQuery,
     follower: Option<Follower>,
-    /// A newer index than the one that is judged by.
+    /// A newer state than the one that judges.
     newer: Option<Loaded>,
-    /// When this node's rules are read again, where they are the source.
+    /// Time of the next reading of this node's rules, when they are the source.
     next_rules: Option<Instant>,
-    /// State of the rules when they were read wholly.
+    /// Revision of the rules when they were read completely.
     revision: Option<Revision>,
     /// Modification time of the cluster file that was read.
     file_time: Option<SystemTime>,
-    led: Led,
-    poller: Option<Poller>,
-    /// Addresses whose owners are asked for, and those that decide a verdict.
-    asked: ChosenAddresses,
-    in_question: HashSet<IpAddr>,
-    /// Addresses whose owners are only to be named: the lowest ones.
+    rule_targets: RuleTargets,
+    poller: Option<RulesPoller>,
+    /// Addresses whose owners are requested from the API.
+    requested: ChosenAddresses,
+    /// Addresses whose owners decide a verdict.
+    deciding: HashSet<IpAddr>,
+    /// Addresses whose owners are needed for names only; the lowest ones.
     unnamed: BTreeSet<IpAddr>,
-    /// Addresses of endpoints that have just gone, and until when they are asked for.
-    foreseen: HashMap<IpAddr, Instant>,
+    /// Addresses of endpoints that have just gone, and the end of their requests in advance.
+    prefetched: HashMap<IpAddr, Instant>,
 }
 
-impl<'a> Source<'a> {
+impl<'a> WatchedCluster<'a> {
     pub fn new(query: &'a SourceQuery) -> Self {
-        Source {
+        WatchedCluster {
             query,
             follower: None,
             newer: None,
             next_rules: None,
             revision: None,
             file_time: None,
-            led: Led::default(),
+            rule_targets: RuleTargets::default(),
             poller: None,
-            asked: ChosenAddresses::default(),
-            in_question: HashSet::new(),
+            requested: ChosenAddresses::default(),
+            deciding: HashSet::new(),
             unnamed: BTreeSet::new(),
-            foreseen: HashMap::new(),
+            prefetched: HashMap::new(),
         }
     }
 
-    /// Reads the cluster for the first time, and begins to follow what can be followed.
+    /// Reads the cluster for the first time, and starts to follow the API when it is the source.
     ///
     /// # Errors
-    /// The source that was named cannot be read.
+    /// The chosen source cannot be read.
     pub fn open(
         &mut self,
         entries: &EntryQuery,
@@ -86,9 +91,9 @@ impl<'a> Source<'a> {
             None => self.read()?,
         };
         if self.next_rules.is_none() && cluster.is_some() {
-            let saved = cluster.as_ref().is_some_and(Cluster::is_rules_only);
-            self.poller = (!saved)
-                .then(|| Poller::start(&self.query.netns, interval))
+            let is_saved = cluster.as_ref().is_some_and(Cluster::is_rules_only);
+            self.poller = (!is_saved)
+                .then(|| RulesPoller::start(&self.query.netns, interval))
                 .flatten();
         }
         Ok(cluster)
@@ -128,13 +133,13 @@ impl<'a> Source<'a> {
         Ok(Some(cluster))
     }
 
-    /// Reads a file or the rules, also once more.
+    /// Reads a file or the rules, for the first time or again.
     ///
     /// # Errors
-    /// They cannot be read.
+    /// The source cannot be read.
     pub fn read(&mut self) -> Result<Option<Cluster>, CommandError> {
         self.revision = None;
-        // Before the reading: what changes meanwhile is read again.
+        // Taken before the reading, so that a change during the reading is read again.
         let revision = node_rules::revision(&self.query.netns);
         let read = match self.next_rules {
             None => Cluster::read,
@@ -149,60 +154,62 @@ impl<'a> Source<'a> {
         let rules = cluster.as_ref().and_then(Cluster::node_rules);
         let whole = live && rules.is_some_and(|rules| !rules.cut);
         self.revision = revision.filter(|_| whole);
-        self.next_rules = live.then(|| Instant::now() + RULES);
+        self.next_rules = live.then(|| Instant::now() + RULES_INTERVAL);
         Ok(cluster)
     }
 
-    /// When the rules, which are due to be read again, were seen to be those that were read. `None`: they must be read.
-    pub fn unchanged(&mut self) -> Option<SystemTime> {
+    /// Checks whether the rules, which are due, are still those that were read. Returns the time of the check, or `None` when
+    /// they must be read.
+    pub fn check_unchanged(&mut self) -> Option<SystemTime> {
         let read = self.revision.as_ref()?;
         let time = SystemTime::now();
         if node_rules::revision(&self.query.netns).as_ref() != Some(read) {
             return None;
         }
-        self.next_rules = self.next_rules.map(|_| Instant::now() + RULES);
+        self.next_rules = self.next_rules.map(|_| Instant::now() + RULES_INTERVAL);
         Some(time)
     }
 
-    /// It could not be read again: not before it changes again, or is due again.
-    pub fn put_off(&mut self, time: Option<SystemTime>) -> &'static str {
+    /// Postpones the reading of a source that could not be read, until it changes or is due again. Returns a description of
+    /// the source.
+    pub fn postpone(&mut self, time: Option<SystemTime>) -> &'static str {
         self.file_time = time;
-        self.next_rules = self.next_rules.map(|_| Instant::now() + RULES);
+        self.next_rules = self.next_rules.map(|_| Instant::now() + RULES_INTERVAL);
         match self.next_rules {
             None => "the new cluster file is not used",
             Some(_) => "this node's rules are not used as they are now",
         }
     }
 
-    /// What a new reading of the rules shows.
-    pub fn led(&mut self, cluster: Option<&Cluster>) -> Vec<Heard> {
+    /// Returns the changes of endpoints that a new reading of the rules shows.
+    pub fn rule_changes(&mut self, cluster: Option<&Cluster>) -> Vec<EndpointEvent> {
         let rules = cluster.filter(|cluster| cluster.is_live_rules());
         match rules.and_then(Cluster::node_rules) {
-            Some(rules) => self.led.read(rules, SystemTime::now()),
+            Some(rules) => self.rule_targets.update(rules, SystemTime::now()),
             None => Vec::new(),
         }
     }
 
-    pub fn is_followed(&self) -> bool {
-        self.follower.is_some()
+    /// Freshness of the state that judges. A followed source advances without a new state; a newer state that was not taken
+    /// yet holds it back, as [`Follower::behind`] tells.
+    pub fn freshness(&self, cluster: Option<&Cluster>) -> SourceFreshness {
+        match &self.follower {
+            Some(follower) => SourceFreshness::of_following(SystemTime::now(), follower.behind()),
+            None => SourceFreshness::of_reading(cluster.and_then(Cluster::time)),
+        }
     }
 
-    /// How far the newest state lies behind the cluster; `None` where it is not followed.
-    pub fn behind(&self) -> Option<Duration> {
-        self.follower.as_ref().map(Follower::behind)
-    }
-
-    /// A newer state than the one that is judged by.
+    /// Takes a newer state than the one that judges.
     pub fn take_newer(&mut self) -> Option<Loaded> {
         self.newer.take()
     }
 
-    /// The file changed, or it is time to read the rules.
+    /// Returns whether the file changed or the rules are due.
     pub fn is_due(&self) -> bool {
         self.modified() != self.file_time || self.next_rules.is_some_and(|at| at <= Instant::now())
     }
 
-    /// When the cluster file was written; as it was read for everything that is no file.
+    /// Time of modification of the cluster file; that of the last reading for any other source.
     pub fn modified(&self) -> Option<SystemTime> {
         match &self.query.cluster {
             ClusterSource::File(path) | ClusterSource::Rules(Some(path)) => {
@@ -217,11 +224,11 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// What happened to endpoints since, in order of time.
-    pub fn news(&mut self) -> Vec<Heard> {
-        let mut heard = self.changes();
-        // Before the next index, which would leave open what hangs on the answer.
-        self.ask();
+    /// Takes the changes of endpoints since the last call, in order of time, and receives a newer state.
+    pub fn take_endpoint_events(&mut self) -> Vec<EndpointEvent> {
+        let mut events = self.api_changes();
+        // Requested before the next state, which leaves verdicts open that depend on the answer.
+        self.request_owners();
         if let Some(follower) = &mut self.follower {
             let news = follower.news();
             news.notes.iter().for_each(note);
@@ -230,47 +237,48 @@ impl<'a> Source<'a> {
             }
         }
         if let Some(poller) = &self.poller {
-            match poller.news() {
-                Some(of_rules) => {
-                    of_rules.note.iter().for_each(note);
-                    heard.extend(of_rules.heard);
+            match poller.take_update() {
+                Some(update) => {
+                    update.note.iter().for_each(note);
+                    events.extend(update.events);
                 }
                 None => self.poller = None,
             }
         }
-        heard.sort_by_key(|heard| heard.time);
-        heard
+        events.sort_by_key(|event| event.time);
+        events
     }
 
-    /// What the API told of endpoints. Flows to one that is gone will hang on who has its address now.
-    fn changes(&mut self) -> Vec<Heard> {
+    /// Takes the changes of endpoints that the API reported. The verdicts on flows to an endpoint that is gone depend on the
+    /// new owner of its address, which is therefore requested in advance.
+    fn api_changes(&mut self) -> Vec<EndpointEvent> {
         let Some(follower) = &mut self.follower else {
             return Vec::new();
         };
         let (changes, chooses) = (follower.changes(), follower.chooses_pods());
         for (_, change) in &changes {
-            let gone = change.change == Change::Gone && chooses;
-            if gone && self.foreseen.len() < FORESEEN {
-                let until = Instant::now() + FORESEEN_FOR;
-                self.foreseen.insert(change.endpoint.address, until);
+            let is_gone = change.change == Change::Gone && chooses;
+            if is_gone && self.prefetched.len() < MAX_PREFETCHED {
+                let until = Instant::now() + PREFETCH_TIME;
+                self.prefetched.insert(change.endpoint.address, until);
             }
         }
         let changes = changes.into_iter();
         changes
-            .map(|(time, change)| Heard::of_api(time, change))
+            .map(|(time, change)| EndpointEvent::of_api(time, change))
             .collect()
     }
 
-    /// Who has the address in question of this flow must be asked, unless it is known.
-    pub fn consider(&mut self, flow: &Flow, index: &Index, node: &ThisNode) {
-        // Pods of this node are known without asking; what an answer told is known only for as long as it is asked for.
+    /// Notes the address whose owner is needed to judge or name this flow, unless it is known.
+    pub fn note_unknown_owner(&mut self, flow: &Flow, index: &Index, node: &ThisNode) {
+        // Pods of this node are always known; others only for as long as they are requested.
         let foreign = |address: IpAddr| {
             let mut pods = index.pods_at(address);
             !pods.any(|pod| pod.node.is_some() && pod.node.as_deref() == node.name.as_deref())
         };
         match pod_choice::question(flow, index, node) {
             Some(Question::Decides(address)) if foreign(address) => {
-                self.in_question.insert(address);
+                self.deciding.insert(address);
             }
             Some(Question::Names(address)) if foreign(address) => {
                 self.unnamed.insert(address);
@@ -282,45 +290,47 @@ impl<'a> Source<'a> {
         }
     }
 
-    /// The table is looked at anew.
-    pub fn forget_questions(&mut self) {
-        self.in_question.clear();
+    /// Forgets the noted addresses, before a look at the table.
+    pub fn forget_unknown_owners(&mut self) {
+        self.deciding.clear();
         self.unnamed.clear();
     }
 
-    /// Not all Pods are known, so that it must be asked who has an address.
-    pub fn asks(&self) -> bool {
+    /// Returns whether only chosen Pods are read, so that owners of addresses must be requested.
+    pub fn requests_owners(&self) -> bool {
         self.follower.as_ref().is_some_and(Follower::chooses_pods)
     }
 
-    /// Asks for the addresses in question.
-    pub fn ask(&mut self) {
+    /// Requests the owners of the noted addresses from the API.
+    pub fn request_owners(&mut self) {
         let now = Instant::now();
-        self.foreseen.retain(|_, until| *until > now);
-        let mut wanted = ChosenAddresses {
-            deciding: self.in_question.clone(),
+        self.prefetched.retain(|_, until| *until > now);
+        let mut addresses = ChosenAddresses {
+            deciding: self.deciding.clone(),
             named: self.unnamed.iter().copied().collect(),
         };
-        wanted.deciding.extend(self.foreseen.keys());
-        if self.asked == wanted {
+        addresses.deciding.extend(self.prefetched.keys());
+        if self.requested == addresses {
             return;
         }
         let follower = self.follower.as_mut().filter(|f| f.chooses_pods());
-        match follower.map_or(Ok(true), |follower| follower.ask(wanted.clone())) {
-            Ok(true) => self.asked = wanted,
-            // It cannot be asked yet.
+        match follower.map_or(Ok(true), |follower| follower.ask(addresses.clone())) {
+            Ok(true) => self.requested = addresses,
+            // The follower accepts no request yet.
             Ok(false) => {}
             Err(error) => {
-                self.asked = wanted;
-                note(format!("who has an address cannot be asked: {error}"));
+                self.requested = addresses;
+                note(format!(
+                    "the owners of addresses cannot be requested: {error}"
+                ));
             }
         }
     }
 
-    /// Says what of the source is missing at first; whether nothing is judged for it.
+    /// Prints a note on missing parts of the source. Returns whether they prevent all verdicts.
     ///
     /// # Errors
-    /// Names or verdicts were asked for, and there is no source of them.
+    /// Names or verdicts are needed, and no source tells them.
     pub fn require(&self, cluster: Option<&Cluster>, asked: bool) -> Result<bool, CommandError> {
         cluster::require(self.query, cluster, asked)?;
         let missing = cluster.and_then(|cluster| caveats::incompleteness(cluster, 0));

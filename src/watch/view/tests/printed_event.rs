@@ -1,4 +1,4 @@
-//! An event from its bytes to its record.
+//! An event from its bytes to the printed record.
 
 use super::*;
 use crate::output::{ColorChoice, Palette, RecordFormat, RecordPrinter};
@@ -15,7 +15,7 @@ fn attribute(kind: u16, value: &[u8]) -> Vec<u8> {
 
 /// The reply tuple is not the mirror of the original, and NEW has no counters.
 #[test]
-fn a_new_event_of_a_masqueraded_connection_is_a_record_with_both_tuples_and_without_counters() {
+fn the_new_event_of_a_masqueraded_connection_has_both_tuples_and_no_counters() {
     let tuple = |kind, src: [u8; 4], sport: u16, dst: [u8; 4], dport: u16| {
         let ip = [attribute(1, &src), attribute(2, &dst)].concat();
         let ports = [(2, sport), (3, dport)].map(|(kind, n)| attribute(kind, &n.to_be_bytes()));
@@ -39,10 +39,10 @@ fn a_new_event_of_a_masqueraded_connection_is_a_record_with_both_tuples_and_with
     .concat();
 
     let mut view = View::default();
-    view.end_dump(true, &mut See::all(), &mut |_| ());
+    view.end_dump(true, &mut FixtureResolver::all(), &mut |_| ());
     let flow = decode(&message).unwrap();
-    let text = printed(RecordFormat::Jsonl, |tell| {
-        view.made(flow, &mut See::all(), tell);
+    let text = printed(RecordFormat::Jsonl, |emit| {
+        view.apply_new(flow, &mut FixtureResolver::all(), emit);
     });
     let record: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!(record["schema"], "ctk/v1");
@@ -88,7 +88,7 @@ fn a_new_event_of_a_masqueraded_connection_is_a_record_with_both_tuples_and_with
     assert!(entry["start"].is_null() && entry["mark"].is_null());
 }
 
-/// Everything that a printer of this format writes of what `act` makes a view tell.
+/// Output of a printer of this format for the records that `act` emits.
 fn printed(format: RecordFormat, act: impl FnOnce(&mut dyn FnMut(Record<'_>))) -> String {
     let mut text = Vec::new();
     let palette = Palette::decide(ColorChoice::Never, |_| None, false);
@@ -100,13 +100,13 @@ fn printed(format: RecordFormat, act: impl FnOnce(&mut dyn FnMut(Record<'_>))) -
 }
 
 #[test]
-fn the_end_of_a_stale_entry_is_printed_with_the_pod_that_its_endpoint_was() {
+fn the_end_of_a_stale_entry_is_printed_with_its_former_pod() {
     let (both, one) = (kube_dns(&[7, 8]), kube_dns(&[8]));
     let ended = |format| {
-        let mut stage = with_a_stale_flow(&both, &one);
-        printed(format, |tell| {
-            let Stage { view, resolver, .. } = &mut stage;
-            view.made(flow(8, Status::CONFIRMED), resolver, tell);
+        let mut fixture = with_a_stale_flow(&both, &one);
+        printed(format, |emit| {
+            let ViewFixture { view, resolver, .. } = &mut fixture;
+            view.apply_new(flow(8, Status::CONFIRMED), resolver, emit);
         })
     };
     let lines = ended(RecordFormat::Lines);
