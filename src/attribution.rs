@@ -1,17 +1,15 @@
 //! The one place where flow and cluster meet: the frontend that an entry's destination is, and the names of client,
 //! Service and endpoint.
 
-mod forward;
 mod names;
 
 use std::net::IpAddr;
 
 use crate::this_node::ThisNode;
 use ctk_cluster::index::{AddressKind, Endpoint, Frontend, Index, PortId, ServicePort};
-use ctk_cluster::rules::{Forward, NodeRules, RuleFrontend, RuleKind};
+use ctk_cluster::rules::{Condition, Forward, NodeRules, RuleFrontend, RuleKind};
 use ctnetlink::flow::{Flow, Tuple};
 
-pub use forward::forwards_to;
 pub use names::{EndpointName, FrontendKind, Names, Party, PartyKind, ServiceName};
 
 /// What the original destination is.
@@ -101,6 +99,27 @@ fn kind_of(kind: AddressKind) -> FrontendKind {
         AddressKind::ExternalIp => FrontendKind::ExternalIp,
         AddressKind::Ingress | AddressKind::ProxyIngress => FrontendKind::LoadBalancerIp,
     }
+}
+
+/// Every rule that could match protocol, address and port; other matches are ignored.
+pub fn forwards_to<'c>(
+    rules: &'c NodeRules,
+    node: &ThisNode,
+    flow: &Flow,
+) -> impl Iterator<Item = &'c Forward> {
+    let (protocol, address) = (flow.protocol(), flow.original.dst);
+    let port = flow.original.dport();
+    let local = node.owns(None, address) != Some(false);
+    rules.forwards.iter().filter(move |rule| {
+        rule.protocol == protocol
+            && port.is_some_and(|port| rule.ports.contains(&port))
+            && rule.destination.is_none_or(|net| net.contains(&address))
+            && (local || !rule.local_only)
+            && !rule
+                .conditions
+                .iter()
+                .any(|c| matches!(c, Condition::NotDestination(net) if net.contains(&address)))
+    })
 }
 
 /// The endpoint of this Service port with this address and port.

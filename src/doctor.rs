@@ -7,20 +7,21 @@
 //!
 //! No finding without its number, and none above [`Severity::Info`] on a healthy node.
 
-mod answers;
 mod check;
+mod destinations;
 mod example;
+mod expected_reply;
 mod facts;
 mod finding;
 pub(crate) mod groups;
-pub mod metrics;
+pub mod kube_proxy_metrics;
 #[cfg(test)]
 pub(crate) mod testing;
 mod threshold;
 
 use crate::entry::Entry;
 
-pub use facts::{Facts, Moved, Scan, Version, pod_network};
+pub use facts::{Changes, Facts, Scan, Version, pod_network};
 pub use finding::{Finding, Severity};
 pub use threshold::Thresholds;
 
@@ -31,12 +32,12 @@ pub trait Check {
 
     /// Takes in one entry. Called for every one of the table, so it must be quick, and what it keeps must be bounded
     /// (`Groups`). Checks of settings and counters leave it alone.
-    fn see(&mut self, entry: &Entry<'_>, facts: &Facts<'_>) {
+    fn observe(&mut self, entry: &Entry<'_>, facts: &Facts<'_>) {
         let _ = (entry, facts);
     }
 
     /// What was found, after the last entry.
-    fn conclude(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding>;
+    fn findings(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding>;
 }
 
 /// Every check, ready to see a table.
@@ -53,7 +54,7 @@ fn checks() -> Vec<Box<dyn Check>> {
         Box::<check::UnnamedDestination>::default(),
         Box::<check::RulesBehind>::default(),
         Box::<check::RulesNotUnderstood>::default(),
-        Box::<check::OldKubeProxy>::default(),
+        Box::<check::KubeProxyVersion>::default(),
         Box::<check::KubeProxySync>::default(),
         Box::<check::WrongNamespace>::default(),
         Box::<check::TableFull>::default(),
@@ -79,17 +80,17 @@ impl Default for Examination {
 }
 
 impl Examination {
-    pub fn see(&mut self, entry: &Entry<'_>, facts: &Facts<'_>) {
+    pub fn observe(&mut self, entry: &Entry<'_>, facts: &Facts<'_>) {
         for check in &mut self.checks {
-            check.see(entry, facts);
+            check.observe(entry, facts);
         }
     }
 
     /// Every finding, the worst first.
-    pub fn conclude(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
+    pub fn findings(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
         let all = self.checks.iter();
         let mut findings: Vec<Finding> = all
-            .flat_map(|check| bounded(check.conclude(facts, thresholds)))
+            .flat_map(|check| bounded(check.findings(facts, thresholds)))
             .collect();
         check::insert_failed::relate(&mut findings);
         finding::sort(&mut findings);
@@ -98,11 +99,11 @@ impl Examination {
 }
 
 /// Findings of one check that are told one by one, the first ones. A drained node leaves hundreds.
-const MOST: usize = 10;
+const MAX_FINDINGS_PER_CHECK: usize = 10;
 
-/// What is beyond [`MOST`] becomes one finding, as bad as the worst of them.
+/// What is beyond [`MAX_FINDINGS_PER_CHECK`] becomes one finding, as bad as the worst of them.
 fn bounded(mut findings: Vec<Finding>) -> Vec<Finding> {
-    let rest = findings.split_off(findings.len().min(MOST));
+    let rest = findings.split_off(findings.len().min(MAX_FINDINGS_PER_CHECK));
     let worst = rest
         .iter()
         .min_by_key(|finding| std::cmp::Reverse(finding.severity));
@@ -134,15 +135,18 @@ mod tests {
             .collect();
         many[200].severity = Severity::Critical;
         let told = bounded(many);
-        assert_eq!(told.len(), MOST + 1);
-        assert_eq!(told[MOST].severity, Severity::Critical);
-        assert_eq!(told[MOST].evidence["more"], 290);
-        assert_eq!(bounded(told[..MOST].to_vec()).len(), MOST);
+        assert_eq!(told.len(), MAX_FINDINGS_PER_CHECK + 1);
+        assert_eq!(told[MAX_FINDINGS_PER_CHECK].severity, Severity::Critical);
+        assert_eq!(told[MAX_FINDINGS_PER_CHECK].evidence["more"], 290);
+        assert_eq!(
+            bounded(told[..MAX_FINDINGS_PER_CHECK].to_vec()).len(),
+            MAX_FINDINGS_PER_CHECK
+        );
     }
 
     #[test]
     fn a_node_of_which_nothing_is_known_has_nothing_above_info() {
-        let findings = Examination::default().conclude(&Facts::default(), &Thresholds::default());
+        let findings = Examination::default().findings(&Facts::default(), &Thresholds::default());
         let bad: Vec<_> = findings
             .iter()
             .filter(|finding| finding.severity > Severity::Info)

@@ -3,7 +3,7 @@
 //! Here flow, label and verdict meet; `output` prints it, `select` chooses by it. Names borrow from the cluster index.
 
 use crate::attribution::Names;
-use crate::verdict::{Judgement, Refreshing, Replies, Seen};
+use crate::verdict::{Activity, Judgement, Refreshing, Replies};
 use ctnetlink::flow::Flow;
 
 /// One row.
@@ -21,7 +21,7 @@ impl<'c> Entry<'c> {
     /// An entry of which nothing but the kernel's word is known.
     #[inline]
     pub fn bare(flow: Flow) -> Self {
-        let replies = Replies::of_one_look(flow.status.is_unreplied());
+        let replies = Replies::of_one_observation(flow.status.is_unreplied());
         Entry {
             flow,
             names: Names::default(),
@@ -32,9 +32,11 @@ impl<'c> Entry<'c> {
     }
 
     /// Takes in what several looks at the entry showed.
-    pub fn see(&mut self, seen: Seen) {
+    pub fn see(&mut self, seen: Activity) {
         self.refreshing = seen.refreshing;
         self.replies = seen.replies;
-        self.judgement = self.judgement.map(|judgement| judgement.with_seen(seen));
+        self.judgement = self
+            .judgement
+            .map(|judgement| judgement.with_activity(seen));
     }
 }

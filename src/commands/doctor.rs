@@ -17,7 +17,7 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use crate::doctor::{Examination, Finding, Scan, Severity};
 use crate::error::{CommandError, Status};
 use crate::output::Summary;
-use crate::verdict::Seen;
+use crate::verdict::Activity;
 use ctk_cluster::read_scope::ReadScope;
 use ctk_cluster::source::ClusterSource;
 use ctnetlink::flow::Flow;
@@ -152,9 +152,7 @@ impl Round {
             false => Some(take_sample(&mut table, &mut pipeline, args.sample)?),
         };
         facts.sampled = sample.is_some().then_some(args.sample);
-        let is_full = sample
-            .as_ref()
-            .is_some_and(|one| one.kept() >= MOST_SAMPLED);
+        let is_full = sample.as_ref().is_some_and(|one| one.kept() >= MAX_SAMPLED);
         let looks = Looks {
             kind: TableKind::Conntrack,
             sample: sample.as_ref(),
@@ -166,7 +164,7 @@ impl Round {
             Examination::default,
             |pipeline, examination, flow, seen| {
                 let seen = seen.and_then(|seen| sampled(&flow, seen, is_full));
-                pipeline.show(flow, seen, |entry| examination.see(entry, &facts));
+                pipeline.show(flow, seen, |entry| examination.observe(entry, &facts));
             },
         )?;
         facts.scan = Scan {
@@ -176,7 +174,7 @@ impl Round {
         };
         facts::look_again(&mut facts, netns, began);
         facts::compare_rules(&mut facts, netns, cluster.as_ref());
-        let findings = examination.conclude(&facts, &args.thresholds);
+        let findings = examination.findings(&facts, &args.thresholds);
         let mut open = caveats::of_table(report.unreadable, report.inconsistent);
         let counts = &pipeline.counts;
         open.add_selection(&every_entry, false, cluster.as_ref(), counts);
@@ -250,17 +248,17 @@ fn read_cluster(
 
 const UDP: u8 = 17;
 /// UDP entries whose looks are kept, at 240 bytes each.
-const MOST_SAMPLED: usize = 100_000;
+const MAX_SAMPLED: usize = 100_000;
 
 /// Two looks at the UDP entries of which it matters whether they are kept alive or answered: those that may be stale, and
-/// those of a Service whose packets are counted. What is beyond [`MOST_SAMPLED`] counts as unknown.
+/// those of a Service whose packets are counted. What is beyond [`MAX_SAMPLED`] counts as unknown.
 fn take_sample(
     table: &mut Table,
     pipeline: &mut EntryPipeline<'_>,
     duration: Duration,
 ) -> Result<Sample, CommandError> {
     Sample::take_of(table, pipeline, duration, &|pipeline, kept, flow| {
-        if flow.protocol() != UDP || kept >= MOST_SAMPLED {
+        if flow.protocol() != UDP || kept >= MAX_SAMPLED {
             return false;
         }
         let counted = flow.counters_reply.is_some();
@@ -274,7 +272,7 @@ fn take_sample(
 }
 
 /// What the looks say of an entry. They were at UDP only, and what found no room in them is not new for that.
-fn sampled(flow: &Flow, mut seen: Seen, is_full: bool) -> Option<Seen> {
+fn sampled(flow: &Flow, mut seen: Activity, is_full: bool) -> Option<Activity> {
     seen.is_new &= !is_full;
     (flow.protocol() == UDP).then_some(seen)
 }

@@ -14,7 +14,7 @@ use crate::verdict::Refreshing;
 use ctnetlink::flow::{Tuple, protocol_name};
 
 /// Examples of one finding: enough to see a pattern.
-const MOST: usize = 3;
+const MAX_EXAMPLES: usize = 3;
 
 /// A few entries, the urgent ones before the others.
 #[derive(Clone, Debug, Default)]
@@ -25,7 +25,7 @@ pub struct Examples {
 impl Examples {
     /// Keeps the entry while there is room. An urgent one takes the place of one that is not.
     pub fn push(&mut self, entry: &Entry<'_>, urgent: bool) {
-        if self.lines.len() < MOST {
+        if self.lines.len() < MAX_EXAMPLES {
             self.lines.push((urgent, line(entry)));
         } else if urgent && let Some(calm) = self.lines.iter_mut().find(|(urgent, _)| !urgent) {
             *calm = (true, line(entry));
@@ -76,7 +76,7 @@ pub fn protocol(number: u8) -> String {
 }
 
 /// A name inside a command that is made to be copied: a file may hold any, so what a shell would read is quoted.
-pub fn word(text: &str) -> Cow<'_, str> {
+pub fn shell_word(text: &str) -> Cow<'_, str> {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_./:".contains(&b);
     match !text.is_empty() && !text.starts_with('-') && text.bytes().all(plain) {
         true => text.into(),
@@ -85,7 +85,7 @@ pub fn word(text: &str) -> Cow<'_, str> {
 }
 
 /// `10.96.0.10:53`, `[fd00::a]:53`; the address alone where there is no port.
-pub fn place(address: IpAddr, port: Option<u16>) -> String {
+pub fn socket(address: IpAddr, port: Option<u16>) -> String {
     match port {
         Some(port) => SocketAddr::new(address, port).to_string(),
         None => address.to_string(),
@@ -93,11 +93,11 @@ pub fn place(address: IpAddr, port: Option<u16>) -> String {
 }
 
 fn source(tuple: &Tuple) -> String {
-    place(tuple.src, tuple.sport())
+    socket(tuple.src, tuple.sport())
 }
 
 fn destination(tuple: &Tuple) -> String {
-    place(tuple.dst, tuple.dport())
+    socket(tuple.dst, tuple.dport())
 }
 
 /// `shop/web-1`, or the name of a node; `None` where nobody is known.
@@ -144,7 +144,7 @@ mod tests {
             ("-x", "'-x'"),
             ("", "''"),
         ] {
-            assert_eq!(word(text), expected);
+            assert_eq!(shell_word(text), expected);
         }
     }
 

@@ -15,7 +15,7 @@ use ctk_cluster::index::Index;
 use ctk_cluster::rules::NodeRules;
 use ctnetlink::rtnetlink::BridgePort;
 
-use super::metrics::KubeProxy;
+use super::kube_proxy_metrics::KubeProxyMetrics;
 
 /// Filled in two steps: everything but `scan` is known before the first entry comes.
 #[derive(Default)]
@@ -29,7 +29,7 @@ pub struct Facts<'c> {
     /// Whose table this is; `None` without a source.
     pub node: Option<&'c ThisNode>,
     /// Who translates Services here in kube-proxy's place.
-    pub instead: Option<Datapath>,
+    pub kube_proxy_replacement: Option<Datapath>,
     /// For sentences: `network namespace blue`.
     pub netns: String,
     /// The namespace that the machine started with; `None` when it cannot be told.
@@ -51,11 +51,11 @@ pub struct Facts<'c> {
     /// Ports of bridges in this namespace.
     pub bridge_ports: Option<Vec<BridgePort>>,
     /// What kube-proxy says of itself, where it can be asked.
-    pub kube_proxy: Option<KubeProxy>,
+    pub kube_proxy: Option<KubeProxyMetrics>,
     /// How the reading of the entries went; after it.
     pub scan: Scan,
     /// What was counted since `stat`; after the entries, too.
-    pub moved: Option<Moved>,
+    pub changes: Option<Changes>,
 }
 
 /// A version of kube-proxy, by the source that tells it.
@@ -77,7 +77,7 @@ impl<'v> Version<'v> {
 
 /// A second look at what is counted.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Moved {
+pub struct Changes {
     /// Between the two looks.
     pub seconds: f64,
     /// Entries at the second one.
@@ -87,7 +87,7 @@ pub struct Moved {
     pub filtered: Option<u64>,
 }
 
-impl Moved {
+impl Changes {
     /// What all CPUs counted under this name.
     pub fn counter(&self, name: &str) -> Option<u64> {
         self.delta
@@ -120,7 +120,10 @@ impl Facts<'_> {
     /// What all CPUs counted under this name since the namespace was made, until the second look.
     pub fn total(&self, name: &str) -> Option<u64> {
         let counters = self.stat.counters.as_ref().map(CpuCounters::total)?;
-        let more = self.moved.as_ref().and_then(|moved| moved.counter(name));
+        let more = self
+            .changes
+            .as_ref()
+            .and_then(|changes| changes.counter(name));
         Some(counters.get(name)? + more.unwrap_or(0))
     }
 

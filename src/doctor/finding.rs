@@ -96,8 +96,8 @@ pub fn sort(findings: &mut [Finding]) {
 
 /// What is said of something that was counted once, and did not move between the two looks; nothing where there was only
 /// one.
-pub fn not_lately(moved: Option<u64>) -> &'static str {
-    match moved {
+pub fn unchanged_note(changes: Option<u64>) -> &'static str {
+    match changes {
         Some(0) => "; none while it was looked",
         _ => "",
     }

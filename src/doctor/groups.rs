@@ -8,13 +8,13 @@ use std::collections::HashMap;
 use std::hash::Hash;
 
 /// Groups that one check may hold.
-pub const ROOM: usize = 8192;
+pub const MAX_GROUPS: usize = 8192;
 
 /// What was added under each key.
 #[derive(Debug)]
 pub struct Groups<K, V> {
     groups: HashMap<K, Group<V>>,
-    room: usize,
+    capacity: usize,
     missed: u64,
 }
 
@@ -26,15 +26,15 @@ struct Group<V> {
 
 impl<K, V> Default for Groups<K, V> {
     fn default() -> Self {
-        Self::with_room(ROOM)
+        Self::with_capacity(MAX_GROUPS)
     }
 }
 
 impl<K, V> Groups<K, V> {
-    fn with_room(room: usize) -> Self {
+    fn with_capacity(capacity: usize) -> Self {
         Groups {
             groups: HashMap::new(),
-            room,
+            capacity,
             missed: 0,
         }
     }
@@ -52,7 +52,7 @@ impl<K, V> Groups<K, V> {
 impl<K: Eq + Hash, V: Default> Groups<K, V> {
     /// The group of `key`, for one more entry.
     pub fn at(&mut self, key: K) -> &mut V {
-        if self.groups.len() >= self.room && !self.groups.contains_key(&key) {
+        if self.groups.len() >= self.capacity && !self.groups.contains_key(&key) {
             self.missed += 1;
             self.groups.retain(|_, group| {
                 group.weight -= 1;
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn a_large_group_survives_any_number_of_small_ones() {
-        let mut groups = Groups::<u32, u64>::with_room(16);
+        let mut groups = Groups::<u32, u64>::with_capacity(16);
         for n in 0..10_000u32 {
             *groups.at(1_000_000 + n) += 1;
             if n % 4 == 0 {
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn nothing_is_missed_while_there_is_room() {
-        let mut groups = Groups::<u32, u64>::with_room(16);
+        let mut groups = Groups::<u32, u64>::with_capacity(16);
         for n in 0..160 {
             *groups.at(n % 16) += 1;
         }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use super::{Facts, Moved};
+use super::{Changes, Facts};
 use crate::attribution::{FrontendKind, ServiceName};
 use crate::entry::Entry;
 use crate::stat::{CountersFrom, CpuCounters};
@@ -15,7 +15,7 @@ pub fn udp(client: &str, destination: &str, leads_to: &str) -> Flow {
 }
 
 /// A node with these counters on one CPU, and what they counted in 2 s.
-pub fn counted(total: &[(&str, u64)], moved: &[(&str, u64)]) -> Facts<'static> {
+pub fn counted(total: &[(&str, u64)], changes: &[(&str, u64)]) -> Facts<'static> {
     let counters = |all: &[(&str, u64)]| {
         let counters = all.iter().map(|(name, count)| (*name, *count)).collect();
         Some(CpuCounters {
@@ -25,12 +25,12 @@ pub fn counted(total: &[(&str, u64)], moved: &[(&str, u64)]) -> Facts<'static> {
     };
     let mut facts = Facts::default();
     facts.stat.counters = counters(total);
-    let mut since = Moved {
+    let mut since = Changes {
         seconds: 2.0,
-        ..Moved::default()
+        ..Changes::default()
     };
-    since.delta.counters = counters(moved);
-    facts.moved = Some(since);
+    since.delta.counters = counters(changes);
+    facts.changes = Some(since);
     facts
 }
 

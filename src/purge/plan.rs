@@ -8,7 +8,7 @@ use std::str::FromStr;
 
 use crate::filter::{BadValue, Picks};
 use crate::select::Selectors;
-use crate::verdict::{Judgement, Reason, Replies, Seen, Verdict};
+use crate::verdict::{Activity, Judgement, Reason, Replies, Verdict};
 use ctnetlink::flow::{Flow, Status};
 
 const UDP: u8 = 17;
@@ -290,7 +290,7 @@ pub struct Planned {
     /// Why it was judged to be deleted; `None` where no verdict was sought.
     pub reason: Option<Reason>,
     /// What several looks at it showed; `None` where one was enough.
-    pub seen: Option<Seen>,
+    pub seen: Option<Activity>,
 }
 
 /// What a purge would do, made from one scan of the table. It does not change any more.

@@ -6,7 +6,7 @@ use ctk_cluster::index::{Index, Pod, PortId, Service};
 use ctk_cluster::rules::RuleService;
 use ctnetlink::flow::{AddressPort, Family, Flow};
 
-use super::{Reason, Refreshing, Seen};
+use super::{Activity, Reason, Refreshing};
 
 /// What the sentence needs beside the reason.
 #[derive(Clone, Copy, Debug)]
@@ -14,6 +14,8 @@ pub enum Detail<'c> {
     None,
     /// A fixed clause that says which fact was missing or who is responsible.
     Because(&'static str),
+    /// The entry may be younger than the cluster source.
+    YoungerThanSource,
     /// The pod that has the reply source's address.
     Pod(&'c Pod),
     /// No other endpoint of the Service serves.
@@ -40,7 +42,7 @@ pub struct Evidence<'c> {
     pub(super) named: Option<&'c RuleService>,
     pub(super) detail: Detail<'c>,
     /// What several looks at the entry showed.
-    pub(super) seen: Option<Seen>,
+    pub(super) seen: Option<Activity>,
 }
 
 impl<'c> Evidence<'c> {
@@ -92,7 +94,7 @@ impl fmt::Display for Name<'_> {
 
 impl fmt::Display for Evidence<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.judged(f)?;
+        self.verdict_clause(f)?;
         match &self.seen {
             Some(seen) if seen.refreshing != Refreshing::Unknown => write!(f, "; {seen}"),
             _ => Ok(()),
@@ -102,7 +104,7 @@ impl fmt::Display for Evidence<'_> {
 
 impl Evidence<'_> {
     /// The part about the verdict.
-    fn judged(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    fn verdict_clause(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (to, from) = (self.destination, self.reply_source);
         if let Detail::Rule(rule) = self.detail {
             return by_rule(f, self.reason, from, rule);
@@ -181,7 +183,10 @@ impl Evidence<'_> {
                 "this node's rules do not list {from} for {to}; they leave out endpoints that terminate or are elsewhere"
             ),
             Reason::SourceIncomplete => match self.detail {
-                Detail::Because(what) => write!(f, "not decided: {what}"),
+                Detail::Because(fact) => write!(f, "not decided: {fact}"),
+                Detail::YoungerThanSource => f.write_str(
+                    "not decided: the entry is younger than the cluster source, its endpoint may be, too",
+                ),
                 _ => f.write_str("not decided: the cluster source is incomplete"),
             },
             Reason::ForeignZone => write!(
@@ -193,7 +198,7 @@ impl Evidence<'_> {
                 f.write_str("handed to a flow table: timer and counters say nothing about it")
             }
             Reason::NotKubeProxy => match self.detail {
-                Detail::Because(what) => write!(f, "{to}: {what}"),
+                Detail::Because(fact) => write!(f, "{to}: {fact}"),
                 _ => write!(f, "kube-proxy does not translate {name}"),
             },
             Reason::NodelocalDns => write!(
@@ -228,7 +233,7 @@ impl Evidence<'_> {
             }
             Reason::OtherPort => write!(f, "{name} has {}, but not this protocol and port", to.address),
             Reason::RemoteNodePort => {
-                write!(f, "{to} is a node port of another node, which is judged there")
+                write!(f, "{to} is a node port of another node, which is verdict_clause there")
             }
         }
     }

@@ -25,12 +25,12 @@ use ctnetlink::flow::{Flow, Status};
 use super::{Refreshing, Replies};
 
 /// Timers that are nearer together are not compared.
-pub const APART: Duration = Duration::from_secs(3);
+pub const MIN_OBSERVATION_GAP: Duration = Duration::from_secs(3);
 const SECOND: i128 = 1_000_000_000;
 
 /// What one look at an entry tells, in 48 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Look {
+pub struct Observation {
     /// Nanoseconds of a monotonic clock: enough for 584 years.
     at: u64,
     /// Hash of what never changes while an entry lives.
@@ -43,7 +43,7 @@ pub struct Look {
     counted: bool,
 }
 
-impl Look {
+impl Observation {
     /// `at` is the time of a monotonic clock at which the kernel wrote the entry down; all looks that are compared count
     /// from the same origin.
     pub fn of(flow: &Flow, at: Duration) -> Self {
@@ -51,7 +51,7 @@ impl Look {
         let mut identity = DefaultHasher::new();
         (flow.zone, flow.original, flow.reply, flow.id, flow.start).hash(&mut identity);
         packets.is_some().hash(&mut identity);
-        Look {
+        Observation {
             at: at.as_nanos() as u64,
             identity: identity.finish(),
             packets: packets.map_or([0; 2], |(original, reply)| {
@@ -70,7 +70,7 @@ impl Look {
     /// Another entry than the one that was looked at `before`, with the same original tuple. What is not told by its reply
     /// tuple, id, start, counters or status bits is taken for the same one: if so, its timer was refilled by the packet
     /// that made it.
-    pub(super) fn is_recreated_since(&self, before: &Look) -> bool {
+    pub(super) fn is_recreated_since(&self, before: &Observation) -> bool {
         let vanished = before.status().without(self.status());
         self.identity != before.identity
             || self.packets[0] < before.packets[0]
@@ -78,17 +78,17 @@ impl Look {
             || vanished.intersects(Status::SEEN_REPLY.with(Status::ASSURED))
     }
 
-    fn since(&self, before: &Look) -> Duration {
+    fn since(&self, before: &Observation) -> Duration {
         Duration::from_nanos(self.at.saturating_sub(before.at))
     }
 
     /// Nanoseconds that are left beyond what would be without a refill. `None` without timers, and when the looks are too
     /// near to each other.
-    fn gain_since(&self, before: &Look) -> Option<i128> {
+    fn gain_since(&self, before: &Observation) -> Option<i128> {
         let (now, then) = self.timeout.zip(before.timeout)?;
         let passed = self.since(before);
         let gain = (i128::from(now) - i128::from(then)) * SECOND + passed.as_nanos() as i128;
-        (passed >= APART).then_some(gain)
+        (passed >= MIN_OBSERVATION_GAP).then_some(gain)
     }
 
     /// Packets count, and refill the timer.
@@ -99,13 +99,13 @@ impl Look {
 
 /// `now` has the original tuple of `before`, but is not the same entry any more.
 pub fn is_recreated(before: &Flow, now: &Flow) -> bool {
-    let look = |flow| Look::of(flow, Duration::ZERO);
+    let look = |flow| Observation::of(flow, Duration::ZERO);
     look(now).is_recreated_since(&look(before))
 }
 
 /// What looks at one entry showed. Prints as the clause that an operator reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct Activity {
     pub refreshing: Refreshing,
     pub replies: Replies,
     window_ms: u32,
@@ -115,7 +115,7 @@ pub struct Seen {
     pub is_new: bool,
 }
 
-impl Seen {
+impl Activity {
     /// From the first look to the last, in milliseconds; zero when there was only one.
     pub fn window(&self) -> Duration {
         Duration::from_millis(self.window_ms.into())
@@ -131,38 +131,38 @@ impl Seen {
         Some(self.window() / gaps.max(1))
     }
 
-    fn of_one_look(look: &Look) -> Self {
-        Seen {
-            replies: Replies::of_one_look(look.status().is_unreplied()),
-            ..Seen::default()
+    fn of_one_observation(look: &Observation) -> Self {
+        Activity {
+            replies: Replies::of_one_observation(look.status().is_unreplied()),
+            ..Activity::default()
         }
     }
 }
 
 /// What looks at one entry, in the order of their times, show together.
 ///
-/// Nothing but what the last one says where the entry was made anew between them, where they span less than [`APART`], and
+/// Nothing but what the last one says where the entry was made anew between them, where they span less than [`MIN_OBSERVATION_GAP`], and
 /// nothing at all about entries that a flow table handles: their packets pass by the timer.
-pub fn compare(looks: &[Look]) -> Seen {
+pub fn compare(looks: &[Observation]) -> Activity {
     let (Some(first), Some(last)) = (looks.first(), looks.last()) else {
-        return Seen::default();
+        return Activity::default();
     };
     if looks.iter().any(|look| look.status().is_offloaded()) {
-        return Seen::default();
+        return Activity::default();
     }
     let pairs = looks.iter().zip(looks.iter().skip(1));
     let recreated = pairs.into_iter().any(|(a, b)| b.is_recreated_since(a));
     let window = last.since(first);
-    if recreated || window < APART {
-        return Seen::of_one_look(last);
+    if recreated || window < MIN_OBSERVATION_GAP {
+        return Activity::of_one_observation(last);
     }
     let grown = [0, 1].map(|way| last.packets[way].saturating_sub(first.packets[way]));
-    Seen {
+    Activity {
         refreshing: refreshing(looks, first, last),
         replies: if last.counted {
             replies(looks.len(), first, grown)
         } else {
-            Replies::of_one_look(last.status().is_unreplied())
+            Replies::of_one_observation(last.status().is_unreplied())
         },
         window_ms: u32::try_from(window.as_millis()).unwrap_or(u32::MAX),
         packets: last
@@ -172,7 +172,7 @@ pub fn compare(looks: &[Look]) -> Seen {
     }
 }
 
-fn refreshing(looks: &[Look], first: &Look, last: &Look) -> Refreshing {
+fn refreshing(looks: &[Observation], first: &Observation, last: &Observation) -> Refreshing {
     if looks.iter().any(|look| look.timeout.is_none()) {
         return Refreshing::Unknown;
     }
@@ -203,7 +203,7 @@ fn refreshing(looks: &[Look], first: &Look, last: &Look) -> Refreshing {
 }
 
 /// From counters alone; `grown` are the packets of both directions between the first look and the last.
-fn replies(looks: usize, first: &Look, grown: [u64; 2]) -> Replies {
+fn replies(looks: usize, first: &Observation, grown: [u64; 2]) -> Replies {
     let answered = first.packets[1] > 0;
     match grown {
         [_, (1..)] => Replies::TwoWay,
@@ -213,7 +213,7 @@ fn replies(looks: usize, first: &Look, grown: [u64; 2]) -> Replies {
     }
 }
 
-impl fmt::Display for Seen {
+impl fmt::Display for Activity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let seconds = (self.window_ms.saturating_add(500)) / 1000;
         match self.refreshing {
@@ -231,27 +231,27 @@ impl fmt::Display for Seen {
     }
 }
 
-/// The last looks at one entry, for who looks again and again: the newest one and two before it, each [`APART`] or more
+/// The last looks at one entry, for who looks again and again: the newest one and two before it, each [`MIN_OBSERVATION_GAP`] or more
 /// from the one before. 144 bytes.
 #[derive(Clone, Debug, Default)]
-pub struct Looks {
-    looks: [Option<Look>; 3],
+pub struct RecentObservations {
+    looks: [Option<Observation>; 3],
 }
 
-impl Looks {
+impl RecentObservations {
     /// Adds a look. Whether it shows a refill that no look before it showed.
     ///
-    /// One that is less than [`APART`] from the one before gives way to the next, so the looks may come at any pace. When
+    /// One that is less than [`MIN_OBSERVATION_GAP`] from the one before gives way to the next, so the looks may come at any pace. When
     /// the entry was made anew, what was seen of the old one is forgotten.
-    pub fn push(&mut self, look: Look) -> bool {
+    pub fn push(&mut self, look: Observation) -> bool {
         let [a, b, c] = self.looks;
         let newest = c.or(b).or(a);
         if newest.is_none_or(|newest| look.is_recreated_since(&newest)) {
             self.looks = [Some(look), None, None];
             return false;
         }
-        let apart = |before: Option<Look>, after: Look| {
-            before.is_none_or(|before| after.since(&before) >= APART)
+        let apart = |before: Option<Observation>, after: Observation| {
+            before.is_none_or(|before| after.since(&before) >= MIN_OBSERVATION_GAP)
         };
         self.looks = match (a, b, c) {
             (a, Some(b), _) if !apart(a, b) => [a, Some(look), None],
@@ -275,11 +275,11 @@ impl Looks {
     }
 
     /// What the looks show together of an entry that is like `flow` by now.
-    pub fn seen(&self, flow: &Flow) -> Seen {
+    pub fn seen(&self, flow: &Flow) -> Activity {
         match self.looks {
             [Some(a), Some(b), Some(c)] => compare(&[a, b, c]),
             [Some(a), Some(b), None] => compare(&[a, b]),
-            _ => Seen::of_one_look(&Look::of(flow, Duration::ZERO)),
+            _ => Activity::of_one_observation(&Observation::of(flow, Duration::ZERO)),
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ctnetlink::flow::Flow;
 
-use super::refresh::{Look, Seen, compare};
+use super::refresh::{Activity, Observation, compare};
 
 /// Shortest time in which three looks tell a client that sends every 3 s from one that fell silent: see
 /// [`compare`](super::compare).
@@ -14,15 +14,15 @@ pub const MIN_SAMPLE: Duration = Duration::from_secs(6);
 
 /// Which of the two looks that are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Round {
+pub enum SampleRound {
     First,
     Second,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Pair {
-    first: Option<Look>,
-    second: Option<Look>,
+    first: Option<Observation>,
+    second: Option<Observation>,
 }
 
 /// The looks that came before, for every entry that was given: 105 bytes each, and up to 2.3 times that for the room that a
@@ -38,19 +38,19 @@ pub struct Sampler {
 
 impl Sampler {
     /// Keeps a look. A second one in the same round takes the place of the first: a round may be repeated.
-    pub fn look(&mut self, round: Round, flow: &Flow, at: Duration) {
+    pub fn look(&mut self, round: SampleRound, flow: &Flow, at: Duration) {
         let pair = self.pairs.entry(key(&self.hasher, flow)).or_default();
-        let look = Some(Look::of(flow, at));
+        let look = Some(Observation::of(flow, at));
         match round {
-            Round::First => pair.first = look,
-            Round::Second => pair.second = look,
+            SampleRound::First => pair.first = look,
+            SampleRound::Second => pair.second = look,
         }
     }
 
     /// What the looks that were kept and this one show together. An entry that was missing at the second look was made
     /// anew since.
-    pub fn seen(&self, flow: &Flow, at: Duration) -> Seen {
-        let third = Look::of(flow, at);
+    pub fn seen(&self, flow: &Flow, at: Duration) -> Activity {
+        let third = Observation::of(flow, at);
         let pair = self.pairs.get(&key(&self.hasher, flow));
         let pair = pair.copied().unwrap_or_default();
         let first = pair.first;
@@ -101,7 +101,7 @@ mod tests {
         flow
     }
 
-    fn sampler(looks: &[(Round, u64, Flow)]) -> Sampler {
+    fn sampler(looks: &[(SampleRound, u64, Flow)]) -> Sampler {
         let mut sampler = Sampler::default();
         for (round, at, flow) in looks {
             sampler.look(*round, flow, Duration::from_secs(*at));
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn each_entry_is_compared_with_its_own_looks() {
-        use Round::{First, Second};
+        use SampleRound::{First, Second};
         let mut zoned = flow(1, 20);
         zoned.zone.id = 5;
         let sampler = sampler(&[
@@ -145,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_look_that_is_repeated_counts_once() {
-        use Round::{First, Second};
+        use SampleRound::{First, Second};
         let sampler = sampler(&[
             (First, 0, flow(1, 29)),
             (First, 1, flow(1, 28)),

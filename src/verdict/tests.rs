@@ -145,7 +145,7 @@ impl Setting<'_> {
             index: self.index,
             rules: self.rules,
             node: self.node,
-            instead: None,
+            kube_proxy_replacement: None,
             zones: self.zones,
             source_time: self.time,
         };

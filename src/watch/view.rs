@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::entry::Entry;
-use crate::verdict::{Look, Looks, Reason, Seen, Verdict};
+use crate::verdict::{Activity, Observation, Reason, RecentObservations, Verdict};
 use ctnetlink::flow::{AddressPort, Counters, Flow, ProtocolState, Status, Tuple, Zone};
 
 use super::pods::Pods;
@@ -29,10 +29,10 @@ pub type Key = (Zone, Tuple);
 pub trait ResolveEntry<'c> {
     /// The entry behind a flow, with what the looks at it showed, if it passes every selector. Without any it was not in the
     /// view before.
-    fn pick(&mut self, flow: Flow, seen: Option<Seen>) -> Option<Entry<'c>>;
+    fn pick(&mut self, flow: Flow, seen: Option<Activity>) -> Option<Entry<'c>>;
 
     /// The same whether it passes or not.
-    fn entry(&mut self, flow: Flow, seen: Option<Seen>) -> Entry<'c>;
+    fn entry(&mut self, flow: Flow, seen: Option<Activity>) -> Entry<'c>;
 
     /// A NEW event tells that this entry was made. Called after the end of the one before it, which is judged as it was.
     fn begins(&mut self, key: Key);
@@ -45,7 +45,7 @@ struct Tracked {
     reason: Option<Reason>,
     /// The verdict that the records so far leave it with.
     told: Option<Verdict>,
-    looks: Looks,
+    looks: RecentObservations,
     /// The look at the table after which, or in which, it came into the view.
     since: u64,
     /// The dump that had it last.
@@ -54,7 +54,7 @@ struct Tracked {
 
 impl Tracked {
     /// What the looks at it showed; `None` before there were two.
-    fn seen(&self) -> Option<Seen> {
+    fn seen(&self) -> Option<Activity> {
         Some(self.looks.seen(&self.flow))
     }
 }
@@ -267,7 +267,7 @@ impl View {
         resolver: &mut dyn ResolveEntry<'c>,
         tell: Tell<'_, 'c>,
     ) {
-        let (key, look) = (key_of(&flow), Look::of(&flow, at));
+        let (key, look) = (key_of(&flow), Observation::of(&flow, at));
         if let Some(tracked) = self.tracked.get_mut(&key) {
             if !is_made_anew(&tracked.flow, &flow) {
                 tracked.dump = self.dump;
@@ -355,7 +355,7 @@ impl View {
             flow: entry.flow.clone(),
             reason: entry.judgement.map(|judgement| judgement.reason),
             told: entry.judgement.map(|judgement| judgement.verdict()),
-            looks: Looks::default(),
+            looks: RecentObservations::default(),
             since: self.look,
             dump: self.dump,
         };

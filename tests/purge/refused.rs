@@ -35,9 +35,17 @@ const REFUSED: &[(&str, i32, &[&str])] = &[
     ("--dry-run", 2, &["needs a selector"]),
     ("--all", 2, &["no confirmation is possible", "--yes"]),
     ("--all --udp --yes", 2, &["--all"]),
-    ("--udp", 2, &["no confirmation is possible", "--yes", "--dry-run"]),
+    (
+        "--udp",
+        2,
+        &["no confirmation is possible", "--yes", "--dry-run"],
+    ),
     ("--proto udp", 2, &["no confirmation is possible"]),
-    ("--stale --cluster FILE", 2, &["no confirmation is possible"]),
+    (
+        "--stale --cluster FILE",
+        2,
+        &["no confirmation is possible"],
+    ),
     ("--stale --cluster -", 2, &["standard input holds the data"]),
     (
         "--udp --cluster - -o json",

@@ -3,8 +3,8 @@
 use std::fs;
 use std::time::Instant;
 
-use crate::doctor::metrics::{self, KubeProxy};
-use crate::doctor::{Facts, Moved, pod_network};
+use crate::doctor::kube_proxy_metrics::{self, KubeProxyMetrics};
+use crate::doctor::{Changes, Facts, pod_network};
 use crate::error::chain;
 use crate::reverse_path;
 use crate::stat::{self, Stat};
@@ -24,7 +24,7 @@ pub fn gather<'c>(netns: &Netns, cluster: Option<&'c Cluster>) -> Facts<'c> {
         index,
         rules: cluster.and_then(Cluster::node_rules),
         node: cluster.map(|cluster| &cluster.node),
-        instead: cluster.and_then(Cluster::instead),
+        kube_proxy_replacement: cluster.and_then(Cluster::instead),
         netns: netns.name().to_string(),
         initial: netns.is_initial(),
         stat: stat(netns),
@@ -62,7 +62,7 @@ pub fn look_again(facts: &mut Facts<'_>, netns: &Netns, began: Instant) {
     let now = stat(netns);
     let paths = read("reverse-path filter", reverse_path::read(netns)).unwrap_or_default();
     let filtered = paths.filtered.zip(facts.reverse_path.filtered);
-    facts.moved = Some(Moved {
+    facts.changes = Some(Changes {
         seconds: began.elapsed().as_secs_f64(),
         count: now.count,
         delta: now.since(&facts.stat),
@@ -79,8 +79,8 @@ fn stat(netns: &Netns) -> Stat {
 }
 
 /// kube-proxy is in the node's namespace.
-fn kube_proxy(netns: &Netns) -> Option<KubeProxy> {
-    let answer = netns.run(|| metrics::read(metrics::ADDRESS));
+fn kube_proxy(netns: &Netns) -> Option<KubeProxyMetrics> {
+    let answer = netns.run(|| kube_proxy_metrics::read(kube_proxy_metrics::DEFAULT_ADDRESS));
     read("kube-proxy's metrics", read("network namespace", answer)?)
 }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::entry::Entry;
 use crate::session::pipeline::{EntryPipeline, now};
-use crate::verdict::Seen;
+use crate::verdict::Activity;
 use crate::watch::view::{Key, ResolveEntry};
 use ctnetlink::flow::Flow;
 
@@ -54,7 +54,7 @@ impl<'s, 'c> EntryResolver<'s, 'c> {
 }
 
 impl<'c> ResolveEntry<'c> for EntryResolver<'_, 'c> {
-    fn pick(&mut self, flow: Flow, seen: Option<Seen>) -> Option<Entry<'c>> {
+    fn pick(&mut self, flow: Flow, seen: Option<Activity>) -> Option<Entry<'c>> {
         let (young, enters) = (&mut *self.young, seen.is_none().then_some(self.at));
         let mut is_told = true;
         let mut freshness = |entry: &mut Entry<'c>| {
@@ -64,7 +64,7 @@ impl<'c> ResolveEntry<'c> for EntryResolver<'_, 'c> {
         entry.filter(|_| is_told)
     }
 
-    fn entry(&mut self, flow: Flow, seen: Option<Seen>) -> Entry<'c> {
+    fn entry(&mut self, flow: Flow, seen: Option<Activity>) -> Entry<'c> {
         let mut entry = self.pipeline.entry(flow, seen);
         self.young.correct(&mut entry, None, now);
         entry

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Instant, SystemTime};
 
 use crate::error::{CommandError, Status};
-use crate::verdict::{APART, Verdict};
+use crate::verdict::{MIN_OBSERVATION_GAP, Verdict};
 use crate::watch::view::View;
 use ctk_cluster::follow::DEFAULT_SETTLE;
 use ctk_cluster::source::Loaded;
@@ -319,12 +319,12 @@ impl<'a> Watch<'a> {
         }
     }
 
-    /// Two looks an interval apart have seen all there is, and nothing happened since the first. They must be [`APART`] at
+    /// Two looks an interval apart have seen all there is, and nothing happened since the first. They must be [`MIN_OBSERVATION_GAP`] at
     /// least, or they would not show a refill.
     fn is_quiet(&self) -> bool {
         self.looked.is_some_and(|(began, calm)| {
             let still = began.saturating_duration_since(calm);
-            self.teller.busy <= calm && still >= self.args.interval.max(APART)
+            self.teller.busy <= calm && still >= self.args.interval.max(MIN_OBSERVATION_GAP)
         })
     }
 }

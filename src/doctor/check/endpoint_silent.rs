@@ -9,8 +9,8 @@ use std::net::IpAddr;
 
 use serde_json::{Value, json};
 
-use crate::doctor::answers::ANSWERED_BY_DESIGN;
 use crate::doctor::example::{self, Examples};
+use crate::doctor::expected_reply::ANSWERED_BY_DESIGN;
 use crate::doctor::finding::percent;
 use crate::doctor::groups::Groups;
 use crate::doctor::{Check, Facts, Finding, Severity, Thresholds};
@@ -25,16 +25,16 @@ const UDP: u8 = 17;
 
 /// What a client sees.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-enum Whole {
+enum Target {
     Service(PortId),
     /// Where no Service is known.
     Destination(u8, IpAddr, Option<u16>),
 }
 
-type Place = (IpAddr, Option<u16>);
+type Backend = (IpAddr, Option<u16>);
 
 #[derive(Default)]
-pub struct EndpointSilent(Groups<(Whole, Place), Endpoint>);
+pub struct EndpointSilent(Groups<(Target, Backend), Endpoint>);
 
 #[derive(Default)]
 struct Endpoint {
@@ -67,7 +67,7 @@ impl Check for EndpointSilent {
         NAME
     }
 
-    fn see(&mut self, entry: &Entry<'_>, _: &Facts<'_>) {
+    fn observe(&mut self, entry: &Entry<'_>, _: &Facts<'_>) {
         let flow = &entry.flow;
         let verdict = entry
             .judgement
@@ -84,15 +84,15 @@ impl Check for EndpointSilent {
             return;
         }
         let (protocol, port) = (flow.protocol(), flow.original.dport());
-        let whole = match entry.names.matched.ports().next() {
-            Some((port, _)) => Whole::Service(port),
-            None => Whole::Destination(protocol, flow.original.dst, port),
+        let target = match entry.names.matched.ports().next() {
+            Some((port, _)) => Target::Service(port),
+            None => Target::Destination(protocol, flow.original.dst, port),
         };
-        let place = (flow.reply.src, flow.reply.sport());
-        let group = self.0.at((whole, place));
+        let backend = (flow.reply.src, flow.reply.sport());
+        let group = self.0.at((target, backend));
         if group.entries == 0 {
             let service = entry.names.service.as_ref().and_then(example::service);
-            let destination = || example::place(flow.original.dst, port);
+            let destination = || example::socket(flow.original.dst, port);
             group.asked = service.unwrap_or_else(destination);
             group.protocol = protocol;
         }
@@ -115,7 +115,7 @@ impl Check for EndpointSilent {
         }
     }
 
-    fn conclude(&self, _: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
+    fn findings(&self, _: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
         let mut found: Vec<_> = self
             .0
             .iter()
@@ -128,8 +128,8 @@ impl Check for EndpointSilent {
         found.sort_by(|(a, one), (b, other)| {
             (Reverse(one.silent()), a).cmp(&(Reverse(other.silent()), b))
         });
-        let finding = |((whole, place), endpoint): (&(Whole, Place), &Endpoint)| {
-            self.finding(whole, place, endpoint, thresholds.silent_share)
+        let finding = |((target, backend), endpoint): (&(Target, Backend), &Endpoint)| {
+            self.finding(target, backend, endpoint, thresholds.silent_share)
         };
         found.into_iter().map(finding).collect()
     }
@@ -138,15 +138,15 @@ impl Check for EndpointSilent {
 impl EndpointSilent {
     fn finding(
         &self,
-        whole: &Whole,
-        place: &Place,
+        target: &Target,
+        backend: &Backend,
         endpoint: &Endpoint,
         least_share: u64,
     ) -> Finding {
         let others = || {
             self.0
                 .iter()
-                .filter(|((of, at), _)| of == whole && at != place)
+                .filter(|((of, at), _)| of == target && at != backend)
                 .map(|((_, at), other)| (at, other))
         };
         let answered: u64 = others().map(|(_, other)| other.answered()).sum();
@@ -165,7 +165,7 @@ impl EndpointSilent {
         } else {
             Severity::Info
         };
-        let at = example::place(place.0, place.1);
+        let at = example::socket(backend.0, backend.1);
         let who = match &endpoint.pod {
             Some(pod) => format!("{pod} ({at})"),
             None => at.clone(),
@@ -190,7 +190,7 @@ impl EndpointSilent {
             .take(8)
             .map(|(at, other)| {
                 let silent = other.silent();
-                json!({"endpoint": example::place(at.0, at.1), "entries": other.entries, "unanswered": silent})
+                json!({"endpoint": example::socket(at.0, at.1), "entries": other.entries, "unanswered": silent})
             })
             .collect();
         Finding::new(NAME, severity, message)
@@ -206,7 +206,7 @@ impl EndpointSilent {
             .with("examples", endpoint.examples.to_json())
             .help(format!(
                 "see whether it listens and answers: ctk ls --reply-src {}",
-                place.0
+                backend.0
             ))
     }
 }
@@ -228,10 +228,10 @@ mod tests {
                 if n >= *answered {
                     unreplied(&mut flow);
                 }
-                check.see(&Entry::bare(flow), &facts);
+                check.observe(&Entry::bare(flow), &facts);
             }
         }
-        check.conclude(&facts, &Thresholds::default())
+        check.findings(&facts, &Thresholds::default())
     }
 
     #[test]
@@ -286,9 +286,9 @@ mod tests {
                 if n < 9 {
                     entry.replies = Replies::Stopped;
                 }
-                check.see(&entry, &Facts::default());
+                check.observe(&entry, &Facts::default());
             }
-            let neighbours_say = check.conclude(&Facts::default(), &Thresholds::default());
+            let neighbours_say = check.findings(&Facts::default(), &Thresholds::default());
             assert_eq!(neighbours_say[0].severity, severity);
             assert_eq!(neighbours_say[0].evidence["stopped"], 9);
         }
@@ -320,12 +320,12 @@ mod tests {
             Entry::bare(flow)
         };
         for n in 0..30_000 {
-            check.see(&one(n, false), &facts);
+            check.observe(&one(n, false), &facts);
         }
         for _ in 0..5 {
-            check.see(&one(100_000, true), &facts);
+            check.observe(&one(100_000, true), &facts);
         }
-        let found = check.conclude(&facts, &Thresholds::default());
+        let found = check.findings(&facts, &Thresholds::default());
         assert_eq!(found[0].severity, Severity::Info, "{found:?}");
         assert_eq!(found[0].evidence["missed_at_most"], 3);
     }

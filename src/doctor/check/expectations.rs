@@ -13,7 +13,7 @@ impl Check for Expectations {
         NAME
     }
 
-    fn conclude(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
+    fn findings(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
         let (count, max) = (facts.stat.expect_count, facts.stat.settings.expect_max);
         let Some((count, max)) = count.zip(max) else {
             return Vec::new();
@@ -53,7 +53,7 @@ mod tests {
             let mut facts = Facts::default();
             facts.stat.expect_count = count;
             facts.stat.settings.expect_max = max;
-            let all = Expectations.conclude(&facts, &Thresholds::default());
+            let all = Expectations.findings(&facts, &Thresholds::default());
             assert_eq!(!all.is_empty(), found, "{count:?} {max:?}: {all:?}");
         }
     }

@@ -6,8 +6,8 @@ use std::net::IpAddr;
 
 use serde_json::{Value, json};
 
-use crate::doctor::answers;
 use crate::doctor::example::Examples;
+use crate::doctor::expected_reply;
 use crate::doctor::groups::Groups;
 use crate::doctor::{Check, Facts, Finding, Thresholds};
 use crate::entry::Entry;
@@ -16,7 +16,7 @@ use ctnetlink::rtnetlink::BridgePort;
 
 const NAME: &str = "hairpin";
 /// Masquerade addresses that are told apart.
-const MOST: usize = 16;
+const MAX_LISTED: usize = 16;
 
 #[derive(Default)]
 pub struct Hairpin {
@@ -42,7 +42,7 @@ impl Check for Hairpin {
         NAME
     }
 
-    fn see(&mut self, entry: &Entry<'_>, _: &Facts<'_>) {
+    fn observe(&mut self, entry: &Entry<'_>, _: &Facts<'_>) {
         let flow = &entry.flow;
         if !flow.is_hairpin() {
             return;
@@ -50,19 +50,19 @@ impl Check for Hairpin {
         let (unreplied, sender) = (flow.status.is_unreplied(), flow.reply.dst);
         self.flows += 1;
         self.unreplied += u64::from(unreplied);
-        if answers::is_due(flow) {
+        if expected_reply::expects_reply(flow) {
             let pod = self.pods.at(flow.reply.src);
             pod.due += 1;
             pod.unanswered += u64::from(unreplied);
             pod.from_itself += u64::from(unreplied && sender == flow.original.src);
         }
-        if self.senders.len() < MOST || self.senders.contains_key(&sender) {
+        if self.senders.len() < MAX_LISTED || self.senders.contains_key(&sender) {
             *self.senders.entry(sender).or_default() += 1;
         }
         self.examples.push(entry, unreplied);
     }
 
-    fn conclude(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
+    fn findings(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
         if self.flows == 0 {
             return Vec::new();
         }
@@ -105,7 +105,7 @@ impl Check for Hairpin {
         };
         let interfaces: Vec<String> = off
             .iter()
-            .take(MOST)
+            .take(MAX_LISTED)
             .map(|port| port.interface.clone())
             .collect();
         let senders: Vec<Value> = self
@@ -175,13 +175,13 @@ mod tests {
             if n < silent {
                 unreplied(&mut flow);
             }
-            check.see(&Entry::bare(flow), &facts);
+            check.observe(&Entry::bare(flow), &facts);
         }
-        check.see(
+        check.observe(
             &Entry::bare(udp("10.1.0.8:4000", "10.96.0.10:53", "10.1.0.7:53")),
             &facts,
         );
-        check.conclude(&facts, &Thresholds::default()).remove(0)
+        check.findings(&facts, &Thresholds::default()).remove(0)
     }
 
     #[test]
@@ -191,9 +191,9 @@ mod tests {
         for n in 0..3 {
             let mut flow = udp(&format!("10.1.0.7:400{n}"), "10.96.0.10:53", "10.1.0.7:53");
             unreplied(&mut flow);
-            check.see(&Entry::bare(flow), &facts);
+            check.observe(&Entry::bare(flow), &facts);
         }
-        let found = check.conclude(&facts, &Thresholds::default());
+        let found = check.findings(&facts, &Thresholds::default());
         assert_eq!(found[0].severity, Severity::Warning);
         assert_eq!(found[0].evidence["unreplied_from_itself"], 3);
     }
@@ -233,7 +233,7 @@ mod tests {
                 if n < silent {
                     unreplied(&mut flow);
                 }
-                check.see(&Entry::bare(flow), &Facts::default());
+                check.observe(&Entry::bare(flow), &Facts::default());
             }
             let facts = Facts {
                 bridge_ports: Some(vec![BridgePort {
@@ -242,10 +242,10 @@ mod tests {
                 }]),
                 ..Facts::default()
             };
-            let finding = check.conclude(&facts, &Thresholds::default()).remove(0);
+            let finding = check.findings(&facts, &Thresholds::default()).remove(0);
             assert_eq!(finding.severity, severity, "{port} {silent}");
             assert!(!finding.help.as_deref().unwrap().starts_with("healthy"));
-            let unread = check.conclude(&Facts::default(), &Thresholds::default());
+            let unread = check.findings(&Facts::default(), &Thresholds::default());
             assert_eq!(unread[0].evidence["bridge_ports"], Value::Null);
         }
     }

@@ -44,7 +44,7 @@ impl Check for HalfClosed {
         NAME
     }
 
-    fn see(&mut self, entry: &Entry<'_>, _: &Facts<'_>) {
+    fn observe(&mut self, entry: &Entry<'_>, _: &Facts<'_>) {
         let flow = &entry.flow;
         let Some(ProtocolState::Tcp {
             state,
@@ -59,7 +59,7 @@ impl Check for HalfClosed {
         }
         let client = entry.names.client.and_then(example::party);
         let service = entry.names.service.as_ref().and_then(example::service);
-        let destination = || example::place(flow.original.dst, flow.original.dport());
+        let destination = || example::socket(flow.original.dst, flow.original.dport());
         let group = self.0.at((
             client.unwrap_or_else(|| flow.original.src.to_string()),
             service.unwrap_or_else(destination),
@@ -75,7 +75,7 @@ impl Check for HalfClosed {
         group.examples.push(entry, state == CLOSE_WAIT);
     }
 
-    fn conclude(&self, _: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
+    fn findings(&self, _: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
         let all = self.0.iter();
         let mut found: Vec<_> = all
             .filter(|(_, group)| group.all() >= thresholds.half_closed)
@@ -146,13 +146,13 @@ mod tests {
                 reply: TcpDirection::default(),
             });
             flow.timeout = Some(3500 + port);
-            check.see(&Entry::bare(flow), &facts);
+            check.observe(&Entry::bare(flow), &facts);
         }
         let thresholds = Thresholds {
             half_closed: 5,
             ..Thresholds::default()
         };
-        let found = check.conclude(&facts, &thresholds);
+        let found = check.findings(&facts, &thresholds);
         assert_eq!(
             found[0].message,
             "10.244.1.30 to 10.96.4.4:80: 5 TCP connections are half-closed (CLOSE_WAIT 3, FIN_WAIT 1, LAST_ACK 1)"
@@ -166,6 +166,6 @@ mod tests {
                 .unwrap()
                 .starts_with("the client closed")
         );
-        assert!(check.conclude(&facts, &Thresholds::default()).is_empty());
+        assert!(check.findings(&facts, &Thresholds::default()).is_empty());
     }
 }

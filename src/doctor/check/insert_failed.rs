@@ -14,7 +14,7 @@ use super::port_exhaustion::NAME as PORTS;
 
 const NAME: &str = "insert-failed";
 const COUNTER: &str = "insert_failed";
-const LONG: &str = "chaintoolong";
+const OVERFULL_COUNTER: &str = "chaintoolong";
 
 #[derive(Default)]
 pub struct InsertFailed;
@@ -24,18 +24,24 @@ impl Check for InsertFailed {
         NAME
     }
 
-    fn conclude(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
+    fn findings(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
         let Some(total) = facts.total(COUNTER).filter(|total| *total > 0) else {
             return Vec::new();
         };
-        let moved = |name| facts.moved.as_ref().and_then(|moved| moved.counter(name));
+        let changes = |name| {
+            facts
+                .changes
+                .as_ref()
+                .and_then(|changes| changes.counter(name))
+        };
         let used = facts.stat.used_percent();
         let full = used.is_some_and(|used| used >= thresholds.room_below as f64)
-            || moved("early_drop").is_some_and(|evicted| evicted > 0);
-        let seconds = facts.moved.as_ref().map(|moved| moved.seconds);
+            || changes("early_drop").is_some_and(|evicted| evicted > 0);
+        let seconds = facts.changes.as_ref().map(|changes| changes.seconds);
         let long = |all: Option<u64>| all.unwrap_or(0);
-        let more = moved(COUNTER).map(|more| more.saturating_sub(long(moved(LONG))));
-        let total = total.saturating_sub(long(facts.total(LONG)));
+        let more =
+            changes(COUNTER).map(|more| more.saturating_sub(long(changes(OVERFULL_COUNTER))));
+        let total = total.saturating_sub(long(facts.total(OVERFULL_COUNTER)));
         if total == 0 {
             return Vec::new();
         }
@@ -77,11 +83,11 @@ impl Check for InsertFailed {
             finding
                 .with("lost", more)
                 .with("lost_total", total)
-                .with("insert_failed", moved(COUNTER))
+                .with("insert_failed", changes(COUNTER))
                 .with("insert_failed_total", facts.total(COUNTER))
-                .with("chaintoolong", moved(LONG))
-                .with("drop", moved("drop"))
-                .with("clash_resolve", moved("clash_resolve"))
+                .with("chaintoolong", changes(OVERFULL_COUNTER))
+                .with("drop", changes("drop"))
+                .with("clash_resolve", changes("clash_resolve"))
                 .with("seconds", seconds.map_or(Value::Null, Value::from))
                 .with("used_percent", share),
         ]
@@ -120,7 +126,7 @@ mod tests {
             );
             facts.stat.count = Some(used);
             facts.stat.settings.max = Some(100);
-            let found = InsertFailed.conclude(&facts, &Thresholds::default());
+            let found = InsertFailed.findings(&facts, &Thresholds::default());
             let severity = found.first().map(|finding| finding.severity);
             assert_eq!(severity, expected, "{used} {total} {more} {evicted}");
         }
@@ -131,7 +137,7 @@ mod tests {
         let mut facts = counted(&[(COUNTER, 1068)], &[(COUNTER, 27), ("drop", 27)]);
         facts.stat.count = Some(412);
         facts.stat.settings.max = Some(262_144);
-        let found = InsertFailed.conclude(&facts, &Thresholds::default());
+        let found = InsertFailed.findings(&facts, &Thresholds::default());
         let text = &found[0].message;
         assert!(
             text.starts_with("27 entries were not put into the table in 2.0 s"),
@@ -145,11 +151,17 @@ mod tests {
 
     #[test]
     fn what_an_overfull_bucket_refused_is_no_race() {
-        let facts = counted(&[(COUNTER, 30), (LONG, 30)], &[(COUNTER, 27), (LONG, 27)]);
-        let found = InsertFailed.conclude(&facts, &Thresholds::default());
+        let facts = counted(
+            &[(COUNTER, 30), (OVERFULL_COUNTER, 30)],
+            &[(COUNTER, 27), (OVERFULL_COUNTER, 27)],
+        );
+        let found = InsertFailed.findings(&facts, &Thresholds::default());
         assert!(found.is_empty(), "{found:?}");
-        let facts = counted(&[(COUNTER, 30), (LONG, 10)], &[(COUNTER, 27), (LONG, 10)]);
-        let found = InsertFailed.conclude(&facts, &Thresholds::default());
+        let facts = counted(
+            &[(COUNTER, 30), (OVERFULL_COUNTER, 10)],
+            &[(COUNTER, 27), (OVERFULL_COUNTER, 10)],
+        );
+        let found = InsertFailed.findings(&facts, &Thresholds::default());
         assert_eq!(found[0].severity, Severity::Warning);
         assert_eq!(found[0].evidence["lost"], 17);
         assert_eq!(found[0].evidence["lost_total"], 20 + 17);
@@ -168,7 +180,7 @@ mod tests {
 
     #[test]
     fn counters_that_are_not_known_are_no_finding() {
-        let found = InsertFailed.conclude(&Facts::default(), &Thresholds::default());
+        let found = InsertFailed.findings(&Facts::default(), &Thresholds::default());
         assert!(found.is_empty(), "{found:?}");
     }
 }

@@ -14,7 +14,7 @@ impl Check for KubeProxySync {
         NAME
     }
 
-    fn conclude(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
+    fn findings(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
         let Some(metrics) = &facts.kube_proxy else {
             return Vec::new();
         };
@@ -75,14 +75,14 @@ fn spoken(duration: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::metrics::{KubeProxy, Quantile};
+    use crate::doctor::kube_proxy_metrics::{KubeProxyMetrics, Quantile};
 
-    fn found(metrics: KubeProxy) -> Vec<Finding> {
+    fn found(metrics: KubeProxyMetrics) -> Vec<Finding> {
         let facts = Facts {
             kube_proxy: Some(metrics),
             ..Facts::default()
         };
-        KubeProxySync.conclude(&facts, &Thresholds::default())
+        KubeProxySync.findings(&facts, &Thresholds::default())
     }
 
     #[test]
@@ -95,11 +95,11 @@ mod tests {
             (60, 901, false),
             (901, 900, false),
         ] {
-            let metrics = KubeProxy {
+            let metrics = KubeProxyMetrics {
                 last_queued: ago(queued),
                 last_sync: ago(synced),
                 programming_p99: None,
-                ..KubeProxy::default()
+                ..KubeProxyMetrics::default()
             };
             assert_eq!(
                 found(metrics).len(),
@@ -107,17 +107,17 @@ mod tests {
                 "{queued} {synced}"
             );
         }
-        assert!(found(KubeProxy::default()).is_empty());
+        assert!(found(KubeProxyMetrics::default()).is_empty());
     }
 
     #[test]
     fn slow_programming_is_told_with_its_number() {
-        let quantile = |seconds, count| KubeProxy {
+        let quantile = |seconds, count| KubeProxyMetrics {
             programming_p99: Some(Quantile {
                 at_least: Duration::from_secs(seconds),
                 count,
             }),
-            ..KubeProxy::default()
+            ..KubeProxyMetrics::default()
         };
         assert!(found(quantile(59, 200)).is_empty());
         // A node that came up with three changes waiting.

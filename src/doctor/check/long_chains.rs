@@ -1,6 +1,6 @@
 //! Buckets of the hash that are overfull: the kernel refuses new entries for them, though the table has room.
 
-use crate::doctor::finding::not_lately;
+use crate::doctor::finding::unchanged_note;
 use crate::doctor::{Check, Facts, Finding, Thresholds};
 use crate::plural::count;
 
@@ -15,14 +15,14 @@ impl Check for LongChains {
         NAME
     }
 
-    fn conclude(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
+    fn findings(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
         let Some(total) = facts.total(COUNTER).filter(|total| *total > 0) else {
             return Vec::new();
         };
         let more = facts
-            .moved
+            .changes
             .as_ref()
-            .and_then(|moved| moved.counter(COUNTER));
+            .and_then(|changes| changes.counter(COUNTER));
         let settings = &facts.stat.settings;
         let buckets = match settings.buckets {
             Some(buckets) => format!("the hash has {}", count(buckets, "bucket", "buckets")),
@@ -30,7 +30,10 @@ impl Check for LongChains {
         };
         let finding = match more.filter(|more| *more >= thresholds.refused_insertions) {
             Some(more) => {
-                let seconds = facts.moved.as_ref().map_or(0.0, |moved| moved.seconds);
+                let seconds = facts
+                    .changes
+                    .as_ref()
+                    .map_or(0.0, |changes| changes.seconds);
                 let message = format!(
                     "{} not put into the table in {seconds:.1} s, and their packets were dropped, because their bucket was overfull; {buckets}",
                     count(more, "entry was", "entries were"),
@@ -42,7 +45,7 @@ impl Check for LongChains {
                 format!(
                     "{} not put into the table since the namespace was made, because their bucket was overfull{}; {buckets}",
                     count(total, "entry was", "entries were"),
-                    not_lately(more),
+                    unchanged_note(more),
                 ),
             ),
         };
@@ -76,7 +79,7 @@ mod tests {
         ] {
             let mut facts = counted(&[(COUNTER, total)], &[(COUNTER, more)]);
             facts.stat.settings.buckets = Some(1024);
-            let found = LongChains.conclude(&facts, &Thresholds::default());
+            let found = LongChains.findings(&facts, &Thresholds::default());
             assert_eq!(found.first().map(|f| f.severity), expected, "{found:?}");
             if let Some(finding) = found.first() {
                 assert!(finding.message.ends_with("1024 buckets"), "{finding:?}");
@@ -92,7 +95,7 @@ mod tests {
         }
         assert!(
             LongChains
-                .conclude(&Facts::default(), &Thresholds::default())
+                .findings(&Facts::default(), &Thresholds::default())
                 .is_empty()
         );
     }

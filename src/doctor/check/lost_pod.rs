@@ -8,8 +8,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use crate::doctor::answers;
 use crate::doctor::example::{self, Examples};
+use crate::doctor::expected_reply;
 use crate::doctor::groups::Groups;
 use crate::doctor::{Check, Facts, Finding, Severity, Thresholds, pod_network};
 use crate::entry::Entry;
@@ -19,7 +19,7 @@ use ctk_cluster::index::Index;
 
 const NAME: &str = "lost-pod";
 /// Clients and ports of one address that are told apart; there may be more.
-const MOST: usize = 16;
+const MAX_LISTED: usize = 16;
 
 #[derive(Default)]
 pub struct LostPod(Groups<IpAddr, Address>);
@@ -42,7 +42,7 @@ impl Check for LostPod {
         NAME
     }
 
-    fn see(&mut self, entry: &Entry<'_>, facts: &Facts<'_>) {
+    fn observe(&mut self, entry: &Entry<'_>, facts: &Facts<'_>) {
         let flow = &entry.flow;
         let address = flow.reply.src;
         let verdict = entry
@@ -61,29 +61,29 @@ impl Check for LostPod {
         let group = self.0.at(address);
         group.entries += 1;
         group.syn_sent += u64::from(connecting);
-        group.due += u64::from(unreplied && answers::is_due(flow));
+        group.due += u64::from(unreplied && expected_reply::expects_reply(flow));
         group.stopped += u64::from(stopped && !unreplied);
         group
             .examples
             .push(entry, entry.refreshing == Refreshing::Yes);
-        if group.clients.len() < MOST {
+        if group.clients.len() < MAX_LISTED {
             let client = entry.names.client.and_then(example::party);
             let source = || flow.original.src.to_string();
             group.clients.insert(client.unwrap_or_else(source));
         }
-        if group.ports.len() < MOST {
+        if group.ports.len() < MAX_LISTED {
             group.ports.extend(flow.reply.sport());
         }
     }
 
-    fn conclude(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
+    fn findings(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
         let all = self.0.iter();
         let mut found: Vec<_> = all
             .filter(|(_, group)| group.entries >= thresholds.lost_entries)
             .collect();
         found.sort_by_key(|(address, group)| (Reverse(group.entries), **address));
         let finding = |(address, group): (&IpAddr, &Address)| {
-            let more = if group.clients.len() == MOST {
+            let more = if group.clients.len() == MAX_LISTED {
                 " or more"
             } else {
                 ""
@@ -181,9 +181,9 @@ mod tests {
             if stopped {
                 entry.replies = Replies::Stopped;
             }
-            check.see(&entry, &facts);
+            check.observe(&entry, &facts);
         }
-        let found = check.conclude(&facts, &Thresholds::default());
+        let found = check.findings(&facts, &Thresholds::default());
         found.first().map(|finding| finding.severity)
     }
 

@@ -14,11 +14,11 @@ use crate::service::is_open;
 
 pub const NAME: &str = "port-exhaustion";
 /// Masquerading chooses among 1024-65535 (`nf_nat_l4proto_unique_tuple`) for a client's port of 1024 or above.
-const MASQUERADE: u64 = 64_512;
+const MASQUERADE_PORTS: u64 = 64_512;
 
 /// Seconds for which a closed socket holds its port (`TCP_TIMEWAIT_LEN`). By default the entry outlives it by as much again, so
 /// the socket is there while more than this is left of the entry.
-const TIME_WAIT: u32 = 60;
+const TIME_WAIT_SECONDS: u32 = 60;
 
 /// Zone, protocol, source address as the destination sees it, destination. This and the source port make a reply tuple, of which
 /// there can be only one in a zone.
@@ -40,7 +40,7 @@ impl Check for PortExhaustion {
         NAME
     }
 
-    fn see(&mut self, entry: &Entry<'_>, facts: &Facts<'_>) {
+    fn observe(&mut self, entry: &Entry<'_>, facts: &Facts<'_>) {
         let flow = &entry.flow;
         let (Some(port), snat) = (flow.reply.sport(), flow.is_snat()) else {
             return;
@@ -58,7 +58,7 @@ impl Check for PortExhaustion {
         match snat {
             // A tuple is taken for as long as the entry is there.
             true => group.masqueraded += 1,
-            false if is_open(flow) || flow.timeout.is_some_and(|left| left > TIME_WAIT) => {
+            false if is_open(flow) || flow.timeout.is_some_and(|left| left > TIME_WAIT_SECONDS) => {
                 group.own += 1;
             }
             // The socket has let its port go; the entry stays for twice as long.
@@ -67,7 +67,7 @@ impl Check for PortExhaustion {
         group.examples.push(entry, false);
     }
 
-    fn conclude(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
+    fn findings(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
         let own_ports = facts
             .local_ports
             .map(|(first, last)| u64::from(last - first) + 1);
@@ -76,7 +76,8 @@ impl Check for PortExhaustion {
         pairs.sort_by_key(|(pair, ports)| (Reverse(ports.masqueraded + ports.own), **pair));
         for (pair, ports) in pairs {
             let all = ports.masqueraded + ports.own;
-            let masquerade = (ports.masqueraded > 0).then_some((all, MASQUERADE, "1024-65535"));
+            let masquerade =
+                (ports.masqueraded > 0).then_some((all, MASQUERADE_PORTS, "1024-65535"));
             let own = own_ports.map(|range| (ports.own, range, "net.ipv4.ip_local_port_range"));
             let worst = masquerade
                 .into_iter()
@@ -112,7 +113,7 @@ fn finding(
         false => Severity::Warning,
     };
     let protocol = example::protocol(*protocol);
-    let destination = example::place(*address, Some(*port));
+    let destination = example::socket(*address, Some(*port));
     let in_zone = match zone {
         0 => String::new(),
         zone => format!(" in zone {zone}"),
@@ -162,9 +163,9 @@ mod tests {
             let masqueraded = format!("{}:{port}", sources[place]);
             flow.reply = crate::doctor::testing::tuple(6, "203.0.113.10:443", &masqueraded);
             flow.zone.id = (n % zones) as u16;
-            check.see(&Entry::bare(flow), &facts);
+            check.observe(&Entry::bare(flow), &facts);
         }
-        check.conclude(&facts, &Thresholds::default())
+        check.findings(&facts, &Thresholds::default())
     }
 
     #[test]
@@ -198,11 +199,11 @@ mod tests {
             ..Facts::default()
         };
         const ESTABLISHED: u8 = 3;
-        const TIME_WAIT: u8 = 7;
+        const TIME_WAIT_SECONDS: u8 = 7;
         for (state, left, used) in [
             (ESTABLISHED, 400_000, Some(97)),
-            (TIME_WAIT, 61, Some(97)),
-            (TIME_WAIT, 60, None),
+            (TIME_WAIT_SECONDS, 61, Some(97)),
+            (TIME_WAIT_SECONDS, 60, None),
         ] {
             let mut check = PortExhaustion::default();
             for port in 40_000..40_097 {
@@ -214,9 +215,9 @@ mod tests {
                     reply: TcpDirection::default(),
                 });
                 flow.timeout = Some(left);
-                check.see(&Entry::bare(flow), &facts);
+                check.observe(&Entry::bare(flow), &facts);
             }
-            let found = check.conclude(&facts, &Thresholds::default());
+            let found = check.findings(&facts, &Thresholds::default());
             let told = found
                 .first()
                 .map(|finding| finding.evidence["own"].as_u64());

@@ -8,7 +8,7 @@ use crate::reverse_path::Interface;
 
 const NAME: &str = "reverse-path";
 /// Interfaces that are named; a node has one for each pod.
-const MOST: usize = 5;
+const MAX_LISTED: usize = 5;
 
 #[derive(Default)]
 pub struct ReversePath;
@@ -18,14 +18,17 @@ impl Check for ReversePath {
         NAME
     }
 
-    fn conclude(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
+    fn findings(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
         let paths = &facts.reverse_path;
         let strict: Vec<&Interface> = paths.interfaces.iter().filter(|i| i.is_strict()).collect();
-        let more = facts.moved.as_ref().and_then(|moved| moved.filtered);
+        let more = facts.changes.as_ref().and_then(|changes| changes.filtered);
         let packets = |n| count(n, "packet was", "packets were");
         let finding = match (more, paths.filtered) {
             (Some(more), _) if more >= thresholds.filtered_packets => {
-                let seconds = facts.moved.as_ref().map_or(0.0, |moved| moved.seconds);
+                let seconds = facts
+                    .changes
+                    .as_ref()
+                    .map_or(0.0, |changes| changes.seconds);
                 Finding::warning(
                     NAME,
                     format!(
@@ -53,7 +56,7 @@ impl Check for ReversePath {
             ),
             _ => return Vec::new(),
         };
-        let shown = strict.iter().take(MOST);
+        let shown = strict.iter().take(MAX_LISTED);
         let shown: Vec<Value> = shown
             .map(|i| json!({"interface": i.name, "rp_filter": i.rp_filter, "has_ipv4": i.has_ipv4}))
             .collect();
@@ -65,7 +68,7 @@ impl Check for ReversePath {
                 .with("strict_interfaces", strict.len())
                 .with("interfaces", shown)
                 .help(
-                    "answers must be routed out of the interface that packets come in on; else sysctl -w \
+                    "expected_reply must be routed out of the interface that packets come in on; else sysctl -w \
                      net.ipv4.conf.INTERFACE.rp_filter=2 (0 where it has no IPv4 address), and the same for all: the larger one \
                      holds; net.ipv4.conf.all.log_martians=1 logs what is dropped",
                 ),
@@ -84,11 +87,11 @@ fn names(strict: &[&Interface]) -> String {
     };
     let mut text = strict
         .iter()
-        .take(MOST)
+        .take(MAX_LISTED)
         .map(one)
         .collect::<Vec<_>>()
         .join(", ");
-    if let Some(others) = strict.len().checked_sub(MOST).filter(|n| *n > 0) {
+    if let Some(others) = strict.len().checked_sub(MAX_LISTED).filter(|n| *n > 0) {
         text += &format!(" and {}", count(others as u64, "other", "others"));
     }
     format!("strict on {text}")
@@ -121,14 +124,14 @@ mod tests {
         ] {
             let mut facts = counted(&[], &[]);
             facts.reverse_path.filtered = total;
-            facts.moved.as_mut().unwrap().filtered = more;
+            facts.changes.as_mut().unwrap().filtered = more;
             facts.reverse_path.interfaces = vec![
                 interface("eth0", 1, true),
                 interface("eth1", 2, true),
                 interface("cali1", 2, false),
                 interface("eth2", 0, true),
             ];
-            let found = ReversePath.conclude(&facts, &Thresholds::default());
+            let found = ReversePath.findings(&facts, &Thresholds::default());
             assert_eq!(found.first().map(|f| f.severity), expected, "{found:?}");
             if let Some(finding) = found.first() {
                 let end = "strict on eth0, cali1 (loose, without an IPv4 address)";
@@ -159,7 +162,7 @@ mod tests {
     fn nothing_known_is_nothing_found() {
         assert!(
             ReversePath
-                .conclude(&Facts::default(), &Thresholds::default())
+                .findings(&Facts::default(), &Thresholds::default())
                 .is_empty()
         );
     }

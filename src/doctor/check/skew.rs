@@ -24,23 +24,23 @@ const NAME: &str = "keep-alive-skew";
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 /// Clients and source ports of one Service that are told apart: whether they are one, and an idea of how many.
-const MOST: usize = 64;
+const MAX_DISTINCT: usize = 64;
 /// Endpoints of all Services together that flows are counted by, at some 130 bytes each. A node's rules hold fewer.
-const PLACES: usize = 65_536;
+const MAX_ENDPOINTS: usize = 65_536;
 /// Services in the list of those with one busy endpoint.
-const LISTED: usize = 10;
+const MAX_LISTED: usize = 10;
 
 pub struct Skew {
     groups: Groups<(PortId, Reach), Flows>,
     /// Places that may still be told apart.
-    room: usize,
+    free_endpoints: usize,
 }
 
 impl Default for Skew {
     fn default() -> Self {
         Skew {
             groups: Groups::default(),
-            room: PLACES,
+            free_endpoints: MAX_ENDPOINTS,
         }
     }
 }
@@ -48,7 +48,7 @@ impl Default for Skew {
 /// Open flows of one Service port that had the same endpoints to go to.
 #[derive(Default)]
 struct Flows {
-    places: HashMap<SocketAddr, Load>,
+    endpoints: HashMap<SocketAddr, Load>,
     /// There was no room for all of its places, so nothing is said of it.
     is_cut: bool,
     clients: BTreeSet<IpAddr>,
@@ -71,7 +71,7 @@ impl Check for Skew {
         NAME
     }
 
-    fn see(&mut self, entry: &Entry<'_>, facts: &Facts<'_>) {
+    fn observe(&mut self, entry: &Entry<'_>, facts: &Facts<'_>) {
         let flow = &entry.flow;
         let (Some((port, kind)), Some(number), Some(index)) = (
             entry.names.matched.ports().next(),
@@ -91,12 +91,12 @@ impl Check for Skew {
         });
         let group = self.groups.at((port, reach));
         let place = SocketAddr::new(flow.reply.src, number);
-        let is_known = group.places.contains_key(&place);
-        if !is_known && self.room == 0 {
+        let is_known = group.endpoints.contains_key(&place);
+        if !is_known && self.free_endpoints == 0 {
             group.is_cut = true;
         } else {
-            self.room -= usize::from(!is_known);
-            let load = group.places.entry(place).or_default();
+            self.free_endpoints -= usize::from(!is_known);
+            let load = group.endpoints.entry(place).or_default();
             load.flows += 1;
             match flow.packets() {
                 Some(packets) => load.packets = load.packets.saturating_add(packets),
@@ -105,16 +105,16 @@ impl Check for Skew {
         }
         group.tcp += u64::from(flow.protocol() == TCP);
         group.udp += u64::from(flow.protocol() == UDP);
-        if group.clients.len() < MOST {
+        if group.clients.len() < MAX_DISTINCT {
             group.clients.insert(flow.original.src);
         }
-        if group.source_ports.len() < MOST {
+        if group.source_ports.len() < MAX_DISTINCT {
             group.source_ports.extend(flow.original.sport());
         }
         group.examples.push(entry, false);
     }
 
-    fn conclude(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
+    fn findings(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
         let missed = self.groups.missed();
         let services = self.groups.iter().filter(|(_, flows)| !flows.is_cut);
         let mut services: Vec<Service<'_>> = services
@@ -157,7 +157,7 @@ impl<'a> Service<'a> {
         let mut backends: BTreeMap<String, Load> = BTreeMap::new();
         for endpoint in &known.endpoints {
             let load = flows
-                .places
+                .endpoints
                 .get(&endpoint.place)
                 .copied()
                 .unwrap_or_default();
@@ -229,7 +229,7 @@ impl<'a> Service<'a> {
         let endpoints: Vec<Value> = self
             .backends
             .iter()
-            .take(LISTED)
+            .take(MAX_LISTED)
             .map(|(name, load)| {
                 let packets = (load.uncounted == 0).then_some(load.packets);
                 json!({"endpoint": name, "flows": load.flows, "packets": packets})
@@ -255,7 +255,7 @@ impl<'a> Service<'a> {
             .with("examples", self.flows.examples.to_json())
             .help(format!(
                 "let clients renew connections now and then (a maximum age or number of requests), or balance requests in the client or a mesh; this node only: ctk svc {}",
-                example::word(&self.name)
+                example::shell_word(&self.name)
             ))
     }
 
@@ -296,7 +296,7 @@ fn busy(services: &[Service<'_>], thresholds: &Thresholds) -> Option<Finding> {
             "{} {least} % or more of its packets from here to one endpoint: connections that are kept open stay where they were made",
             count(all, "Service sends", "Services send")
         );
-        let listed: Vec<Value> = found.into_iter().take(LISTED).map(|(_, line)| line).collect();
+        let listed: Vec<Value> = found.into_iter().take(MAX_LISTED).map(|(_, line)| line).collect();
         Finding::info(NAME, message)
             .with("services", all)
             .with("busiest", listed)
@@ -307,7 +307,7 @@ fn busy(services: &[Service<'_>], thresholds: &Thresholds) -> Option<Finding> {
 fn distinct(count: usize) -> Distinct {
     Distinct {
         count,
-        at_least: count >= MOST,
+        at_least: count >= MAX_DISTINCT,
     }
 }
 
@@ -330,9 +330,9 @@ mod tests {
 
     #[test]
     fn a_service_whose_endpoints_find_no_room_is_not_judged() {
-        for (room, findings) in [(0, 0), (1, 1)] {
+        for (free_endpoints, findings) in [(0, 0), (1, 1)] {
             let skew = Skew {
-                room,
+                free_endpoints,
                 ..Skew::default()
             };
             let found = seen(skew, &[SERVICE, SLICE], "10.244.1.9", "10.96.8.8:80");
@@ -363,9 +363,9 @@ mod tests {
             let mut entry = Entry::bare(flow(6, &client, destination, "10.244.1.1:8080"));
             let matched = FrontendMatch::of(&entry.flow, &index, &node);
             entry.names = attribution::names(&entry.flow, matched, &index);
-            skew.see(&entry, &facts);
+            skew.observe(&entry, &facts);
         }
-        skew.conclude(&facts, &Thresholds::default())
+        skew.findings(&facts, &Thresholds::default())
     }
 
     #[test]

@@ -14,12 +14,12 @@ impl Check for Unlisted {
         NAME
     }
 
-    fn conclude(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
+    fn findings(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
         let scan = &facts.scan;
         // The table may have grown or shrunk while it was read: the lower count of the two looks around it is compared.
         let counts = [
             facts.stat.count,
-            facts.moved.as_ref().and_then(|moved| moved.count),
+            facts.changes.as_ref().and_then(|changes| changes.count),
         ];
         let Some(count) = counts
             .into_iter()
@@ -70,16 +70,16 @@ mod tests {
         ] {
             let mut facts = counted(&[], &[]);
             facts.stat.count = Some(count);
-            facts.moved.as_mut().unwrap().count = Some(later);
+            facts.changes.as_mut().unwrap().count = Some(later);
             facts.scan.scanned = listed;
             facts.scan.inconsistent = inconsistent;
-            let all = Unlisted.conclude(&facts, &Thresholds::default());
+            let all = Unlisted.findings(&facts, &Thresholds::default());
             assert_eq!(!all.is_empty(), found, "{count} {later} {listed}: {all:?}");
         }
         let mut facts = counted(&[], &[]);
         facts.stat.count = Some(300);
         (facts.scan.scanned, facts.scan.unreadable) = (5, 1);
-        let all = Unlisted.conclude(&facts, &Thresholds::default());
+        let all = Unlisted.findings(&facts, &Thresholds::default());
         assert!(
             all[0]
                 .message

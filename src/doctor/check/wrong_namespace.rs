@@ -18,12 +18,12 @@ impl Check for WrongNamespace {
         NAME
     }
 
-    fn see(&mut self, entry: &Entry<'_>, _: &Facts<'_>) {
+    fn observe(&mut self, entry: &Entry<'_>, _: &Facts<'_>) {
         let reason = entry.judgement.as_ref().map(|judgement| judgement.reason);
         self.foreign += u64::from(reason == Some(Reason::ForeignNetns));
     }
 
-    fn conclude(&self, facts: &Facts<'_>, _: &Thresholds) -> Vec<Finding> {
+    fn findings(&self, facts: &Facts<'_>, _: &Thresholds) -> Vec<Finding> {
         let foreign = facts
             .node
             .is_some_and(|node| node.namespace == NetnsOwner::Foreign);

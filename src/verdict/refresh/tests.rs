@@ -51,10 +51,10 @@ fn counted(original: u64, reply: u64) -> Flow {
 }
 
 /// The answer for looks at these times in milliseconds.
-fn seen(looks: &[(u64, Flow)]) -> Seen {
-    let looks: Vec<Look> = looks
+fn seen(looks: &[(u64, Flow)]) -> Activity {
+    let looks: Vec<Observation> = looks
         .iter()
-        .map(|(at, flow)| Look::of(flow, Duration::from_millis(*at)))
+        .map(|(at, flow)| Observation::of(flow, Duration::from_millis(*at)))
         .collect();
     compare(&looks)
 }
@@ -189,7 +189,7 @@ fn an_entry_that_was_made_anew_is_not_compared_with_the_old_one() {
         assert_eq!(seen.refreshing, Refreshing::Unknown, "{name}");
         assert_eq!(
             seen.replies,
-            Replies::of_one_look(new.status.is_unreplied()),
+            Replies::of_one_observation(new.status.is_unreplied()),
             "{name}"
         );
         assert!(is_recreated(&old(), &new), "{name}");
@@ -286,15 +286,15 @@ fn the_sentence_names_the_window() {
 
 #[test]
 fn a_look_and_its_answer_stay_within_their_documented_sizes() {
-    assert_eq!(size_of::<Look>(), 48);
-    assert_eq!(size_of::<Option<Look>>(), 48);
-    assert_eq!(size_of::<Looks>(), 144);
-    assert!(size_of::<Option<Seen>>() <= 20);
+    assert_eq!(size_of::<Observation>(), 48);
+    assert_eq!(size_of::<Option<Observation>>(), 48);
+    assert_eq!(size_of::<RecentObservations>(), 144);
+    assert!(size_of::<Option<Activity>>() <= 20);
 }
 
 #[test]
 fn who_looks_every_second_hears_of_each_refill_once() {
-    let mut looks = Looks::default();
+    let mut looks = RecentObservations::default();
     // Falls for 8 s, is refilled once, falls on.
     let heard: Vec<u64> = (0..20u64)
         .filter(|second| {
@@ -304,7 +304,7 @@ fn who_looks_every_second_hears_of_each_refill_once() {
                 127 - second
             };
             let flow = left(timeout as u32);
-            looks.push(Look::of(&flow, Duration::from_secs(*second)))
+            looks.push(Observation::of(&flow, Duration::from_secs(*second)))
         })
         .collect();
     assert_eq!(heard, [9]);
@@ -316,10 +316,10 @@ fn who_looks_every_second_hears_of_each_refill_once() {
 
 #[test]
 fn who_looks_every_five_seconds_compares_the_last_three_looks() {
-    let mut looks = Looks::default();
+    let mut looks = RecentObservations::default();
     let mut push = |at, original, reply| {
         let flow = counted(original, reply);
-        let refilled = looks.push(Look::of(&flow, Duration::from_secs(at)));
+        let refilled = looks.push(Observation::of(&flow, Duration::from_secs(at)));
         (refilled, looks.seen(&flow))
     };
     assert!(!push(0, 5, 5).0);
@@ -341,7 +341,7 @@ fn who_looks_every_five_seconds_compares_the_last_three_looks() {
     // Made anew: what was seen of the old one is forgotten.
     let (refilled, seen) = push(35, 1, 1);
     assert!(!refilled);
-    assert_eq!(seen, Seen::default());
+    assert_eq!(seen, Activity::default());
 }
 
 /// A kernel timer: what is left at a time, rounded down, `None` when the entry has ended by then. Milliseconds.
@@ -352,7 +352,7 @@ fn kernel_says(full: u64, refills: &[u64], at: u64) -> Option<u32> {
 }
 
 /// Three looks over a sample of `duration`, each with a clock that is off by up to `slip`.
-fn sampled(full: u64, refills: &[u64], first: u64, duration: u64, slip: [u64; 3]) -> Seen {
+fn sampled(full: u64, refills: &[u64], first: u64, duration: u64, slip: [u64; 3]) -> Activity {
     let times = [first, first + duration / 2, first + duration];
     let looks: Option<Vec<_>> = times
         .into_iter()

@@ -459,7 +459,7 @@ fn nothing_is_stale_where_bpf_programs_translate_in_kube_proxys_place() {
                 // Without kube-proxy's rules an untranslated entry would be pending.
                 rules: (matched.is_nothing()).then_some(&docker),
                 node: &node,
-                instead: datapath,
+                kube_proxy_replacement: datapath,
                 zones: &[],
                 source_time: None,
             };

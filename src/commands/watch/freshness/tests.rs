@@ -84,7 +84,7 @@ impl Stage {
             index: Some(&self.index),
             rules: None,
             node: &node,
-            instead: None,
+            kube_proxy_replacement: None,
             zones: &[],
             source_time: None,
         };

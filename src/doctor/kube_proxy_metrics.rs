@@ -6,16 +6,16 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 /// Where kube-proxy serves them unless told otherwise (`--metrics-bind-address`).
-pub const ADDRESS: SocketAddr =
+pub const DEFAULT_ADDRESS: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 10249);
 /// For connecting, and for all of the answer.
-const PATIENCE: Duration = Duration::from_secs(1);
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// kube-proxy's answer has some 100 KiB.
-const MOST: u64 = 4 << 20;
+const MAX_RESPONSE_BYTES: u64 = 4 << 20;
 
 /// kube-proxy's version, and how old its rules are. Times are since the Unix epoch.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct KubeProxy {
+pub struct KubeProxyMetrics {
     /// `git_version` of `kubernetes_build_info`, such as `v1.36.3`.
     pub version: Option<String>,
     /// `kubeproxy_sync_proxy_rules_last_timestamp_seconds`
@@ -39,10 +39,10 @@ pub struct Quantile {
 ///
 /// # Errors
 /// Nobody listens there, or what came is no answer to `GET`.
-pub fn read(address: SocketAddr) -> io::Result<KubeProxy> {
-    let ends = Instant::now() + PATIENCE;
-    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+pub fn read(address: SocketAddr) -> io::Result<KubeProxyMetrics> {
+    let ends = Instant::now() + RESPONSE_TIMEOUT;
+    let mut stream = TcpStream::connect_timeout(&address, RESPONSE_TIMEOUT)?;
+    stream.set_write_timeout(Some(RESPONSE_TIMEOUT))?;
     // HTTP/1.0: the answer ends with the connection, and comes in one piece.
     let request = format!("GET /metrics HTTP/1.0\r\nHost: {address}\r\nAccept: text/plain\r\n\r\n");
     stream.write_all(request.as_bytes())?;
@@ -50,7 +50,7 @@ pub fn read(address: SocketAddr) -> io::Result<KubeProxy> {
     let mut piece = [0; 16 * 1024];
     loop {
         let left = ends.saturating_duration_since(Instant::now());
-        if left.is_zero() || answer.len() as u64 > MOST {
+        if left.is_zero() || answer.len() as u64 > MAX_RESPONSE_BYTES {
             return Err(io::ErrorKind::TimedOut.into());
         }
         stream.set_read_timeout(Some(left))?;
@@ -77,8 +77,8 @@ pub fn read(address: SocketAddr) -> io::Result<KubeProxy> {
 }
 
 /// Reads the samples it knows out of a text; every line that it does not understand is left out.
-pub fn parse(text: &str) -> KubeProxy {
-    let mut metrics = KubeProxy::default();
+pub fn parse(text: &str) -> KubeProxyMetrics {
+    let mut metrics = KubeProxyMetrics::default();
     let mut buckets: Vec<(f64, f64)> = Vec::new();
     // With both families in one process each has its own, told apart by labels.
     let mut syncs: BTreeMap<&str, Sync> = BTreeMap::new();
@@ -201,15 +201,15 @@ mod tests {
         );
         let p99 = metrics.programming_p99.unwrap();
         assert_eq!((p99.at_least, p99.count), (Duration::from_secs(60), 100));
-        assert_eq!(parse(""), KubeProxy::default());
+        assert_eq!(parse(""), KubeProxyMetrics::default());
         // Never synced, nothing observed.
         let fresh = "kubeproxy_sync_proxy_rules_last_timestamp_seconds 0\n\
             kubeproxy_network_programming_duration_seconds_bucket{le=\"+Inf\"} 0\n";
-        assert_eq!(parse(fresh), KubeProxy::default());
+        assert_eq!(parse(fresh), KubeProxyMetrics::default());
     }
 
     /// Reads from a server that answers with `answer`.
-    fn read_from(answer: &'static str) -> io::Result<KubeProxy> {
+    fn read_from(answer: &'static str) -> io::Result<KubeProxyMetrics> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let server = std::thread::spawn(move || {

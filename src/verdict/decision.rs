@@ -7,7 +7,7 @@ use super::evidence::Detail;
 use super::{Reason, Verdict};
 
 /// A reason with what its sentence needs.
-pub(super) struct Finding<'c> {
+pub(super) struct Decision<'c> {
     pub reason: Reason,
     pub port: Option<PortId>,
     pub owner: Option<&'c Service>,
@@ -16,9 +16,9 @@ pub(super) struct Finding<'c> {
     pub detail: Detail<'c>,
 }
 
-impl<'c> Finding<'c> {
+impl<'c> Decision<'c> {
     pub(super) fn new(reason: Reason) -> Self {
-        Finding {
+        Decision {
             reason,
             port: None,
             owner: None,
@@ -28,7 +28,7 @@ impl<'c> Finding<'c> {
     }
 
     pub(super) fn incomplete(because: &'static str) -> Self {
-        Finding::new(Reason::SourceIncomplete).with(Detail::Because(because))
+        Decision::new(Reason::SourceIncomplete).with(Detail::Because(because))
     }
 
     pub(super) fn with(mut self, detail: Detail<'c>) -> Self {

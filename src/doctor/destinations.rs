@@ -41,7 +41,7 @@ pub struct Destination {
 
 impl Destinations {
     /// Takes in an entry; `reason` is why it is one that the check is about.
-    pub fn see(&mut self, entry: &Entry<'_>, reason: Option<Reason>) {
+    pub fn observe(&mut self, entry: &Entry<'_>, reason: Option<Reason>) {
         let flow = &entry.flow;
         if flow.protocol() != UDP || (reason.is_none() && entry.names.service.is_none()) {
             return;
@@ -82,7 +82,7 @@ impl Destinations {
 impl Destination {
     /// `kube-system/kube-dns:dns (10.96.0.10:53/udp)`
     pub fn name(&self, (address, port): &Key) -> String {
-        let place = example::place(*address, *port);
+        let place = example::socket(*address, *port);
         match &self.service {
             Some(service) => format!("{service} ({place}/udp)"),
             None => format!("{place}/udp"),
@@ -137,7 +137,7 @@ impl Destination {
         let refreshing = facts.sampled.map(|_| self.refreshing);
         finding
             .with("service", self.service.clone())
-            .with("destination", example::place(*address, *port))
+            .with("destination", example::socket(*address, *port))
             .with("entries", self.entries)
             .with(what, self.bad)
             .with("refreshing", refreshing)

@@ -7,16 +7,16 @@ const NAME: &str = "kube-proxy-version";
 const RECONCILES: (u32, u32) = (1, 32);
 
 #[derive(Default)]
-pub struct OldKubeProxy;
+pub struct KubeProxyVersion;
 
-impl Check for OldKubeProxy {
+impl Check for KubeProxyVersion {
     fn name(&self) -> &'static str {
         NAME
     }
 
-    fn conclude(&self, facts: &Facts<'_>, _: &Thresholds) -> Vec<Finding> {
+    fn findings(&self, facts: &Facts<'_>, _: &Thresholds) -> Vec<Finding> {
         // Another translator stands in its place.
-        if facts.instead.is_some() {
+        if facts.kube_proxy_replacement.is_some() {
             return Vec::new();
         }
         let Some(version) = facts.kube_proxy_version() else {

@@ -9,15 +9,15 @@ use ctk_cluster::index::{AddressKind, Endpoint, Index, PortId, Service, ServiceI
 use ctk_cluster::rules::NodeRules;
 use ctnetlink::flow::{Family, Flow};
 
+use super::decision::Decision;
 use super::evidence::Detail;
-use super::finding::Finding;
-use super::{Reason, forward};
+use super::{Reason, dnat_rule};
 
 const TCP: u8 = 6;
 const SCTP: u8 = 132;
 
 /// One entry before the rows that need a complete cluster.
-pub(super) struct Case<'a, 'c> {
+pub(super) struct ClusterJudge<'a, 'c> {
     pub node: &'c ThisNode,
     pub rules: Option<&'c NodeRules>,
     pub index: &'c Index,
@@ -26,9 +26,9 @@ pub(super) struct Case<'a, 'c> {
     pub translated: bool,
 }
 
-impl<'c> Case<'_, 'c> {
+impl<'c> ClusterJudge<'_, 'c> {
     /// Row 5: the destination is no frontend.
-    pub(super) fn no_frontend(&self) -> Finding<'c> {
+    pub(super) fn no_frontend(&self) -> Decision<'c> {
         let (index, flow) = (self.index, self.flow);
         let address = flow.original.dst;
         let owners = index.owners(address);
@@ -39,9 +39,9 @@ impl<'c> Case<'_, 'c> {
                 .map(|(service, _)| service)
         };
         let owned = |reason, service: &'c Service| {
-            let mut finding = Finding::new(reason);
-            finding.owner = Some(service);
-            finding
+            let mut decision = Decision::new(reason);
+            decision.owner = Some(service);
+            decision
         };
         if let Some((first, _)) = owners.first() {
             let first = index.service(*first);
@@ -68,12 +68,12 @@ impl<'c> Case<'_, 'c> {
         if node_port {
             match self.node.owns(Some(index), address) {
                 None => {
-                    return Finding::incomplete(
+                    return Decision::incomplete(
                         "this node's addresses are not known, and the port is a node port",
                     );
                 }
                 Some(_) if index.node_at(address).is_some() => {
-                    return Finding::new(Reason::RemoteNodePort);
+                    return Decision::new(Reason::RemoteNodePort);
                 }
                 Some(_) => {}
             }
@@ -81,12 +81,12 @@ impl<'c> Case<'_, 'c> {
         match index.in_service_range(address) {
             Some(true) if self.translated => {
                 let pod = index.pods_at(flow.reply.src).next();
-                Finding::new(Reason::ServiceGone).with(pod.map_or(Detail::None, Detail::Pod))
+                Decision::new(Reason::ServiceGone).with(pod.map_or(Detail::None, Detail::Pod))
             }
             None if self.translated && index.node_at(address).is_none() => {
-                Finding::new(Reason::ServiceRangeUnknown)
+                Decision::new(Reason::ServiceRangeUnknown)
             }
-            _ => Finding::new(Reason::NoFrontend),
+            _ => Decision::new(Reason::NoFrontend),
         }
     }
 
@@ -103,20 +103,20 @@ impl<'c> Case<'_, 'c> {
     }
 
     /// Rows 6 to 15: the destination is a frontend.
-    pub(super) fn frontend(&self) -> Finding<'c> {
+    pub(super) fn frontend(&self) -> Decision<'c> {
         let Some((first, _)) = self.ports().next() else {
-            return Finding::new(Reason::NoFrontend);
+            return Decision::new(Reason::NoFrontend);
         };
-        if let Some(finding) = self.not_kube_proxys() {
-            return finding;
+        if let Some(decision) = self.not_kube_proxys() {
+            return decision;
         }
         let source = self.flow.reply.src;
         let listed_address = self.endpoints().any(|endpoint| endpoint.address == source);
         if self.translated && is_link_local(source) && !listed_address {
-            return Finding::new(Reason::CniInternal).of(first);
+            return Decision::new(Reason::CniInternal).of(first);
         }
-        if let Some(finding) = self.listed() {
-            return finding;
+        if let Some(decision) = self.listed() {
+            return decision;
         }
         let mut all = self.ports();
         let secondary = all.find(|(_, port)| {
@@ -124,7 +124,7 @@ impl<'c> Case<'_, 'c> {
             endpoints.any(|endpoint| endpoint.secondary.contains(&source))
         });
         if let Some((port, _)) = secondary {
-            return Finding::new(Reason::SecondaryAddress).of(port);
+            return Decision::new(Reason::SecondaryAddress).of(port);
         }
         if self.translated {
             self.translated_elsewhere().of(first)
@@ -134,24 +134,24 @@ impl<'c> Case<'_, 'c> {
     }
 
     /// Row 6.
-    fn not_kube_proxys(&self) -> Option<Finding<'c>> {
+    fn not_kube_proxys(&self) -> Option<Decision<'c>> {
         if let FrontendMatch::Addresses(frontends) = self.matched {
             let mut proxy = frontends
                 .iter()
                 .filter(|f| f.kind == AddressKind::ProxyIngress);
             if let Some(frontend) = proxy.next() {
                 let because = Detail::Because("the load balancer's own address (ipMode Proxy)");
-                let finding = Finding::new(Reason::NotKubeProxy).with(because);
-                return Some(finding.of(frontend.port));
+                let decision = Decision::new(Reason::NotKubeProxy).with(because);
+                return Some(decision.of(frontend.port));
             }
         }
         let mut ports = self.ports();
         let foreign = ports.find(|(_, port)| !self.index.service(port.service).kube_proxy);
-        foreign.map(|(id, _)| Finding::new(Reason::NotKubeProxy).of(id))
+        foreign.map(|(id, _)| Decision::new(Reason::NotKubeProxy).of(id))
     }
 
     /// Rows 7 and 8. An endpoint that several matched Services list counts by its best conditions.
-    fn listed(&self) -> Option<Finding<'c>> {
+    fn listed(&self) -> Option<Decision<'c>> {
         let reply = &self.flow.reply;
         let found = self
             .ports()
@@ -162,40 +162,40 @@ impl<'c> Case<'_, 'c> {
             (false, _) => (0, Reason::EndpointNotServing),
         };
         let (id, best) = found.max_by_key(|(_, endpoint)| rank(endpoint).0)?;
-        let finding = Finding::new(rank(best).1).of(id);
+        let decision = Decision::new(rank(best).1).of(id);
         // A terminating one is not ready again.
         let is_last = !best.terminating && !self.endpoints().any(Endpoint::serves);
-        Some(match finding.reason {
-            Reason::EndpointNotServing if is_last => finding.with(Detail::LastEndpoint),
-            _ => finding,
+        Some(match decision.reason {
+            Reason::EndpointNotServing if is_last => decision.with(Detail::LastEndpoint),
+            _ => decision,
         })
     }
 
     /// Rows 9 and 11: RS = OD.
-    fn not_translated(&self) -> Finding<'c> {
+    fn not_translated(&self) -> Decision<'c> {
         let (index, node) = (self.index, self.node);
         let address = self.flow.original.dst;
         let mut kinds = self.matched.ports().map(|(_, kind)| kind);
         let cluster_ip = kinds.any(|kind| kind == FrontendKind::ClusterIp);
         if cluster_ip && node.interface_of(address).is_some() {
-            return Finding::new(Reason::NodelocalDns);
+            return Decision::new(Reason::NodelocalDns);
         }
         let usable = match self.usable_endpoints() {
             Some(usable) => usable,
             None => {
-                return Finding::incomplete(
+                return Decision::incomplete(
                     "the traffic policy is Local, and this node is not known",
                 );
             }
         };
         let by_rules = self.rules.map(|rules| self.rules_translate(rules));
         if usable == 0 || by_rules == Some(RuleAnswer::Refused) {
-            return Finding::new(Reason::NoDnatNoEndpoint);
+            return Decision::new(Reason::NoDnatNoEndpoint);
         }
         match by_rules {
-            Some(RuleAnswer::None) => return Finding::new(Reason::NoDnatNoRule),
+            Some(RuleAnswer::None) => return Decision::new(Reason::NoDnatNoRule),
             Some(RuleAnswer::NotUnderstood) => {
-                return Finding::incomplete(
+                return Decision::incomplete(
                     "whether this node's rules translate this destination is not known: some of them are not understood",
                 );
             }
@@ -205,14 +205,14 @@ impl<'c> Case<'_, 'c> {
                     .object(index)
                     .is_some_and(|node| node.internal.contains(&address));
                 if !internal || address.is_loopback() {
-                    return Finding::incomplete(
+                    return Decision::incomplete(
                         "without the node's rules it is not known whether this address accepts node ports",
                     );
                 }
             }
             None => {}
         }
-        Finding::new(Reason::NoDnat).with(Detail::Endpoints(usable))
+        Decision::new(Reason::NoDnat).with(Detail::Endpoints(usable))
     }
 
     /// How many endpoints a new packet could be sent to from here; `None` when that depends on which node this is, and
@@ -292,23 +292,23 @@ impl<'c> Case<'_, 'c> {
     }
 
     /// Rows 10 and 11b to 15: translated to something that is not listed.
-    fn translated_elsewhere(&self) -> Finding<'c> {
+    fn translated_elsewhere(&self) -> Decision<'c> {
         let (index, flow) = (self.index, self.flow);
         if self.is_service_hop() {
-            return Finding::new(Reason::ServiceHop);
+            return Decision::new(Reason::ServiceHop);
         }
         let rules = self.rules;
-        if rules.is_some_and(|rules| forward::leads(rules, self.node, flow)) {
+        if rules.is_some_and(|rules| dnat_rule::leads(rules, self.node, flow)) {
             let because = "a rule that is not kube-proxy's leads there, too";
-            return Finding::new(Reason::NotKubeProxy).with(Detail::Because(because));
+            return Decision::new(Reason::NotKubeProxy).with(Detail::Because(because));
         }
         let connected = matches!(flow.protocol(), TCP | SCTP);
         let source = flow.reply.src;
         if (connected || index.pods_are_chosen()) && !index.pods_known_at(source) {
-            return Finding::incomplete("the Pods are not known");
+            return Decision::incomplete("the Pods are not known");
         }
         if self.endpoints().any(|e| e.address == source && e.serves()) {
-            return Finding::new(Reason::EndpointPortChanged);
+            return Decision::new(Reason::EndpointPortChanged);
         }
         if let Some(pod) = index.pods_at(source).next()
             && !self.backs_service(source)
@@ -319,10 +319,10 @@ impl<'c> Case<'_, 'c> {
                 true => Reason::PodNotEndpoint,
                 false => Reason::Misdelivery,
             };
-            return Finding::new(reason).with(Detail::Pod(pod));
+            return Decision::new(reason).with(Detail::Pod(pod));
         }
         let serving = self.endpoints().filter(|e| e.serves()).count();
-        Finding::new(if serving == 0 {
+        Decision::new(if serving == 0 {
             Reason::ServiceEmpty
         } else {
             Reason::EndpointGone

@@ -8,7 +8,7 @@ const UDP: u8 = 17;
 pub const ANSWERED_BY_DESIGN: [u16; 2] = [53, 123];
 
 /// Whoever is asked so by such a flow answers, if it lives.
-pub fn is_due(flow: &Flow) -> bool {
+pub fn expects_reply(flow: &Flow) -> bool {
     match flow.protocol() {
         TCP => true,
         // The client's port, and the one that it was translated to.

@@ -3,19 +3,18 @@
 //! Derived from kube-proxy's reconciler (`pkg/proxy/conntrack/cleanup.go`) with the gaps closed that it has. RS is the
 //! reply source, OD the original destination; an entry is *translated* when the two differ.
 
-use std::net::SocketAddr;
 use std::time::SystemTime;
 
 use crate::attribution::FrontendMatch;
 use ctk_cluster::datapath::Datapath;
 use ctk_cluster::index::Index;
-use ctk_cluster::rules::{NodeRules, RuleFrontend};
+use ctk_cluster::rules::NodeRules;
 use ctnetlink::flow::{Flow, Status};
 
-use super::case::Case;
+use super::by_cluster::ClusterJudge;
+use super::decision::Decision;
 use super::evidence::{Detail, Evidence};
-use super::finding::Finding;
-use super::{Reason, Seen, Verdict, forward};
+use super::{Activity, Reason, Verdict, by_rules, dnat_rule};
 use crate::this_node::{NetnsOwner, ThisNode};
 
 /// The answer for one entry.
@@ -37,7 +36,7 @@ impl Judgement<'_> {
             self.reason = Reason::SourceIncomplete;
             let seen = self.evidence.seen;
             self.evidence = Evidence::new(self.reason, flow);
-            self.evidence.detail = Detail::Because(YOUNG);
+            self.evidence.detail = Detail::YoungerThanSource;
             self.evidence.seen = seen;
         }
         self
@@ -51,18 +50,16 @@ impl Judgement<'_> {
 
     /// The entry may be younger than the source, and the verdict is open for no other reason.
     pub fn is_unsettled(&self) -> bool {
-        matches!(self.evidence.detail, Detail::Because(YOUNG))
+        matches!(self.evidence.detail, Detail::YoungerThanSource)
     }
 
     /// The evidence goes on with what several looks at the entry showed.
     #[must_use]
-    pub fn with_seen(mut self, seen: Seen) -> Self {
+    pub fn with_activity(mut self, seen: Activity) -> Self {
         self.evidence.seen = Some(seen);
         self
     }
 }
-
-const YOUNG: &str = "the entry is younger than the cluster source, its endpoint may be, too";
 
 /// Everything a verdict depends on, beside the entry.
 #[derive(Clone, Copy)]
@@ -73,7 +70,7 @@ pub struct Judge<'c> {
     pub rules: Option<&'c NodeRules>,
     pub node: &'c ThisNode,
     /// Who translates Services here in kube-proxy's place: then kube-proxy's ways say nothing of an entry.
-    pub instead: Option<Datapath>,
+    pub kube_proxy_replacement: Option<Datapath>,
     /// Zones named on the command line: only entries of these are judged, beside those of the default zone.
     pub zones: &'c [u16],
     /// When the source was true. An entry that is younger cannot be called stale by it.
@@ -87,30 +84,30 @@ impl<'c> Judge<'c> {
         if !flow.status.contains(Status::CONFIRMED) || flow.status.contains(Status::DYING) {
             return None;
         }
-        let mut finding = self.find(flow, matched);
-        if finding.reason.verdict() == Verdict::Stale && self.is_younger_than_source(flow) {
-            finding.reason = Reason::SourceIncomplete;
-            finding.detail = Detail::Because(YOUNG);
+        let mut decision = self.decide(flow, matched);
+        if decision.reason.verdict() == Verdict::Stale && self.is_younger_than_source(flow) {
+            decision.reason = Reason::SourceIncomplete;
+            decision.detail = Detail::YoungerThanSource;
         }
-        if let Some(datapath) = self.instead
-            && finding.is_by_kube_proxy()
+        if let Some(datapath) = self.kube_proxy_replacement
+            && decision.is_by_kube_proxy()
         {
-            finding.reason = Reason::NotKubeProxy;
-            finding.detail = Detail::Because(datapath.because());
+            decision.reason = Reason::NotKubeProxy;
+            decision.detail = Detail::Because(datapath.because());
         }
-        if finding.reason == Reason::NoFrontend
-            && let Some(rule) = self.rules.and_then(|r| forward::displaced_from(r, flow))
+        if decision.reason == Reason::NoFrontend
+            && let Some(rule) = self.rules.and_then(|r| dnat_rule::displacing_rule(r, flow))
         {
-            finding.detail =
+            decision.detail =
                 Detail::Displaced(flow.original.source(), flow.reply.destination(), &rule.rule);
         }
-        let mut evidence = Evidence::new(finding.reason, flow);
-        evidence.service = self.index.zip(finding.port);
-        evidence.owner = finding.owner;
-        evidence.named = finding.named;
-        evidence.detail = finding.detail;
+        let mut evidence = Evidence::new(decision.reason, flow);
+        evidence.service = self.index.zip(decision.port);
+        evidence.owner = decision.owner;
+        evidence.named = decision.named;
+        evidence.detail = decision.detail;
         Some(Judgement {
-            reason: finding.reason,
+            reason: decision.reason,
             evidence,
         })
     }
@@ -124,31 +121,33 @@ impl<'c> Judge<'c> {
     }
 
     /// Rows 2 to 4b, then those of the source at hand.
-    fn find(&self, flow: &Flow, matched: FrontendMatch<'c>) -> Finding<'c> {
+    fn decide(&self, flow: &Flow, matched: FrontendMatch<'c>) -> Decision<'c> {
         if flow.status.is_offloaded() {
-            return Finding::new(Reason::Offloaded);
+            return Decision::new(Reason::Offloaded);
         }
         if flow.zone.id != 0 && !self.zones.contains(&flow.zone.id) {
-            return Finding::new(Reason::ForeignZone);
+            return Decision::new(Reason::ForeignZone);
         }
         let Some(index) = self.index else {
             return match self.rules {
-                Some(rules) => self.find_by_rules(flow, rules, matched),
-                None => Finding::incomplete("there is no cluster source"),
+                Some(rules) => by_rules::decide(rules, self.node, flow, matched),
+                None => Decision::incomplete("there is no cluster source"),
             };
         };
         if let Some(because) = incomplete(index, flow, matched) {
-            return Finding::incomplete(because);
+            return Decision::incomplete(because);
         }
         if !matched.is_service_port()
-            && let Some(finding) = self.find_by_forward(flow)
+            && let Some(decision) = self
+                .rules
+                .and_then(|rules| dnat_rule::decide(rules, self.node, flow))
         {
-            return finding;
+            return decision;
         }
         if self.node.namespace == NetnsOwner::Foreign {
-            return Finding::new(Reason::ForeignNetns);
+            return Decision::new(Reason::ForeignNetns);
         }
-        let case = Case {
+        let case = ClusterJudge {
             node: self.node,
             rules: self.rules,
             index,
@@ -161,76 +160,6 @@ impl<'c> Judge<'c> {
         } else {
             case.no_frontend()
         }
-    }
-
-    /// The destination is that of DNAT rules which are not kube-proxy's. They were read in this very namespace, so it does
-    /// not matter whose it is.
-    fn find_by_forward(&self, flow: &Flow) -> Option<Finding<'c>> {
-        let found = forward::find(self.rules?, self.node, flow)?;
-        Some(Finding::new(found.reason).with(Detail::Rule(found.rule)))
-    }
-
-    /// Only the node's rules are known: they list what new packets get, not every endpoint there is.
-    fn find_by_rules(
-        &self,
-        flow: &Flow,
-        rules: &'c NodeRules,
-        matched: FrontendMatch<'c>,
-    ) -> Finding<'c> {
-        if rules.cut {
-            return Finding::incomplete("not all rules of this node could be read");
-        }
-        if rules.unknown_shapes > 0 {
-            return Finding::incomplete("some rules of kube-proxy on this node are not understood");
-        }
-        if let FrontendMatch::Forward(_) = matched
-            && let Some(finding) = self.find_by_forward(flow)
-        {
-            return finding;
-        }
-        // A namespace that has DNAT rules of its own is a host's, if not a node's: what they do not name is nobody's frontend.
-        let is_host = matched.is_nothing() && !rules.forwards.is_empty();
-        if self.node.namespace == NetnsOwner::Foreign && !is_host {
-            return Finding::new(Reason::ForeignNetns);
-        }
-        match matched {
-            FrontendMatch::Rule(frontend) => {
-                let mut finding = by_frontend(flow, frontend);
-                finding.named = frontend.service.as_ref();
-                finding
-            }
-            _ => Finding::new(if rules.has_address(flow.original.dst) {
-                Reason::OtherPort
-            } else {
-                Reason::NoFrontend
-            }),
-        }
-    }
-}
-
-fn by_frontend<'c>(flow: &Flow, frontend: &'c RuleFrontend) -> Finding<'c> {
-    if !frontend.understood {
-        return Finding::incomplete("a rule for this destination is not understood");
-    }
-    let source = flow.reply.sport();
-    let is_among = |all: &[SocketAddr]| {
-        all.iter()
-            .any(|target| target.ip() == flow.reply.src && Some(target.port()) == source)
-    };
-    let usable = match frontend.refused {
-        true => 0,
-        false => frontend.targets.len(),
-    };
-    if is_among(&frontend.targets) {
-        Finding::new(Reason::Endpoint)
-    } else if is_among(&frontend.draining) {
-        Finding::new(Reason::EndpointTerminating)
-    } else if flow.is_dnat() {
-        Finding::new(Reason::NotInNodeRules)
-    } else if usable == 0 {
-        Finding::new(Reason::NoDnatNoEndpoint)
-    } else {
-        Finding::new(Reason::NoDnat).with(Detail::Endpoints(usable))
     }
 }
 

@@ -12,29 +12,21 @@ use crate::attribution::forwards_to as candidates;
 use crate::this_node::ThisNode;
 
 use super::Reason;
-
-/// What the rules for one destination say of an entry.
-pub(super) struct ForwardFinding<'c> {
-    pub reason: Reason,
-    /// The rule to show as evidence.
-    pub rule: &'c str,
-}
+use super::decision::Decision;
+use super::evidence::Detail;
 
 /// `None` when no rule could match the entry's destination.
-pub(super) fn find<'c>(
+pub(super) fn decide<'c>(
     rules: &'c NodeRules,
     node: &ThisNode,
     flow: &Flow,
-) -> Option<ForwardFinding<'c>> {
+) -> Option<Decision<'c>> {
     let candidates: Vec<&Forward> = candidates(rules, node, flow).collect();
     let first = candidates.first()?;
-    let finding = |reason, rule: &'c Forward| ForwardFinding {
-        reason,
-        rule: &rule.rule,
-    };
+    let decision = |reason, rule: &'c Forward| Decision::new(reason).with(Detail::Rule(&rule.rule));
     if flow.is_dnat() {
         if let Some(rule) = candidates.iter().find(|rule| leads_to(rule, flow)) {
-            return Some(finding(Reason::Endpoint, rule));
+            return Some(decision(Reason::Endpoint, rule));
         }
         let plain = candidates.iter().all(|rule| is_plain(rule));
         let reason = if plain {
@@ -42,11 +34,11 @@ pub(super) fn find<'c>(
         } else {
             Reason::NotKubeProxy
         };
-        return Some(finding(reason, first));
+        return Some(decision(reason, first));
     }
     // A rule to the very address and port that was asked for leaves nothing to see.
     if let Some(rule) = candidates.iter().find(|rule| leads_to(rule, flow)) {
-        return Some(finding(Reason::Endpoint, rule));
+        return Some(decision(Reason::Endpoint, rule));
     }
     let understood = candidates
         .iter()
@@ -55,8 +47,8 @@ pub(super) fn find<'c>(
         .iter()
         .find(|rule| rule.conditions.iter().all(|c| holds(c, node, flow)));
     Some(match certain {
-        Some(rule) if understood => finding(Reason::NoDnat, rule),
-        _ => finding(Reason::NotKubeProxy, first),
+        Some(rule) if understood => decision(Reason::NoDnat, rule),
+        _ => decision(Reason::NotKubeProxy, first),
     })
 }
 
@@ -67,7 +59,7 @@ pub(super) fn leads(rules: &NodeRules, node: &ThisNode, flow: &Flow) -> bool {
 
 /// The rule that leads to this entry's source, where the source's own packets left with another port than that of the rule:
 /// the entry of a peer that sent before there was the rule holds the tuple that they would have had.
-pub(super) fn displaced_from<'c>(rules: &'c NodeRules, flow: &Flow) -> Option<&'c Forward> {
+pub(super) fn displacing_rule<'c>(rules: &'c NodeRules, flow: &Flow) -> Option<&'c Forward> {
     let (own, seen) = (flow.original.source(), flow.reply.destination());
     let (port, moved) = (own.port?, own.port != seen.port);
     if !moved || own.address == seen.address {
