@@ -15,14 +15,17 @@ mod facts;
 mod finding;
 pub(crate) mod groups;
 pub mod kube_proxy_metrics;
+pub mod report;
+mod sampling;
 #[cfg(test)]
 pub(crate) mod testing;
 mod threshold;
 
 use crate::entry::Entry;
 
-pub use facts::{Changes, Facts, Scan, Version, pod_network};
+pub use facts::{Changes, Facts, Scan, Version, is_worse_source, pod_network};
 pub use finding::{Finding, Severity};
+pub use sampling::{MAX_SAMPLED, limit_activity, needs_sample};
 pub use threshold::Thresholds;
 
 /// One thing that may be wrong.

@@ -91,7 +91,7 @@ pub use refresh::{
 };
 pub use sample::{MIN_SAMPLE, SampleRound, Sampler};
 
-/// What an entry is, compared with the cluster.
+/// Verdict on an entry, by comparison with the cluster. The order is that of urgency, from `Stale` to `Unrelated`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Verdict {
     Stale,
@@ -116,7 +116,7 @@ impl Verdict {
         Verdict::Unrelated,
     ];
 
-    /// The word of the command line and of JSON.
+    /// Name on the command line and in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Verdict::Stale => "stale",
@@ -131,23 +131,23 @@ impl Verdict {
     }
 }
 
-/// Declares the reasons with their words and the verdict each belongs to. `endpoint-gone` and the other reasons of
-/// `stale` never appear with another verdict.
+/// Declares the reasons with their names and the verdict of each. A reason belongs to exactly one verdict.
 macro_rules! reasons {
     ($($name:ident $word:literal $verdict:ident),* $(,)?) => {
-        /// Why the verdict is what it is.
+        /// Reason of a verdict. The row of the decision table that leads to it is in the documentation of
+        /// [`verdict`](self).
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Reason { $($name),* }
 
         impl Reason {
             pub const ALL: &'static [Reason] = &[$(Reason::$name),*];
 
-            /// The word of the command line and of JSON.
+            /// Name on the command line and in JSON.
             pub const fn name(self) -> &'static str {
                 match self { $(Reason::$name => $word),* }
             }
 
-            /// The verdict that this reason explains.
+            /// Verdict that this reason explains.
             pub const fn verdict(self) -> Verdict {
                 match self { $(Reason::$name => Verdict::$verdict),* }
             }
@@ -185,7 +185,7 @@ reasons! {
     RemoteNodePort "remote-node-port" Unrelated,
 }
 
-/// Whether the entry's timer keeps being refilled. Needs two looks at least 3 s apart.
+/// Whether packets keep refilling the timer of an entry. Known from two observations at least 3 s apart.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Refreshing {
     Yes,
@@ -204,7 +204,8 @@ impl Refreshing {
     }
 }
 
-/// What counters and status say of the answers. Evidence only: one-way protocols are healthy without any.
+/// Replies as counters and status show them. Never a reason to call an entry stale: one-way protocols such as syslog are
+/// healthy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Replies {
     TwoWay,
@@ -224,7 +225,7 @@ impl Replies {
         }
     }
 
-    /// What a single look can tell: an entry that never saw a reply is one-way, of any other nothing is known.
+    /// Result of a single observation: one-way without a reply so far, else unknown.
     pub const fn of_one_observation(unreplied: bool) -> Self {
         if unreplied {
             Replies::OneWay

@@ -157,3 +157,32 @@ pub fn pod_network(address: IpAddr) -> Option<IpNet> {
     let bits = if address.is_ipv4() { 24 } else { 64 };
     IpNet::new(address, bits).ok().map(|net| net.trunc())
 }
+
+/// Whether the source `now` knows less of the cluster than the source `before`. Both are values of [`Facts::source`].
+pub fn is_worse_source(before: &str, now: &str) -> bool {
+    match before {
+        "none" => false,
+        "rules" => now == "none",
+        _ => matches!(now, "rules" | "none"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_worse_source;
+
+    #[test]
+    fn a_source_that_gets_worse_between_two_rounds_is_no_healed_cluster() {
+        for (before, now, is_worse) in [
+            ("api", "api", false),
+            ("api", "rules", true),
+            ("api", "none", true),
+            ("rules", "none", true),
+            ("rules", "api", false),
+            ("none", "none", false),
+            ("none", "api", false),
+        ] {
+            assert_eq!(is_worse_source(before, now), is_worse, "{before} {now}");
+        }
+    }
+}

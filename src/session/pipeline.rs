@@ -315,7 +315,7 @@ impl<'c> EntryPipeline<'c> {
             entry.judgement = judge.judge(&entry.flow, entry.names.matched);
         }
         if let Some(seen) = seen {
-            entry.see(seen);
+            entry.add_activity(seen);
         }
     }
 

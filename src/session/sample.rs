@@ -76,7 +76,7 @@ impl Sample {
     /// Result of all looks at `flow`, which was dumped at `at`.
     pub fn seen(&self, flow: &Flow, at: Instant) -> Activity {
         self.sampler
-            .seen(flow, at.saturating_duration_since(self.origin))
+            .activity(flow, at.saturating_duration_since(self.origin))
     }
 
     /// Dumps the table once. Returns when that began.
@@ -96,7 +96,7 @@ impl Sample {
                 let dump = table.dump_timed(TableKind::Conntrack, &filter, &mut |flow, at| {
                     if keep(pipeline, self.sampler.len(), &flow) {
                         let at = at.saturating_duration_since(self.origin);
-                        self.sampler.look(round, &flow, at);
+                        self.sampler.record(round, &flow, at);
                     }
                     ControlFlow::Continue(())
                 });

@@ -1,4 +1,4 @@
-//! Rows 5 to 15 of the decision table: one entry held against a complete cluster.
+//! Rows 5 to 15 of the decision table: one entry compared with a complete cluster.
 
 use std::net::IpAddr;
 
@@ -16,7 +16,7 @@ use super::{Reason, dnat_rule};
 const TCP: u8 = 6;
 const SCTP: u8 = 132;
 
-/// One entry before the rows that need a complete cluster.
+/// One entry and the complete cluster that it is compared with.
 pub(super) struct ClusterJudge<'a, 'c> {
     pub node: &'c ThisNode,
     pub rules: Option<&'c NodeRules>,
@@ -150,7 +150,7 @@ impl<'c> ClusterJudge<'_, 'c> {
         foreign.map(|(id, _)| Decision::new(Reason::NotKubeProxy).of(id))
     }
 
-    /// Rows 7 and 8. An endpoint that several matched Services list counts by its best conditions.
+    /// Rows 7 and 8. The best conditions count where several matched Services list the endpoint.
     fn listed(&self) -> Option<Decision<'c>> {
         let reply = &self.flow.reply;
         let found = self
@@ -163,7 +163,7 @@ impl<'c> ClusterJudge<'_, 'c> {
         };
         let (id, best) = found.max_by_key(|(_, endpoint)| rank(endpoint).0)?;
         let decision = Decision::new(rank(best).1).of(id);
-        // A terminating one is not ready again.
+        // A terminating endpoint does not become ready again.
         let is_last = !best.terminating && !self.endpoints().any(Endpoint::serves);
         Some(match decision.reason {
             Reason::EndpointNotServing if is_last => decision.with(Detail::LastEndpoint),
@@ -215,9 +215,9 @@ impl<'c> ClusterJudge<'_, 'c> {
         Decision::new(Reason::NoDnat).with(Detail::Endpoints(usable))
     }
 
-    /// How many endpoints a new packet could be sent to from here; `None` when that depends on which node this is, and
-    /// that is not known. Ready ones or, where there is none, those that serve while they terminate
-    /// (`CategorizeEndpoints` in kube-proxy's `pkg/proxy/topology.go`).
+    /// Number of endpoints that a new packet from this node could reach: the ready ones or, if none is ready, those that
+    /// serve while they terminate (`CategorizeEndpoints` in kube-proxy's `pkg/proxy/topology.go`). `None` when the number
+    /// depends on the identity of this node and that is not known.
     fn usable_endpoints(&self) -> Option<usize> {
         let family = self.flow.family();
         let mut total = 0;
@@ -233,7 +233,7 @@ impl<'c> ClusterJudge<'_, 'c> {
                 _ => service.external_local && !self.source_is_inside(),
             };
             let node = self.node.name.as_deref();
-            // Whether the policy binds hangs on a Pod that nobody asked for.
+            // The policy applies unless the source is a Pod, and that Pod was not read.
             let external = kind != FrontendKind::ClusterIp;
             if local && external && self.index.pods_are_chosen() {
                 let source = self.flow.original.src;
@@ -257,7 +257,8 @@ impl<'c> ClusterJudge<'_, 'c> {
         Some(total)
     }
 
-    /// Pods and this node itself reach external frontends as if the policy were Cluster.
+    /// Whether the source is a Pod or this node: both reach external frontends as if the policy were Cluster (`KUBE-EXT`
+    /// chains of kube-proxy).
     fn source_is_inside(&self) -> bool {
         let source = self.flow.original.src;
         self.index.in_pod_range(source) == Some(true)
@@ -278,7 +279,8 @@ impl<'c> ClusterJudge<'_, 'c> {
         match frontend {
             None if !rules.is_whole() => RuleAnswer::NotUnderstood,
             None => RuleAnswer::None,
-            // Pods and the node itself are translated all the same where only local endpoints lack.
+            // Rules refuse external clients where only local endpoints are missing; they translate packets of Pods and of
+            // the node.
             Some(frontend)
                 if frontend.refused
                     && (frontend.targets.is_empty() || !self.source_is_inside()) =>
@@ -291,7 +293,7 @@ impl<'c> ClusterJudge<'_, 'c> {
         }
     }
 
-    /// Rows 10 and 11b to 15: translated to something that is not listed.
+    /// Rows 10 and 11b to 15: translated to an address and port that no matched Service lists.
     fn translated_elsewhere(&self) -> Decision<'c> {
         let (index, flow) = (self.index, self.flow);
         if self.is_service_hop() {
@@ -314,7 +316,7 @@ impl<'c> ClusterJudge<'_, 'c> {
             && !self.backs_service(source)
         {
             let begun = !flow.state.is_some_and(|state| state.is_connecting());
-            // Only a connection that is still being made has nothing to lose.
+            // A connection that is still being made has no data to lose.
             let reason = match connected && begun {
                 true => Reason::PodNotEndpoint,
                 false => Reason::Misdelivery,
@@ -356,7 +358,7 @@ impl<'c> ClusterJudge<'_, 'c> {
         frontend || node_port()
     }
 
-    /// The address is listed under some port of a matched Service.
+    /// Whether the address is listed under some port of a matched Service.
     fn backs_service(&self, address: IpAddr) -> bool {
         let services: Vec<ServiceId> = self.ports().map(|(_, port)| port.service).collect();
         services.into_iter().any(|service| {

@@ -1,7 +1,6 @@
-//! The decision table: first match wins.
+//! Rows 1 to 4 of the decision table, and the changes to its result. [`by_cluster`](super::by_cluster) has the rows that
+//! need a cluster, [`by_rules`](super::by_rules) those of node rules alone.
 //!
-//! Derived from kube-proxy's reconciler (`pkg/proxy/conntrack/cleanup.go`) with the gaps closed that it has. RS is the
-//! reply source, OD the original destination; an entry is *translated* when the two differ.
 
 use std::time::SystemTime;
 
@@ -17,7 +16,7 @@ use super::evidence::{Detail, Evidence};
 use super::{Activity, Reason, Verdict, by_rules, dnat_rule};
 use crate::this_node::{NetnsOwner, ThisNode};
 
-/// The answer for one entry.
+/// Verdict and evidence of one entry.
 #[derive(Clone, Copy, Debug)]
 pub struct Judgement<'c> {
     pub reason: Reason,
@@ -29,57 +28,57 @@ impl Judgement<'_> {
         self.reason.verdict()
     }
 
-    /// The same of an entry that may be younger than the source: its endpoint may be, too, so it cannot be called stale.
+    /// Turns `stale` into `unknown` for an entry that may be younger than the source: its endpoint may be younger, too.
     #[must_use]
     pub fn unsettled(mut self, flow: &Flow) -> Self {
         if self.verdict() == Verdict::Stale {
             self.reason = Reason::SourceIncomplete;
-            let seen = self.evidence.seen;
+            let activity = self.evidence.activity;
             self.evidence = Evidence::new(self.reason, flow);
             self.evidence.detail = Detail::YoungerThanSource;
-            self.evidence.seen = seen;
+            self.evidence.activity = activity;
         }
         self
     }
 
-    /// The endpoint does not serve for a moment (it is not terminating), and no other endpoint of the Service does: nothing
-    /// could take the packets instead.
+    /// Whether the endpoint does not serve for a moment (it is not terminating) and no other endpoint of the Service
+    /// serves. After a delete no endpoint could take the packets.
     pub fn is_of_last_endpoint(&self) -> bool {
         matches!(self.evidence.detail, Detail::LastEndpoint)
     }
 
-    /// The entry may be younger than the source, and the verdict is open for no other reason.
+    /// Whether the verdict is open only because the entry may be younger than the source.
     pub fn is_unsettled(&self) -> bool {
         matches!(self.evidence.detail, Detail::YoungerThanSource)
     }
 
-    /// The evidence goes on with what several looks at the entry showed.
+    /// Adds the result of several observations to the evidence.
     #[must_use]
-    pub fn with_activity(mut self, seen: Activity) -> Self {
-        self.evidence.seen = Some(seen);
+    pub fn with_activity(mut self, activity: Activity) -> Self {
+        self.evidence.activity = Some(activity);
         self
     }
 }
 
-/// Everything a verdict depends on, beside the entry.
+/// Everything beside the entry that a verdict depends on.
 #[derive(Clone, Copy)]
 pub struct Judge<'c> {
-    /// What the API or a file told; `None` when only the node's rules are known.
+    /// Objects from the API or a file; `None` when only the node's rules are known.
     pub index: Option<&'c Index>,
-    /// The rules of the node's namespace, when they are among the sources.
+    /// Rules of the node's namespace, when they are among the sources.
     pub rules: Option<&'c NodeRules>,
     pub node: &'c ThisNode,
-    /// Who translates Services here in kube-proxy's place: then kube-proxy's ways say nothing of an entry.
+    /// BPF datapath that translates Services in kube-proxy's place. Rules derived from kube-proxy do not hold then.
     pub kube_proxy_replacement: Option<Datapath>,
-    /// Zones named on the command line: only entries of these are judged, beside those of the default zone.
+    /// Zones named on the command line. Entries of these and of the default zone are judged, no others.
     pub zones: &'c [u16],
-    /// When the source was true. An entry that is younger cannot be called stale by it.
+    /// Time of the source. A younger entry is not called stale by it.
     pub source_time: Option<SystemTime>,
 }
 
 impl<'c> Judge<'c> {
-    /// The verdict of one entry whose destination matched `matched`; `None` for entries that are not confirmed or are
-    /// dying, which get none.
+    /// Judges one entry whose destination matched `matched`. `None` for an entry that is dying or not confirmed: the kernel
+    /// does not use it for packets.
     pub fn judge(&self, flow: &Flow, matched: FrontendMatch<'c>) -> Option<Judgement<'c>> {
         if !flow.status.contains(Status::CONFIRMED) || flow.status.contains(Status::DYING) {
             return None;
@@ -120,7 +119,7 @@ impl<'c> Judge<'c> {
             .is_ok_and(|time| u128::from(start) > time.as_nanos())
     }
 
-    /// Rows 2 to 4b, then those of the source at hand.
+    /// Rows 2 to 4b, then the rows of the available source.
     fn decide(&self, flow: &Flow, matched: FrontendMatch<'c>) -> Decision<'c> {
         if flow.status.is_offloaded() {
             return Decision::new(Reason::Offloaded);
@@ -163,7 +162,7 @@ impl<'c> Judge<'c> {
     }
 }
 
-/// Row 4: what must have been read whole for this entry, and was not.
+/// Row 4: names the objects that this entry needs and that were not read completely.
 fn incomplete(index: &Index, flow: &Flow, matched: FrontendMatch<'_>) -> Option<&'static str> {
     let complete = index.completeness();
     if !complete.services {
@@ -172,11 +171,11 @@ fn incomplete(index: &Index, flow: &Flow, matched: FrontendMatch<'_>) -> Option<
     if !complete.slices {
         return Some("not all EndpointSlices are known");
     }
-    // What a narrow reading left out is nobody's to judge.
+    // A narrow read scope left these out, so absence proves nothing.
     if !index.owners_known(flow.original.dst) {
         return Some("the Services of this destination were not read");
     }
-    // Others at the same address have no say in an entry to one of its ports.
+    // Other Services at the same address do not affect an entry to a port of this one.
     let known = match matched.is_service_port() {
         true => {
             let mut services = matched.ports().map(|(id, _)| index.port(id).service);
@@ -205,7 +204,7 @@ fn incomplete(index: &Index, flow: &Flow, matched: FrontendMatch<'_>) -> Option<
     if node_port {
         return Some("the Nodes are not known, and the port is a node port");
     }
-    // A translation to another node's node port looks like one to an endpoint that is gone.
+    // A translation to another node's node port looks like a translation to an endpoint that is gone.
     let source = flow.reply.sport();
     let hop = matched.ports().any(|(id, _)| {
         let service = index.port(id).service;

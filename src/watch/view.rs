@@ -55,7 +55,7 @@ struct Tracked {
 impl Tracked {
     /// What the looks at it showed; `None` before there were two.
     fn seen(&self) -> Option<Activity> {
-        Some(self.looks.seen(&self.flow))
+        Some(self.looks.activity(&self.flow))
     }
 }
 

@@ -1,4 +1,4 @@
-//! Who is named behind an entry.
+//! Names of client, Service and endpoint of an entry.
 
 use super::*;
 use crate::attribution;

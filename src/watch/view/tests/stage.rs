@@ -122,7 +122,7 @@ impl<'c> ResolveEntry<'c> for See<'c> {
             }
         }
         if let Some(seen) = seen {
-            entry.see(seen);
+            entry.add_activity(seen);
         }
         entry
     }
