@@ -1,11 +1,11 @@
-//! What is wrong on this node, each finding with its numbers, example entries, and what helps.
+//! Checks of a node. Each finding has its numbers, example entries and help.
 //!
-//! A check is one file in `check/` with one small struct behind the trait [`Check`]. It sees every entry of the table once,
-//! in one scan that feeds all checks, keeps groups and never entries, and concludes from what it kept and the [`Facts`]. To
-//! add one: write the file, name it in `check/mod.rs` and in `checks`; a number from which on it speaks belongs into
-//! [`Thresholds`]. Checks are pure: whoever runs them reads the facts.
+//! A check is one file in `check/` with a struct that implements [`Check`]. It sees every entry of the table once, in one
+//! scan for all checks, stores groups and never entries, and decides from these and the [`Facts`]. To add one: write the
+//! file, name it in `check.rs` and in `checks`, and add its thresholds to [`Thresholds`]. Checks are pure: the caller reads
+//! the facts.
 //!
-//! No finding without its number, and none above [`Severity::Info`] on a healthy node.
+//! Every finding has a number, and a healthy node has none above [`Severity::Info`].
 
 mod check;
 mod destinations;
@@ -28,22 +28,22 @@ pub use finding::{Finding, Severity};
 pub use sampling::{MAX_SAMPLED, limit_activity, needs_sample};
 pub use threshold::Thresholds;
 
-/// One thing that may be wrong.
+/// One check.
 pub trait Check {
-    /// The word of the output.
+    /// Name in the output.
     fn name(&self) -> &'static str;
 
-    /// Takes in one entry. Called for every one of the table, so it must be quick, and what it keeps must be bounded
-    /// (`Groups`). Checks of settings and counters leave it alone.
+    /// Counts one entry. Called for every entry of the table, so it must be quick, and its memory must be bounded
+    /// (`Groups`). Checks of settings and counters do not implement it.
     fn observe(&mut self, entry: &Entry<'_>, facts: &Facts<'_>) {
         let _ = (entry, facts);
     }
 
-    /// What was found, after the last entry.
+    /// Findings, after the last entry.
     fn findings(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding>;
 }
 
-/// Every check, ready to see a table.
+/// Every check, in its initial state.
 fn checks() -> Vec<Box<dyn Check>> {
     vec![
         Box::<check::StaleUdp>::default(),
@@ -71,7 +71,7 @@ fn checks() -> Vec<Box<dyn Check>> {
     ]
 }
 
-/// All checks at work on one table.
+/// All checks on one table.
 pub struct Examination {
     checks: Vec<Box<dyn Check>>,
 }
@@ -89,7 +89,7 @@ impl Examination {
         }
     }
 
-    /// Every finding, the worst first.
+    /// Findings of all checks, the most severe first.
     pub fn findings(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
         let all = self.checks.iter();
         let mut findings: Vec<Finding> = all
@@ -101,10 +101,10 @@ impl Examination {
     }
 }
 
-/// Findings of one check that are told one by one, the first ones. A drained node leaves hundreds.
+/// Upper bound of the findings of one check that are reported singly. A drained node leaves hundreds.
 const MAX_FINDINGS_PER_CHECK: usize = 10;
 
-/// What is beyond [`MAX_FINDINGS_PER_CHECK`] becomes one finding, as bad as the worst of them.
+/// Replaces the findings beyond [`MAX_FINDINGS_PER_CHECK`] by one, with the highest severity among them.
 fn bounded(mut findings: Vec<Finding>) -> Vec<Finding> {
     let rest = findings.split_off(findings.len().min(MAX_FINDINGS_PER_CHECK));
     let worst = rest

@@ -1,4 +1,4 @@
-//! The checks, one a file.
+//! Checks, one file each: the struct stores counts, `observe` counts an entry, `findings` reports.
 
 mod allowance;
 

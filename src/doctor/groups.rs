@@ -1,16 +1,16 @@
 //! Groups of entries in bounded memory.
 //!
-//! A table may hold a million entries to a million destinations, and every check looks for few, large groups. When there is
-//! no room for another group, each one's weight falls by one and those without weight are forgotten (Misra and Gries, 1982):
-//! a group is forgotten only if it is smaller than [`Groups::missed`], and what a group that is left may lack is no more.
+//! A table may hold a million entries to a million destinations, and every check searches for few, large groups. When the
+//! capacity is reached, the weight of each group falls by one and groups without weight are dropped (Misra and Gries,
+//! 1982): only groups smaller than [`Groups::missed`] are dropped, and no other group lacks more entries than that.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// Groups that one check may hold.
+/// Upper bound of the groups of one check.
 pub const MAX_GROUPS: usize = 8192;
 
-/// What was added under each key.
+/// Values by key.
 #[derive(Debug)]
 pub struct Groups<K, V> {
     groups: HashMap<K, Group<V>>,
@@ -39,7 +39,7 @@ impl<K, V> Groups<K, V> {
         }
     }
 
-    /// How many entries any group may lack, because there were more groups than room: 0 nearly always.
+    /// Upper bound of the entries that any group lacks because there were more groups than [`MAX_GROUPS`]: usually 0.
     pub fn missed(&self) -> u64 {
         self.missed
     }
@@ -50,7 +50,7 @@ impl<K, V> Groups<K, V> {
 }
 
 impl<K: Eq + Hash, V: Default> Groups<K, V> {
-    /// The group of `key`, for one more entry.
+    /// Returns the group of `key` and adds one entry to its weight.
     pub fn at(&mut self, key: K) -> &mut V {
         if self.groups.len() >= self.capacity && !self.groups.contains_key(&key) {
             self.missed += 1;

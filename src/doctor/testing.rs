@@ -9,12 +9,12 @@ use crate::stat::{CountersFrom, CpuCounters};
 use crate::verdict::{Evidence, Judgement, Reason};
 use ctnetlink::flow::{Flow, L4, Status, Tuple};
 
-/// A UDP entry that was answered: client, original destination, where it leads.
+/// A UDP entry with a reply: client, original destination, reply source.
 pub fn udp(client: &str, destination: &str, leads_to: &str) -> Flow {
     flow(17, client, destination, leads_to)
 }
 
-/// A node with these counters on one CPU, and what they counted in 2 s.
+/// Facts of a node with these counters on one CPU, and their changes in 2 s.
 pub fn counted(total: &[(&str, u64)], changes: &[(&str, u64)]) -> Facts<'static> {
     let counters = |all: &[(&str, u64)]| {
         let counters = all.iter().map(|(name, count)| (*name, *count)).collect();
@@ -34,7 +34,7 @@ pub fn counted(total: &[(&str, u64)], changes: &[(&str, u64)]) -> Facts<'static>
     facts
 }
 
-/// No answer was seen yet.
+/// Removes the reply from an entry.
 pub fn unreplied(flow: &mut Flow) {
     flow.status = Status::CONFIRMED;
 }

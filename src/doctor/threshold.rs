@@ -1,10 +1,10 @@
-//! From which number on something is a finding. Every one is a flag.
+//! Thresholds of the checks. Each is a flag.
 
 use std::time::Duration;
 
 use clap::Args;
 
-/// The defaults are meant for one node of a cluster in ordinary use: a healthy one stays below all of them.
+/// The defaults fit one node of a cluster in ordinary use: a healthy node stays below all of them.
 #[derive(Args, Clone, Debug, PartialEq)]
 #[command(next_help_heading = "Thresholds")]
 pub struct Thresholds {
@@ -100,7 +100,7 @@ fn at_least_one() -> clap::builder::RangedU64ValueParser {
     clap::value_parser!(u64).range(1..)
 }
 
-/// The busiest endpoint has the mean at least.
+/// The flows of the busiest endpoint are at least the mean.
 fn ratio(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(ratio) if ratio.is_finite() && ratio >= 1.0 => Ok(ratio),
@@ -120,7 +120,7 @@ fn percent() -> clap::builder::RangedU64ValueParser {
 }
 
 impl Default for Thresholds {
-    /// What the flags are when none is given.
+    /// Values without any flag.
     fn default() -> Self {
         #[derive(clap::Parser)]
         struct Flags {

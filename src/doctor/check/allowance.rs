@@ -1,5 +1,5 @@
-//! The cloud's own limit for tracked connections: beyond it packets are lost before this machine sees them, and its own
-//! table knows nothing of it.
+//! The cloud's limit of tracked connections: beyond it packets are lost before this machine receives them, and its own
+//! table shows nothing of it.
 
 use crate::doctor::finding::unchanged_note;
 use crate::doctor::{Check, Facts, Finding, Severity, Thresholds};
@@ -30,7 +30,7 @@ impl Check for Allowance {
     }
 }
 
-/// `exceeded`: packets since the first look.
+/// `exceeded` is the number of packets since the first reading.
 fn finding(
     one: &Known,
     exceeded: Option<u64>,
@@ -52,7 +52,7 @@ fn finding(
         (Severity::Critical, message)
     } else if let Some(left) = one
         .available
-        // A driver may have the name and nothing behind it: then both are 0 for ever.
+        // A driver may have the counter without support for it: both values are 0 forever then.
         .filter(|left| *left <= thresholds.allowance_left && (*left > 0 || total > 0))
     {
         let left = count(left, "connection", "connections");

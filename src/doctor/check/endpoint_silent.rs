@@ -1,8 +1,8 @@
-//! An endpoint that does not answer: entries without a reply pile up at it while its neighbours answer.
+//! Endpoints that do not answer: entries without a reply accumulate at one while its neighbours answer.
 //!
-//! UDP that is never answered may be healthy (syslog, statsd, sFlow). So it is held against an endpoint only when others of
-//! the Service do answer, or when the port is one whose protocol always answers. That it answered once is not enough: a
-//! protocol may greet, and be one-way from then on.
+//! UDP without answers may be healthy (syslog, statsd, sFlow). It is a warning only when other endpoints of the Service
+//! answer, or when the protocol of the port always answers. An earlier answer is no proof: a protocol may greet and be
+//! one-way afterwards.
 
 use std::cmp::Reverse;
 use std::net::IpAddr;
@@ -23,11 +23,11 @@ const NAME: &str = "endpoint-silent";
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-/// What a client sees.
+/// Destination of a client's packets.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 enum Target {
     Service(PortId),
-    /// Where no Service is known.
+    /// Destination without a known Service.
     Destination(u8, IpAddr, Option<u16>),
 }
 
@@ -38,15 +38,15 @@ pub struct EndpointSilent(Groups<(Target, Backend), Endpoint>);
 
 #[derive(Default)]
 struct Endpoint {
-    /// What clients ask: Service or destination, with the protocol.
+    /// Service or destination of the clients.
     asked: String,
     protocol: u8,
     pod: Option<String>,
-    /// Port that clients ask.
+    /// Destination port of the clients.
     port: Option<u16>,
     entries: u64,
     unreplied: u64,
-    /// Answered before, and not any more.
+    /// Entries that were answered earlier and are not any more.
     stopped: u64,
     refreshing: u64,
     examples: Examples,
@@ -73,7 +73,7 @@ impl Check for EndpointSilent {
             .judgement
             .as_ref()
             .map(|judgement| judgement.verdict());
-        // An endpoint that is gone is another check's.
+        // Other checks report endpoints that are gone.
         let gone = verdict.is_some_and(|v| {
             matches!(
                 v,
@@ -156,7 +156,7 @@ impl EndpointSilent {
             .port
             .is_some_and(|port| ANSWERED_BY_DESIGN.contains(&port));
         let is_wrong = endpoint.protocol == TCP || neighbours_answer || by_design;
-        // Of a group that was forgotten and made anew nobody knows how many were answered before.
+        // A group that was dropped and made anew lacks its earlier, possibly answered entries.
         let missed = self.0.missed();
         let at_most = endpoint.entries + missed;
         let sure = percent(endpoint.silent(), at_most).is_some_and(|share| share >= least_share);
@@ -246,7 +246,7 @@ mod tests {
                 Some(Warning),
             ),
             (UDP, 53, &[("10.1.0.1", 0, 9)], Some(Warning)),
-            // statsd: nobody ever answers.
+            // statsd: no endpoint ever answers.
             (
                 UDP,
                 8125,

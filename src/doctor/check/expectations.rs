@@ -1,4 +1,4 @@
-//! Expectations near their limit: the data connections of helpers (FTP, SIP) are then not let through.
+//! Expectations near their limit. Beyond it, data connections of helpers (FTP, SIP) are blocked.
 
 use crate::doctor::finding::percent;
 use crate::doctor::{Check, Facts, Finding, Thresholds};

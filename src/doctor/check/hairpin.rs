@@ -1,5 +1,5 @@
-//! Pods that reach themselves through a Service. Healthy where the address that the pod sees as the sender is another one,
-//! and where the bridge sends a packet back to the port that it came from.
+//! Pods that reach themselves through a Service. This is healthy where the Pod sees another address as the sender, and
+//! where the bridge sends a packet back to its input port.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -15,7 +15,7 @@ use crate::plural::count;
 use ctnetlink::rtnetlink::BridgePort;
 
 const NAME: &str = "hairpin";
-/// Masquerade addresses that are told apart.
+/// Upper bound of the sender addresses and of the interfaces that are listed.
 const MAX_LISTED: usize = 16;
 
 #[derive(Default)]
@@ -23,17 +23,17 @@ pub struct Hairpin {
     flows: u64,
     unreplied: u64,
     pods: Groups<IpAddr, Pod>,
-    /// What the pods see as the sender.
+    /// Flows by the sender address that the Pods see.
     senders: BTreeMap<IpAddr, u64>,
     examples: Examples,
 }
 
-/// Flows of one pod to itself, of protocols that always answer.
+/// Flows of one Pod to itself, of protocols that always answer.
 #[derive(Default)]
 struct Pod {
     due: u64,
     unanswered: u64,
-    /// Of these, where the sender stays the pod itself: a pod drops packets from its own address.
+    /// Unanswered flows whose sender stays the Pod itself: a Pod drops packets from its own address.
     from_itself: u64,
 }
 
@@ -128,7 +128,7 @@ impl Check for Hairpin {
 }
 
 impl Hairpin {
-    /// Flows without an answer, and those of them that are not masqueraded, of pods that get few answers from themselves.
+    /// Unanswered flows, and those of them that are not masqueraded, of Pods that answer themselves rarely.
     fn swallowed(&self) -> (u64, u64) {
         let pods = self.pods.iter().map(|(_, pod)| pod);
         let missed = self.pods.missed();
@@ -139,7 +139,7 @@ impl Hairpin {
     }
 }
 
-/// Whose address a pod sees as the sender.
+/// Owner of the address that a Pod sees as the sender.
 fn kind(address: IpAddr, facts: &Facts<'_>) -> &'static str {
     let cilium = match address {
         IpAddr::V4(v4) => v4.octets() == [169, 254, 42, 1],
@@ -218,7 +218,7 @@ mod tests {
         for (port, silent, severity) in [
             (514, 6, Severity::Info),
             (53, 6, Severity::Warning),
-            // Most are answered, so the bridge lets them pass.
+            // Most are answered, so the bridge forwards them.
             (53, 3, Severity::Info),
         ] {
             let mut check = Hairpin::default();

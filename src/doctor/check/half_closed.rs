@@ -1,5 +1,5 @@
-//! Half-closed TCP connections that pile up: one side has closed, the other does not. The state is conntrack's; the socket of
-//! the side that closed may be long gone, so that `ss` and `netstat` show nothing.
+//! Accumulated half-closed TCP connections: one side has closed, the other has not. The state is conntrack's; the socket of
+//! the side that closed may be gone already, so `ss` and `netstat` show nothing.
 
 use std::cmp::Reverse;
 
@@ -14,10 +14,10 @@ const NAME: &str = "half-closed";
 const FIN_WAIT: u8 = 4;
 const CLOSE_WAIT: u8 = 5;
 const LAST_ACK: u8 = 6;
-/// `IP_CT_TCP_FLAG_CLOSE_INIT`: this side sent the first FIN.
+/// `IP_CT_TCP_FLAG_CLOSE_INIT` of the kernel: this side sent the first FIN.
 const CLOSE_INIT: u8 = 4;
 
-/// By workload, the client of the connections, and the Service or destination that it talks to.
+/// Connections by client and by the Service or destination that it connects to.
 #[derive(Default)]
 pub struct HalfClosed(Groups<(String, String), Workload>);
 
@@ -28,7 +28,7 @@ struct Workload {
     last_ack: u64,
     closed_by_client: u64,
     closed_by_server: u64,
-    /// Seconds until the last of them ends.
+    /// Seconds until the last connection ends.
     longest: Option<u32>,
     examples: Examples,
 }

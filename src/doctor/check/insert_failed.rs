@@ -1,7 +1,8 @@
-//! Packets that are lost although the table has room: two packets of one socket raced, each made an entry, and only one was
-//! put into the table. The usual case are the A and AAAA queries that a resolver sends at once; the lookup then takes 5 s.
+//! Packets that are lost although the table is not full: two packets of one socket raced, each made an entry, and only one
+//! was inserted (`insert_failed` of `__nf_conntrack_confirm`). The usual case are A and AAAA queries that a resolver sends
+//! at once; the lookup then takes 5 s.
 //!
-//! The kernel counts here, too, what an overfull bucket refused (another check's), and two connections that were
+//! The same counter includes refusals by overfull buckets, which the check `long-chains` reports, and connections that were
 //! masqueraded to the same port.
 
 use serde_json::Value;
@@ -94,7 +95,7 @@ impl Check for InsertFailed {
     }
 }
 
-/// Connections that find no free source port fail so, too: where another check found that, it is the likely cause.
+/// Adds the likely cause where port exhaustion was found: connections without a free source port fail in the same way.
 pub fn relate(findings: &mut [Finding]) {
     if !findings.iter().any(|finding| finding.check == PORTS) {
         return;

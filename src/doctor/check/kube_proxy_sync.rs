@@ -1,4 +1,4 @@
-//! What kube-proxy says of itself: whether a change waits for it to write rules, and how long changes take to get there.
+//! Metrics of kube-proxy: whether a change waits to be written to the rules, and how long changes take.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -22,7 +22,7 @@ impl Check for KubeProxySync {
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
         let mut found = Vec::new();
-        // A quiet cluster has nothing to sync: only a change that was queued after the last sync waits.
+        // A quiet cluster has nothing to sync. Only a change that was queued after the last sync waits.
         let waiting = metrics
             .last_queued
             .zip(metrics.last_sync)
@@ -52,7 +52,7 @@ impl Check for KubeProxySync {
                 spoken(p99.at_least),
                 p99.count
             );
-            // Of few changes the slowest one is the hundredth part.
+            // Among few changes the slowest one is already the hundredth part.
             let severity = match p99.count >= thresholds.programmed_changes {
                 true => Severity::Warning,
                 false => Severity::Info,
@@ -120,7 +120,7 @@ mod tests {
             ..KubeProxyMetrics::default()
         };
         assert!(found(quantile(59, 200)).is_empty());
-        // A node that came up with three changes waiting.
+        // A node that started with three changes waiting.
         assert_eq!(found(quantile(60, 3))[0].severity, Severity::Info);
         let found = found(quantile(60, 200));
         assert_eq!(found[0].severity, Severity::Warning);

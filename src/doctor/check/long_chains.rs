@@ -1,4 +1,5 @@
-//! Buckets of the hash that are overfull: the kernel refuses new entries for them, though the table has room.
+//! Overfull buckets of the hash: the kernel refuses new entries for them, though the table is not full
+//! (`nf_conntrack_hash_check_insert` and `__nf_conntrack_confirm` count them as `chaintoolong`).
 
 use crate::doctor::finding::unchanged_note;
 use crate::doctor::{Check, Facts, Finding, Thresholds};

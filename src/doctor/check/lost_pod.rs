@@ -1,8 +1,8 @@
-//! Packets to an address that no pod has any more: clients keep an old pod address (from a cache, a headless Service, a
-//! connection pool) and get nothing but silence.
+//! Packets to an address that no Pod has any more: clients keep the address of an earlier Pod (from a cache, a headless
+//! Service, a connection pool) and get no answer.
 //!
-//! A plug-in may give pods addresses of the node's own network, where other machines live, too. So it is held against an
-//! address only inside a range of pods alone, and where an answer is due.
+//! A plug-in may assign addresses of the node's own network to Pods, where other machines exist, too. It is a warning only
+//! inside a range of Pods alone, and where an answer is expected.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -18,7 +18,7 @@ use crate::verdict::{Refreshing, Replies, Verdict};
 use ctk_cluster::index::Index;
 
 const NAME: &str = "lost-pod";
-/// Clients and ports of one address that are told apart; there may be more.
+/// Upper bound of the clients and ports that are stored of one address.
 const MAX_LISTED: usize = 16;
 
 #[derive(Default)]
@@ -28,9 +28,9 @@ pub struct LostPod(Groups<IpAddr, Address>);
 struct Address {
     entries: u64,
     syn_sent: u64,
-    /// Of protocols that always answer.
+    /// Unanswered entries of protocols that always answer.
     due: u64,
-    /// They were answered before, and are not any more.
+    /// Entries that were answered earlier and are not any more.
     stopped: u64,
     clients: BTreeSet<String>,
     ports: BTreeSet<u16>,
@@ -125,7 +125,7 @@ impl Check for LostPod {
     }
 }
 
-/// Pods get addresses of this kind, all of them are known, and neither they nor a node or a Service have this one.
+/// Whether the address is in a network of Pods, all Pods are known, and no Pod, node or Service has it.
 fn nobody_has(address: IpAddr, facts: &Facts<'_>) -> bool {
     let Some(index) = facts.index else {
         return false;
@@ -139,7 +139,8 @@ fn nobody_has(address: IpAddr, facts: &Facts<'_>) -> bool {
         && facts.may_be_a_pod(address)
 }
 
-/// Multicast, or a network's broadcast address (and the network itself, which older hosts take for one).
+/// Whether the address is multicast, or a network's broadcast or network address (which older hosts use as a broadcast
+/// address).
 fn is_for_all(address: IpAddr, index: &Index) -> bool {
     let IpAddr::V4(v4) = address else {
         return address.is_multicast();
@@ -158,7 +159,7 @@ mod tests {
     use crate::doctor::testing::{flow, unreplied};
     use ctk_cluster::testing::world;
 
-    /// What is said of 30 entries without an answer.
+    /// Severity of the finding for 30 entries without an answer.
     fn seen(protocol: u8, to: &str, stopped: bool) -> Option<Severity> {
         let index = world(&[
             "node n1 192.0.2.11 podCIDR=10.244.1.0/24",

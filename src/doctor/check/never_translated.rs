@@ -1,5 +1,5 @@
-//! UDP entries to a Service that were never translated: made before the rules were, and kept alive ever since. Those that a
-//! delete would not help are told apart.
+//! UDP entries to a Service that were never translated: they are older than the rules and were kept alive since. Entries
+//! for which a delete does not help are reported separately.
 
 use crate::doctor::destinations::{Destination, Destinations};
 use crate::doctor::example;

@@ -1,5 +1,5 @@
-//! One source address and one destination can have as many connections as there are source ports. When they are used up, new
-//! ones fail though the table has room.
+//! Pairs of source address and destination whose source ports are used up. New connections of the pair fail though the
+//! table is not full.
 
 use std::cmp::Reverse;
 use std::net::IpAddr;
@@ -13,15 +13,16 @@ use crate::plural::count;
 use crate::service::is_open;
 
 pub const NAME: &str = "port-exhaustion";
-/// Masquerading chooses among 1024-65535 (`nf_nat_l4proto_unique_tuple`) for a client's port of 1024 or above.
+/// Number of ports 1024-65535, among which masquerading chooses (`nf_nat_l4proto_unique_tuple` of the kernel) for a
+/// client's port of 1024 or above.
 const MASQUERADE_PORTS: u64 = 64_512;
 
-/// Seconds for which a closed socket holds its port (`TCP_TIMEWAIT_LEN`). By default the entry outlives it by as much again, so
-/// the socket is there while more than this is left of the entry.
+/// Seconds for which a closed socket holds its port (`TCP_TIMEWAIT_LEN` of the kernel). By default the entry lives twice as
+/// long, so the socket exists while more than this is left of the entry.
 const TIME_WAIT_SECONDS: u32 = 60;
 
-/// Zone, protocol, source address as the destination sees it, destination. This and the source port make a reply tuple, of which
-/// there can be only one in a zone.
+/// Zone, protocol, source address as the destination sees it, and destination. With the source port they form a reply
+/// tuple, which is unique in a zone.
 type Pair = (u16, u8, IpAddr, IpAddr, u16);
 
 #[derive(Default)]
@@ -30,7 +31,7 @@ pub struct PortExhaustion(Groups<Pair, Ports>);
 #[derive(Default)]
 struct Ports {
     masqueraded: u64,
-    /// Of this node's own processes.
+    /// Connections of this node's own processes.
     own: u64,
     examples: Examples,
 }
@@ -56,12 +57,12 @@ impl Check for PortExhaustion {
             port,
         ));
         match snat {
-            // A tuple is taken for as long as the entry is there.
+            // A tuple is occupied for the life of its entry.
             true => group.masqueraded += 1,
             false if is_open(flow) || flow.timeout.is_some_and(|left| left > TIME_WAIT_SECONDS) => {
                 group.own += 1;
             }
-            // The socket has let its port go; the entry stays for twice as long.
+            // The socket has released its port; the entry stays for twice as long.
             false => return,
         }
         group.examples.push(entry, false);
@@ -179,7 +180,7 @@ mod tests {
         );
         assert_eq!(found[0].evidence["used"], 63_900);
         assert!(seen(63_900, &["192.0.2.11", "192.0.2.12"], 1).is_empty());
-        // Each zone has ports of its own.
+        // Each zone has its own ports.
         assert!(seen(63_900, &["192.0.2.11"], 2).is_empty());
     }
 

@@ -1,4 +1,4 @@
-//! Packets that the reverse-path filter drops: they are seen on the interface, and no entry of them is ever in the table.
+//! Packets that the reverse-path filter drops: the interface shows them, and the table never has an entry of them.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::plural::count;
 use crate::reverse_path::Interface;
 
 const NAME: &str = "reverse-path";
-/// Interfaces that are named; a node has one for each pod.
+/// Upper bound of the interfaces that are named; a node has one for each Pod.
 const MAX_LISTED: usize = 5;
 
 #[derive(Default)]
@@ -115,7 +115,7 @@ mod tests {
     fn dropped_packets_are_told_with_the_interfaces_that_drop_them() {
         for (total, more, expected) in [
             (Some(120), Some(50), Some(Severity::Warning)),
-            // A stray packet is none of this node's doing.
+            // A few stray packets are normal.
             (Some(120), Some(49), Some(Severity::Info)),
             (Some(12), Some(0), Some(Severity::Info)),
             (Some(12), None, Some(Severity::Info)),

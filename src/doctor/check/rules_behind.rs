@@ -1,4 +1,4 @@
-//! kube-proxy's rules on this node differ from the API: new flows go by the rules.
+//! Differences between kube-proxy's rules on this node and the API. New flows follow the rules.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::plural::count;
 use ctk_cluster::compare::Disagreement;
 
 const NAME: &str = "rules-behind";
-/// Differences that are listed.
+/// Upper bound of the listed differences.
 const MAX_LISTED: usize = 10;
 
 #[derive(Default)]

@@ -1,4 +1,4 @@
-//! kube-proxy's rules on this node have a form that the readers do not know: nothing that hangs on them can be said.
+//! Rules of kube-proxy with a form that the readers do not know. No check can judge what depends on them.
 
 use crate::doctor::{Check, Facts, Finding, Thresholds, Version};
 use crate::plural::count;

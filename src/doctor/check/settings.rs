@@ -1,4 +1,4 @@
-//! Settings that leave out evidence which other checks and commands live on.
+//! Settings of the kernel that hide evidence from other checks and commands.
 
 use crate::doctor::{Check, Facts, Finding, Thresholds};
 

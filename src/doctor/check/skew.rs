@@ -1,8 +1,9 @@
-//! Flows of a Service that lie on one endpoint: connections that are kept open stay where they were made, whatever endpoints
-//! come later.
+//! Flows of a Service concentrated on one endpoint: connections that are kept open stay at their endpoint, even if others
+//! are added.
 //!
-//! Connection tracking sees connections and, with accounting, packets; never requests. Many connections on one endpoint are
-//! a warning when chance cannot explain them. One busy connection is only told: every pool of one has that.
+//! Connection tracking shows connections and, with accounting, packets, but no requests. Many connections to one endpoint
+//! are a warning when chance does not explain them. One busy connection is only information, as every pool of one
+//! connection has that.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -23,16 +24,16 @@ use ctk_cluster::index::{Affinity, PortId};
 const NAME: &str = "keep-alive-skew";
 const TCP: u8 = 6;
 const UDP: u8 = 17;
-/// Clients and source ports of one Service that are told apart: whether they are one, and an idea of how many.
+/// Upper bound of the distinct clients and source ports that are stored of one Service.
 const MAX_DISTINCT: usize = 64;
-/// Endpoints of all Services together that flows are counted by, at some 130 bytes each. A node's rules hold fewer.
+/// Upper bound of the endpoints of all Services together, at some 130 bytes each. A node's rules hold fewer.
 const MAX_ENDPOINTS: usize = 65_536;
-/// Services in the list of those with one busy endpoint.
+/// Upper bound of the listed Services and endpoints.
 const MAX_LISTED: usize = 10;
 
 pub struct Skew {
     groups: Groups<(PortId, Reach), Flows>,
-    /// Places that may still be told apart.
+    /// Endpoints that can still be added.
     free_endpoints: usize,
 }
 
@@ -45,11 +46,11 @@ impl Default for Skew {
     }
 }
 
-/// Open flows of one Service port that had the same endpoints to go to.
+/// Open flows of one Service port with the same candidate endpoints.
 #[derive(Default)]
 struct Flows {
     endpoints: HashMap<SocketAddr, Load>,
-    /// There was no room for all of its places, so nothing is said of it.
+    /// Not all endpoints could be stored, so the group is not judged.
     is_cut: bool,
     clients: BTreeSet<IpAddr>,
     source_ports: BTreeSet<u16>,
@@ -135,12 +136,12 @@ impl Check for Skew {
     }
 }
 
-/// A Service port with the endpoints that its flows lie on.
+/// A Service port with the endpoints of its flows.
 struct Service<'a> {
     name: String,
     reach: Reach,
     flows: &'a Flows,
-    /// By pod, else by address.
+    /// Load by Pod, else by address.
     backends: BTreeMap<String, Load>,
     affine: bool,
     spread: Spread,
@@ -212,7 +213,7 @@ impl<'a> Service<'a> {
                 .is_some_and(|chance| chance < thresholds.skew_chance)
     }
 
-    /// `missed`: flows that it may lack, on whatever endpoint ([`Groups::missed`]).
+    /// `missed` is the number of flows that it may lack, at any endpoint ([`Groups::missed`]).
     fn finding(&self, missed: u64) -> Finding {
         let spread = &self.spread;
         let busiest = self.backends.iter().max_by_key(|(_, load)| load.flows);
@@ -259,7 +260,7 @@ impl<'a> Service<'a> {
             ))
     }
 
-    /// The endpoint with most packets, its part in percent, and all packets; where packets are counted.
+    /// Endpoint with the most packets, its share in percent, and all packets; `None` unless all packets are counted.
     fn busiest(&self) -> Option<(&str, u64, u64)> {
         if self.affine || self.backends.len() < 2 {
             return None;
@@ -273,7 +274,7 @@ impl<'a> Service<'a> {
     }
 }
 
-/// One line for all Services whose packets nearly all go to one endpoint.
+/// Reports all Services together whose packets nearly all go to one endpoint.
 fn busy(services: &[Service<'_>], thresholds: &Thresholds) -> Option<Finding> {
     let least = thresholds.skew_share;
     let mut found: Vec<(u64, Value)> = Vec::new();
@@ -323,7 +324,7 @@ mod tests {
         "svc shop/api 10.96.8.8 http:80/TCP ingress=203.0.113.9 externalTrafficPolicy=Local";
     const SLICE: &str = "slice shop/api http:8080/TCP 10.244.1.1(ready)@n1->a 10.244.2.2(ready)@n2->b 10.244.3.3(ready)@n3->c";
 
-    /// What is found where 100 connections go from there to the first endpoint.
+    /// Findings for 100 connections from `client` to the first endpoint.
     fn found(cluster: &[&str], client: &str, destination: &str) -> Vec<Finding> {
         seen(Skew::default(), cluster, client, destination)
     }
@@ -340,7 +341,7 @@ mod tests {
         }
     }
 
-    /// What is said of 100 connections of one client, all of them to the first endpoint.
+    /// Findings of `skew` for 100 connections of one client, all to the first endpoint.
     fn seen(mut skew: Skew, objects: &[&str], client: &str, destination: &str) -> Vec<Finding> {
         let all: Vec<&str> = objects
             .iter()
@@ -373,7 +374,8 @@ mod tests {
         let all = [SERVICE, SLICE];
         let inside = found(&all, "10.244.1.9", "10.96.8.8:80");
         assert_eq!(inside.len(), 1, "{inside:?}");
-        // The node's pods reach every endpoint by the load balancer's address, too; clients from outside this node's only.
+        // The node's Pods reach every endpoint by the load balancer's address, too; external clients only this node's
+        // endpoints.
         assert_eq!(found(&all, "10.244.1.9", "203.0.113.9:80").len(), 1);
         let outside = found(&all, "198.51.100.7", "203.0.113.9:80");
         assert!(outside.is_empty(), "{outside:?}");

@@ -1,4 +1,4 @@
-//! UDP entries that still lead to an endpoint that is gone. Those that are kept alive come first: they never end.
+//! UDP entries that still lead to an endpoint that is gone. Entries that are kept alive come first, as they never end.
 
 use crate::doctor::destinations::Destinations;
 use crate::doctor::example;
@@ -18,7 +18,7 @@ impl Check for StaleUdp {
 
     fn observe(&mut self, entry: &Entry<'_>, _: &Facts<'_>) {
         let reason = entry.judgement.as_ref().map(|judgement| judgement.reason);
-        // Untranslated ones are another check's.
+        // The check `never-translated` reports untranslated entries.
         let stale = reason.filter(|r| r.verdict() == Verdict::Stale && *r != Reason::NoDnat);
         self.0.observe(entry, stale);
     }
@@ -33,7 +33,7 @@ impl Check for StaleUdp {
                 group.reasons(),
                 group.alive(facts)
             );
-            // Answers come from a stranger, or the flow never recovers by itself.
+            // A wrong Pod answers, or the flow does not recover by itself.
             let severity = match group.misdelivered > 0 || group.refreshing > 0 {
                 true => Severity::Critical,
                 false => Severity::Warning,

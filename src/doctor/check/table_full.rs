@@ -1,6 +1,6 @@
-//! A table at its limit: new connections push out entries that are not ASSURED (`early_drop`), and where there are none,
-//! their packets are dropped. From 95 % of the limit on the kernel's own clean-up (`gc_worker`) removes, too, what is ASSURED
-//! and closing (`tcp_can_early_drop` and its like).
+//! A table at its limit: new connections evict entries that are not ASSURED (`early_drop`), and their packets are dropped
+//! where there are none. From 95 % of the limit on, the kernel's garbage collection (`gc_worker`) also removes ASSURED
+//! entries that are closing (`tcp_can_early_drop` and its counterparts).
 
 use crate::doctor::finding::{percent, unchanged_note};
 use crate::doctor::{Check, Facts, Finding, Severity, Thresholds};
@@ -10,7 +10,7 @@ use ctnetlink::flow::Status;
 
 const NAME: &str = "table-full";
 
-/// `nf_conntrack_max95`, in percent.
+/// `nf_conntrack_max95` of `gc_worker`, in percent.
 const CLEANED_UP: u64 = 95;
 /// States of TCP, SCTP and DCCP in which an ASSURED entry is removed from 95 % of the limit on.
 const CLOSING: [&str; 11] = [
@@ -30,7 +30,7 @@ const CLOSING: [&str; 11] = [
 #[derive(Default)]
 pub struct TableFull {
     entries: u64,
-    /// They may make room for new ones.
+    /// Entries that new ones can evict.
     evictable: u64,
     /// ASSURED and closing.
     closing: u64,
@@ -43,7 +43,7 @@ impl Check for TableFull {
 
     fn observe(&mut self, entry: &Entry<'_>, _: &Facts<'_>) {
         self.entries += 1;
-        // `early_drop` spares what is ASSURED and what is not confirmed yet; the latter is never listed.
+        // `early_drop` spares ASSURED entries and those that are not confirmed. The latter are never listed.
         let assured = entry.flow.status.contains(Status::ASSURED);
         self.evictable += u64::from(!assured);
         let name = entry.flow.state.and_then(|state| state.name());
@@ -59,7 +59,7 @@ impl Check for TableFull {
                 .and_then(|changes| changes.counter(name))
         };
         let (evicted, failed) = (changes("early_drop"), changes("insert_failed"));
-        // A lost race drops its packet, and is counted as a drop, too; a refusal by an overfull bucket is not.
+        // A lost race drops its packet and counts as a drop, too; a refusal by an overfull bucket does not.
         let long = changes("chaintoolong").unwrap_or(0);
         let raced = failed.unwrap_or(0).saturating_sub(long);
         let refused = changes("drop").map(|drop| drop.saturating_sub(raced));
@@ -142,7 +142,7 @@ impl TableFull {
         message
     }
 
-    /// It was full once, and is not now.
+    /// Reports evictions in the past.
     fn evicted_before(&self, facts: &Facts<'_>) -> Option<Finding> {
         let before = facts.total("early_drop").filter(|n| *n > 0)?;
         let entries = count(before, "entry was", "entries were");
@@ -255,7 +255,7 @@ mod tests {
                 Severity::Critical,
                 "; 1 entry was pushed out",
             ),
-            // Lost races drop packets, too, and do not fill a table.
+            // Lost races drop packets, too, and do not show a full table.
             (
                 100,
                 9,
@@ -299,7 +299,7 @@ mod tests {
         facts.stat.count = Some(199);
         facts.stat.settings.max = Some(200);
         let found = check.findings(&facts, &Thresholds::default());
-        // ESTABLISHED stays, TIME_WAIT and CLOSE go, and what is not ASSURED makes room anyway.
+        // ESTABLISHED stays, TIME_WAIT and CLOSE are removed, and entries that are not ASSURED can be evicted anyway.
         assert_eq!(found[0].evidence["closing"], 2, "{found:?}");
         assert_eq!(found[0].evidence["evictable"], 1);
         assert!(

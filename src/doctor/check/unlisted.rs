@@ -1,5 +1,5 @@
-//! More entries counted than listed: what is left is not in the hash. It is not confirmed yet, dying, or a reference to it
-//! was leaked; a leak fills the table with entries that nobody can see or delete.
+//! More entries counted than listed. The others are not in the hash: not confirmed yet, dying, or leaked references. A leak
+//! fills the table with entries that cannot be listed or deleted.
 
 use crate::doctor::finding::percent;
 use crate::doctor::{Check, Facts, Finding, Thresholds};
@@ -16,7 +16,7 @@ impl Check for Unlisted {
 
     fn findings(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
         let scan = &facts.scan;
-        // The table may have grown or shrunk while it was read: the lower count of the two looks around it is compared.
+        // The table may grow or shrink during the scan, so the lower of the counts before and after it is compared.
         let counts = [
             facts.stat.count,
             facts.changes.as_ref().and_then(|changes| changes.count),

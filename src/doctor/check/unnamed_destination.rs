@@ -1,6 +1,5 @@
-//! Entries that were translated though nothing in the cluster names their destination: the node port, external or
-//! load-balancer address of a Service that was deleted, or somebody else's rule. Nothing tells any more which of the two, so
-//! this is told as what it is.
+//! Translated entries whose destination no object names: the node port, external or load-balancer address of a deleted
+//! Service, or the destination of a foreign rule. Nothing distinguishes the two any more, so the finding names both.
 
 use std::cmp::Reverse;
 use std::net::IpAddr;
@@ -14,7 +13,7 @@ use crate::verdict::{Reason, Refreshing};
 
 const NAME: &str = "unnamed-destination";
 const UDP: u8 = 17;
-/// `--service-node-port-range` of the API server, unless told otherwise.
+/// Default of the API server's `--service-node-port-range`.
 const DEFAULT_NODE_PORTS: std::ops::RangeInclusive<u16> = 30_000..=32_767;
 
 type Key = (IpAddr, u16);
