@@ -4,19 +4,19 @@
 //! # Decision table
 //!
 //! The first row that matches decides. RS is the reply source, OD the original destination, each with its port; an entry is
-//! *translated* when RS differs from OD. Tuples are compared and never the bit `IPS_DST_NAT`, which IPVS
+//! *translated* when RS differs from OD (the addresses alone for a protocol without ports). Tuples are compared and never the bit `IPS_DST_NAT`, which IPVS
 //! (`ip_vs_update_conntrack`) and entries inserted by hand do not set. The reply destination decides nothing: masquerading,
 //! hairpins and port rewriting change it.
 //!
-//! | row | condition | verdict/reason | function |
+//! | row | condition | verdict/reason | function or file |
 //! |---|---|---|---|
 //! | 1 | not CONFIRMED, or DYING | none | [`Judge::judge`] |
 //! | 2 | OFFLOAD or HW_OFFLOAD | unknown/offloaded | `judge.rs` |
 //! | 3 | zone not 0 and not named on the command line | unknown/foreign-zone | `judge.rs` |
-//! | 4 | a kind of object that this entry needs was not read whole | unknown/source-incomplete | `incomplete` |
+//! | 4 | a kind of object that this entry needs was not read whole | unknown/source-incomplete | `incomplete`, `needs_nodes` |
 //! | 4a | no Service port matches OD, a DNAT rule of the node does | see *DNAT rules* | `dnat_rule.rs` |
 //! | 4b | the namespace is not known to be the node's | unknown/foreign-netns | `judge.rs` |
-//! | 5 | OD is no frontend, first of: | | `no_frontend` |
+//! | 5 | OD is no frontend, first of: | | `no_frontend`, `owned_address` |
 //! | | its address belongs only to Services that are not kube-proxy's, or has `ipMode: Proxy` | unknown/not-kube-proxy | |
 //! | | translated, and the address is a clusterIP | stale/port-gone | |
 //! | | the address is a Service's | unrelated/other-port | |
@@ -25,7 +25,7 @@
 //! | | translated, inside the Service range | stale/service-gone | |
 //! | | translated, the Service range is not known, no Node's address | unknown/service-range-unknown | |
 //! | | otherwise | unrelated/no-frontend | |
-//! | 6 | ingress address with `ipMode: Proxy`, or a Service that is not kube-proxy's | unknown/not-kube-proxy | `not_kube_proxys` |
+//! | 6 | ingress address with `ipMode: Proxy`, or a Service that is not kube-proxy's | unknown/not-kube-proxy | `foreign_service` |
 //! | 6c | translated, RS is link-local and no endpoint | unknown/cni-internal | `frontend` |
 //! | 7 | RS is a serving endpoint | ok/endpoint, draining/endpoint-terminating | `listed` |
 //! | 8 | RS is listed and does not serve | stale/endpoint-not-serving | `listed` |
@@ -65,7 +65,7 @@
 //! | 2 | kernel: `net/netfilter/nf_flow_table_core.c`; packets of such an entry pass by its timer and counters |
 //! | 5 to 8, 12, 14, 15 | kube-proxy 1.32 and newer: `CleanStaleEntries` in `pkg/proxy/conntrack/cleanup.go`, which deletes UDP entries to a known frontend whose reply source is no serving endpoint |
 //! | 5 (node ports) | kube-proxy takes a node port on any address for its own; ctk takes only addresses of this node |
-//! | 6 | kube-proxy: `ShouldSkipService` in `pkg/proxy/util/utils.go`, label `service.kubernetes.io/service-proxy-name`; `ipMode` of `status.loadBalancer.ingress` |
+//! | 6 | kube-proxy: `newBaseServiceInfo` in `pkg/proxy/serviceport.go` (`ipMode` of an ingress address), `ShouldSkipService` in `pkg/proxy/util/utils.go`, and the label `service.kubernetes.io/service-proxy-name` in `cmd/kube-proxy/app/server.go` |
 //! | 7 | kube-proxy: `serving` counts besides `ready`, as `publishNotReadyAddresses` makes endpoints that are only ready |
 //! | 8b | kube-proxy: `endpointSliceCache` in `pkg/proxy/endpointslicecache.go` uses the first address of an endpoint only |
 //! | 11 | kube-proxy: `CategorizeEndpoints` in `pkg/proxy/topology.go` chooses the endpoints that a new packet could get |

@@ -155,7 +155,7 @@ mod tests {
     use crate::stat::Allowance;
 
     #[test]
-    fn names_of_interfaces_cannot_steer_a_terminal() {
+    fn interface_names_cannot_control_a_terminal() {
         let name = "v\u{7f}\u{9b}\u{202e}0";
         let stat = Stat {
             interfaces: Some(vec![Allowance {

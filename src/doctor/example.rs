@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_is_copied_runs_nothing_else() {
+    fn a_copied_command_runs_nothing_else() {
         for (text, expected) in [
             ("kube-system/kube-dns:dns", "kube-system/kube-dns:dns"),
             ("a$(reboot)", "'a$(reboot)'"),
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn urgent_examples_push_calm_ones_out() {
+    fn urgent_examples_replace_others() {
         let mut examples = Examples::default();
         for (n, urgent) in [
             (1, false),

@@ -130,13 +130,13 @@ impl Facts<'_> {
 
     /// Version of kube-proxy from its metrics, else that of the node's kubelet, which is usually the same.
     pub fn kube_proxy_version(&self) -> Option<Version<'_>> {
-        let told = self
+        let metrics = self
             .kube_proxy
             .as_ref()
-            .and_then(|told| told.version.as_deref());
+            .and_then(|metrics| metrics.version.as_deref());
         let node = self.index.zip(self.node);
         let node = node.and_then(|(index, node)| node.object(index)?.version.as_deref());
-        told.map(Version::KubeProxy).or(node.map(Version::Node))
+        metrics.map(Version::KubeProxy).or(node.map(Version::Node))
     }
 
     /// Whether the address is this node's.

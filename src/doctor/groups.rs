@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_missed_while_there_is_room() {
+    fn nothing_is_missed_below_the_capacity() {
         let mut groups = Groups::<u32, u64>::with_capacity(16);
         for n in 0..160 {
             *groups.at(n % 16) += 1;

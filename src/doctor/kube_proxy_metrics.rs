@@ -191,7 +191,7 @@ mod tests {
         kubeproxy_network_programming_duration_seconds_count 100\n";
 
     #[test]
-    fn what_is_known_is_read_and_the_rest_left_out() {
+    fn known_samples_are_read_and_others_skipped() {
         let metrics = parse(TEXT);
         assert_eq!(metrics.version.as_deref(), Some("v1.36.3"));
         assert_eq!(metrics.last_sync, Some(Duration::from_secs(1_700_000_010)));
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_answer_that_says_ok_counts() {
+    fn only_a_plain_ok_response_counts() {
         let ok = "HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n\r\nkubeproxy_sync_proxy_rules_last_timestamp_seconds 5\n";
         assert_eq!(
             read_from(ok).unwrap().last_sync,

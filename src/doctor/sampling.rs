@@ -45,7 +45,10 @@ mod tests {
     fn only_udp_entries_that_a_check_asks_about_are_observed() {
         let client = ("10.0.0.1:4000", "10.96.0.10:53", "10.1.0.7:53");
         let counted = |mut flow: Flow| {
-            flow.counters_reply = Some(Counters::default());
+            flow.counters_reply = Some(Counters {
+                packets: 1,
+                bytes: 1,
+            });
             flow
         };
         let plain = udp(client.0, client.1, client.2);
@@ -70,10 +73,8 @@ mod tests {
 
     #[test]
     fn an_entry_left_out_of_a_full_sample_is_not_new() {
-        let new = Activity {
-            is_new: true,
-            ..Activity::default()
-        };
+        let mut new = Activity::default();
+        new.is_new = true;
         let entry = udp("10.0.0.1:4000", "10.96.0.10:53", "10.1.0.7:53");
         let is_new = |is_full| limit_activity(&entry, new, is_full).map(|one| one.is_new);
         assert_eq!([is_new(false), is_new(true)], [Some(true), Some(false)]);

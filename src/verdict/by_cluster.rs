@@ -31,35 +31,8 @@ impl<'c> ClusterJudge<'_, 'c> {
     pub(super) fn no_frontend(&self) -> Decision<'c> {
         let (index, flow) = (self.index, self.flow);
         let address = flow.original.dst;
-        let owners = index.owners(address);
-        let owner = |wanted: fn(&Service, AddressKind) -> bool| {
-            let mut services = owners.iter().map(|(id, kind)| (index.service(*id), *kind));
-            services
-                .find(|(service, kind)| wanted(service, *kind))
-                .map(|(service, _)| service)
-        };
-        let owned = |reason, service: &'c Service| {
-            let mut decision = Decision::new(reason);
-            decision.owner = Some(service);
-            decision
-        };
-        if let Some((first, _)) = owners.first() {
-            let first = index.service(*first);
-            if owner(|service, kind| service.kube_proxy && kind != AddressKind::ProxyIngress)
-                .is_none()
-            {
-                return owned(Reason::NotKubeProxy, first);
-            }
-            if owner(|_, kind| kind == AddressKind::ProxyIngress).is_some() {
-                return owned(Reason::NotKubeProxy, first)
-                    .with(Detail::Because("the load balancer's own address"));
-            }
-            let cluster_ip =
-                owner(|service, kind| service.kube_proxy && kind == AddressKind::ClusterIp);
-            return match cluster_ip {
-                Some(service) if self.translated => owned(Reason::PortGone, service),
-                _ => owned(Reason::OtherPort, first),
-            };
+        if let Some(decision) = self.owned_address() {
+            return decision;
         }
         let node_port = flow
             .original
@@ -90,6 +63,39 @@ impl<'c> ClusterJudge<'_, 'c> {
         }
     }
 
+    /// Row 5 where the address is a Service's.
+    fn owned_address(&self) -> Option<Decision<'c>> {
+        let index = self.index;
+        let owners = index.owners(self.flow.original.dst);
+        let owner = |condition: fn(&Service, AddressKind) -> bool| {
+            let mut services = owners.iter().map(|(id, kind)| (index.service(*id), *kind));
+            services
+                .find(|(service, kind)| condition(service, *kind))
+                .map(|(service, _)| service)
+        };
+        let owned = |reason, service: &'c Service| {
+            let mut decision = Decision::new(reason);
+            decision.owner = Some(service);
+            decision
+        };
+        let (first, _) = owners.first()?;
+        let first = index.service(*first);
+        if owner(|service, kind| service.kube_proxy && kind != AddressKind::ProxyIngress).is_none()
+        {
+            return Some(owned(Reason::NotKubeProxy, first));
+        }
+        if owner(|_, kind| kind == AddressKind::ProxyIngress).is_some() {
+            let decision = owned(Reason::NotKubeProxy, first);
+            return Some(decision.with(Detail::Because("the load balancer's own address")));
+        }
+        let cluster_ip =
+            owner(|service, kind| service.kube_proxy && kind == AddressKind::ClusterIp);
+        Some(match cluster_ip {
+            Some(service) if self.translated => owned(Reason::PortGone, service),
+            _ => owned(Reason::OtherPort, first),
+        })
+    }
+
     fn ports(&self) -> impl Iterator<Item = (PortId, &'c ServicePort)> + use<'_, 'c> {
         let index = self.index;
         self.matched.ports().map(|(id, _)| (id, index.port(id)))
@@ -107,7 +113,7 @@ impl<'c> ClusterJudge<'_, 'c> {
         let Some((first, _)) = self.ports().next() else {
             return Decision::new(Reason::NoFrontend);
         };
-        if let Some(decision) = self.not_kube_proxys() {
+        if let Some(decision) = self.foreign_service() {
             return decision;
         }
         let source = self.flow.reply.src;
@@ -133,8 +139,8 @@ impl<'c> ClusterJudge<'_, 'c> {
         }
     }
 
-    /// Row 6.
-    fn not_kube_proxys(&self) -> Option<Decision<'c>> {
+    /// Row 6: the frontend is not kube-proxy's.
+    fn foreign_service(&self) -> Option<Decision<'c>> {
         if let FrontendMatch::Addresses(frontends) = self.matched {
             let mut proxy = frontends
                 .iter()

@@ -189,9 +189,14 @@ fn incomplete(index: &Index, flow: &Flow, matched: FrontendMatch<'_>) -> Option<
     if !known {
         return Some("the EndpointSlices of this Service were not read");
     }
-    if complete.nodes {
-        return None;
+    match complete.nodes {
+        true => None,
+        false => needs_nodes(index, flow, matched),
     }
+}
+
+/// Row 4 where the Nodes are not known: a reason why this entry needs them.
+fn needs_nodes(index: &Index, flow: &Flow, matched: FrontendMatch<'_>) -> Option<&'static str> {
     let node_port = match matched {
         FrontendMatch::NodePorts(_) => true,
         FrontendMatch::Addresses(_) => false,

@@ -87,7 +87,7 @@ mod tests {
     use crate::doctor::testing::counted;
 
     #[test]
-    fn packets_lost_now_are_worse_than_those_of_long_ago() {
+    fn recent_packet_losses_are_more_severe_than_old_ones() {
         for (total, more, available, expected) in [
             (Some(5012), Some(12), Some(0), Some(Severity::Critical)),
             (Some(5012), Some(0), Some(0), Some(Severity::Warning)),

@@ -60,6 +60,35 @@ impl Endpoint {
     fn answered(&self) -> u64 {
         self.entries.saturating_sub(self.silent())
     }
+
+    /// Severity, and an addition to the sentence. `neighbours_answer`: most entries at the other endpoints are answered;
+    /// `missed`: entries that the group may lack ([`Groups::missed`]); `least_share`: percent of silent entries.
+    fn assess(
+        &self,
+        neighbours_answer: bool,
+        missed: u64,
+        least_share: u64,
+    ) -> (Severity, &'static str) {
+        let by_design = self
+            .port
+            .is_some_and(|port| ANSWERED_BY_DESIGN.contains(&port));
+        let is_wrong = self.protocol == TCP || neighbours_answer || by_design;
+        // A group that was dropped and made anew lacks its earlier, possibly answered entries.
+        let sure =
+            percent(self.silent(), self.entries + missed).is_some_and(|share| share >= least_share);
+        if !is_wrong {
+            let note = "; healthy where the protocol has no answers, as syslog and statsd";
+            (Severity::Info, note)
+        } else if !sure {
+            let note =
+                "; others may have been answered, as there are more endpoints than are told apart";
+            (Severity::Info, note)
+        } else if neighbours_answer {
+            (Severity::Warning, "; other endpoints answer")
+        } else {
+            (Severity::Warning, "")
+        }
+    }
 }
 
 impl Check for EndpointSilent {
@@ -151,37 +180,16 @@ impl EndpointSilent {
         };
         let answered: u64 = others().map(|(_, other)| other.answered()).sum();
         let silent: u64 = others().map(|(_, other)| other.silent()).sum();
-        let neighbours_answer = answered > silent;
-        let by_design = endpoint
-            .port
-            .is_some_and(|port| ANSWERED_BY_DESIGN.contains(&port));
-        let is_wrong = endpoint.protocol == TCP || neighbours_answer || by_design;
-        // A group that was dropped and made anew lacks its earlier, possibly answered entries.
         let missed = self.0.missed();
-        let at_most = endpoint.entries + missed;
-        let sure = percent(endpoint.silent(), at_most).is_some_and(|share| share >= least_share);
-        let severity = if is_wrong && sure {
-            Severity::Warning
-        } else {
-            Severity::Info
-        };
+        let (severity, note) = endpoint.assess(answered > silent, missed, least_share);
         let at = example::socket(backend.0, backend.1);
-        let who = match &endpoint.pod {
+        let name = match &endpoint.pod {
             Some(pod) => format!("{pod} ({at})"),
             None => at.clone(),
         };
         let protocol = example::protocol(endpoint.protocol);
-        let but = if !is_wrong {
-            "; healthy where the protocol has no answers, as syslog and statsd"
-        } else if !sure {
-            "; others may have been answered, as there are more endpoints than are told apart"
-        } else if neighbours_answer {
-            "; other endpoints answer"
-        } else {
-            ""
-        };
         let message = format!(
-            "{who} does not answer for {}/{protocol}: {} of {} without a reply{but}",
+            "{name} does not answer for {}/{protocol}: {} of {} without a reply{note}",
             endpoint.asked,
             endpoint.silent(),
             count(endpoint.entries, "entry", "entries"),
@@ -235,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn silence_is_held_against_an_endpoint_only_where_an_answer_is_due() {
+    fn silence_is_a_warning_only_where_an_answer_is_expected() {
         use Severity::{Info, Warning};
         type Case<'a> = (u8, u16, &'a [(&'a str, usize, usize)], Option<Severity>);
         let cases: [Case; 8] = [
@@ -272,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn one_way_after_a_greeting_is_told_and_not_a_warning() {
+    fn one_way_traffic_after_a_greeting_is_only_information() {
         for (neighbours, severity) in [(0, Severity::Info), (9, Severity::Warning)] {
             let mut check = EndpointSilent::default();
             for n in 0..9 + neighbours {
@@ -295,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn one_neighbour_that_answers_among_many_that_do_not_is_no_comfort() {
+    fn one_answering_neighbour_among_many_silent_ones_is_not_mentioned() {
         let found = seen(
             TCP,
             80,
@@ -308,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_may_have_been_forgotten_is_no_warning() {
+    fn a_group_that_may_lack_entries_is_no_warning() {
         let mut check = EndpointSilent::default();
         let facts = Facts::default();
         let one = |n: u32, silent: bool| {

@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_table_near_its_limit_is_told() {
+    fn only_a_table_near_its_limit_is_reported() {
         for (count, max, found) in [
             (Some(80), Some(100), true),
             (Some(79), Some(100), false),

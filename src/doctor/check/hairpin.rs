@@ -72,36 +72,14 @@ impl Check for Hairpin {
             .iter()
             .filter(|port| !port.hairpin)
             .collect();
-        let (unanswered, from_itself) = self.swallowed();
+        let (unanswered, from_itself) = self.unanswered();
         let least = thresholds.hairpin_unreplied;
-        let flows = count(self.flows, "hairpin flow is", "hairpin flows are");
         let finding = if from_itself >= least {
-            let message =
-                format!("{from_itself} of {flows} without an answer, and not masqueraded");
-            Finding::warning(NAME, message).help(
-                "a pod drops packets from its own address: let the CNI masquerade (\"ipMasq\": true), or give kube-proxy the pods' range (--cluster-cidr)",
-            )
+            self.not_masqueraded(from_itself)
         } else if unanswered >= least && !off.is_empty() {
-            let message = format!(
-                "{unanswered} of {flows} without an answer, and {} hairpin_mode 0",
-                count(off.len() as u64, "bridge port has", "bridge ports have"),
-            );
-            Finding::warning(NAME, message).help(
-                "if the pods are behind these ports: a bridge drops packets that go back to the port they came from; set \"hairpinMode\": true in the CNI configuration (kubelet --hairpin-mode), or ip link set dev PORT type bridge_slave hairpin on",
-            )
+            self.bridge_drops(unanswered, off.len())
         } else {
-            let message = format!(
-                "{} to the pod it comes from, {} without an answer",
-                count(self.flows, "flow leads", "flows lead"),
-                self.unreplied
-            );
-            let help = match self.unreplied {
-                0 => "healthy: that is how a pod reaches its own Service",
-                _ => {
-                    "that a pod reaches its own Service so is healthy; see whether the silent ones listen: ctk ls --hairpin --unreplied"
-                }
-            };
-            Finding::info(NAME, message).help(help)
+            self.harmless()
         };
         let interfaces: Vec<String> = off
             .iter()
@@ -128,8 +106,47 @@ impl Check for Hairpin {
 }
 
 impl Hairpin {
+    /// `3 of 4 hairpin flows are without an answer`
+    fn without_answer(&self, unanswered: u64) -> String {
+        let flows = count(self.flows, "hairpin flow is", "hairpin flows are");
+        format!("{unanswered} of {flows} without an answer")
+    }
+
+    fn not_masqueraded(&self, from_itself: u64) -> Finding {
+        let message = format!("{}, and not masqueraded", self.without_answer(from_itself));
+        Finding::warning(NAME, message).help(
+            "a pod drops packets from its own address: let the CNI masquerade (\"ipMasq\": true), or give kube-proxy the pods' range (--cluster-cidr)",
+        )
+    }
+
+    fn bridge_drops(&self, unanswered: u64, ports: usize) -> Finding {
+        let message = format!(
+            "{}, and {} hairpin_mode 0",
+            self.without_answer(unanswered),
+            count(ports as u64, "bridge port has", "bridge ports have"),
+        );
+        Finding::warning(NAME, message).help(
+            "if the pods are behind these ports: a bridge drops packets that go back to the port they came from; set \"hairpinMode\": true in the CNI configuration (kubelet --hairpin-mode), or ip link set dev PORT type bridge_slave hairpin on",
+        )
+    }
+
+    fn harmless(&self) -> Finding {
+        let message = format!(
+            "{} to the pod it comes from, {} without an answer",
+            count(self.flows, "flow leads", "flows lead"),
+            self.unreplied
+        );
+        let help = match self.unreplied {
+            0 => "healthy: that is how a pod reaches its own Service",
+            _ => {
+                "that a pod reaches its own Service so is healthy; see whether the silent ones listen: ctk ls --hairpin --unreplied"
+            }
+        };
+        Finding::info(NAME, message).help(help)
+    }
+
     /// Unanswered flows, and those of them that are not masqueraded, of Pods that answer themselves rarely.
-    fn swallowed(&self) -> (u64, u64) {
+    fn unanswered(&self) -> (u64, u64) {
         let pods = self.pods.iter().map(|(_, pod)| pod);
         let missed = self.pods.missed();
         pods.filter(|pod| pod.unanswered * 2 > pod.due + missed)
@@ -185,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_that_is_asked_by_itself_does_not_answer() {
+    fn a_pod_that_sees_its_own_address_as_sender_is_a_warning() {
         let mut check = Hairpin::default();
         let facts = Facts::default();
         for n in 0..3 {
@@ -199,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn hairpin_flows_are_wrong_only_where_a_bridge_swallows_them() {
+    fn hairpin_flows_are_a_warning_only_where_a_bridge_drops_them() {
         for (silent, mode, severity) in [
             (0, true, Severity::Info),
             (0, false, Severity::Info),
@@ -213,8 +230,9 @@ mod tests {
             assert_eq!(finding.evidence["senders"][0]["is"], "cilium");
         }
     }
+
     #[test]
-    fn one_way_udp_and_a_few_slow_ones_are_not_held_against_a_bridge() {
+    fn one_way_udp_and_a_few_unanswered_flows_are_no_warning() {
         for (port, silent, severity) in [
             (514, 6, Severity::Info),
             (53, 6, Severity::Warning),

@@ -110,13 +110,13 @@ fn began_closing(side: TcpDirection) -> bool {
 }
 
 fn help(group: &Workload) -> String {
-    let who = match group.closed_by_client.cmp(&group.closed_by_server) {
+    let cause = match group.closed_by_client.cmp(&group.closed_by_server) {
         std::cmp::Ordering::Greater => "the client closed and the server does not",
         std::cmp::Ordering::Less => "the server closed and the client does not",
         std::cmp::Ordering::Equal => "one side closed and the other does not",
     };
     format!(
-        "{who}: look for leaked sockets there; conntrack's state is not the socket's, and entries stay for net.netfilter.nf_conntrack_tcp_timeout_close_wait (kube-proxy sets 1h)"
+        "{cause}: look for leaked sockets there; conntrack's state is not the socket's, and entries stay for net.netfilter.nf_conntrack_tcp_timeout_close_wait (kube-proxy sets 1h)"
     )
 }
 
@@ -126,7 +126,7 @@ mod tests {
     use crate::doctor::testing::flow;
 
     #[test]
-    fn half_closed_connections_are_counted_by_workload_and_by_who_closed() {
+    fn half_closed_connections_are_counted_by_workload_and_by_the_side_that_closed() {
         let mut check = HalfClosed::default();
         let facts = Facts::default();
         for (port, state) in [(1, 5), (2, 5), (3, 5), (4, 4), (5, 6), (6, 3), (7, 7)] {

@@ -1,11 +1,10 @@
 //! Packets that are lost although the table is not full: two packets of one socket raced, each made an entry, and only one
-//! was inserted (`insert_failed` of `__nf_conntrack_confirm`). The usual case are A and AAAA queries that a resolver sends
+//! was inserted (`insert_failed` of
+//! `nf_ct_resolve_clash`). The usual case are A and AAAA queries that a resolver sends
 //! at once; the lookup then takes 5 s.
 //!
 //! The same counter includes refusals by overfull buckets, which the check `long-chains` reports, and connections that were
 //! masqueraded to the same port.
-
-use serde_json::Value;
 
 use crate::doctor::finding::percent;
 use crate::doctor::{Check, Facts, Finding, Severity, Thresholds};
@@ -26,72 +25,89 @@ impl Check for InsertFailed {
     }
 
     fn findings(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
-        let Some(total) = facts.total(COUNTER).filter(|total| *total > 0) else {
+        let Some(losses) = Losses::of(facts) else {
             return Vec::new();
         };
-        let changes = |name| {
-            facts
-                .changes
-                .as_ref()
-                .and_then(|changes| changes.counter(name))
-        };
+        let changed = |name| facts.changes.as_ref().and_then(|one| one.counter(name));
         let used = facts.stat.used_percent();
         let full = used.is_some_and(|used| used >= thresholds.room_below as f64)
-            || changes("early_drop").is_some_and(|evicted| evicted > 0);
-        let seconds = facts.changes.as_ref().map(|changes| changes.seconds);
-        let long = |all: Option<u64>| all.unwrap_or(0);
-        let more =
-            changes(COUNTER).map(|more| more.saturating_sub(long(changes(OVERFULL_COUNTER))));
-        let total = total.saturating_sub(long(facts.total(OVERFULL_COUNTER)));
-        if total == 0 {
-            return Vec::new();
-        }
-        let finding = match more.filter(|more| *more >= thresholds.failed_insertions && !full) {
-            Some(more) => {
-                let entries = count(more, "entry was", "entries were");
-                let message = format!(
-                    "{entries} not put into the table in {:.1} s, and their packets were dropped, while {} is in use: packets \
-                     of one socket race (typical: parallel DNS queries over UDP through DNAT or SNAT, which then take 5 s)",
-                    seconds.unwrap_or(0.0),
-                    used.map_or_else(
-                        || "an unknown part of it".to_owned(),
-                        |used| format!("{used:.1} % of it")
-                    ),
-                );
-                Finding::warning(NAME, message)
-                    .help("a DNS cache on the node, options single-request-reopen in resolv.conf, or DNS over TCP (use-vc)")
-            }
-            None => {
-                let entries = count(total, "entry was", "entries were");
-                let lately = match (more, seconds) {
-                    (Some(more), Some(seconds)) => format!("; {more} in the last {seconds:.1} s"),
-                    _ => String::new(),
-                };
-                Finding::info(
-                    NAME,
-                    format!(
-                        "{entries} not put into the table since the namespace was made{lately}"
-                    ),
-                )
-            }
+            || changed("early_drop").is_some_and(|evicted| evicted > 0);
+        let raced = losses
+            .recent
+            .filter(|recent| *recent >= thresholds.failed_insertions && !full);
+        let finding = match raced {
+            Some(recent) => losses.race(recent, used),
+            None => losses.past(),
         };
-        let share = facts
-            .stat
-            .count
-            .zip(facts.stat.settings.max)
-            .and_then(|(count, max)| percent(count, max));
+        let stat = &facts.stat;
+        let counts = stat.count.zip(stat.settings.max);
         vec![
             finding
-                .with("lost", more)
-                .with("lost_total", total)
-                .with("insert_failed", changes(COUNTER))
+                .with("lost", losses.recent)
+                .with("lost_total", losses.total)
+                .with("insert_failed", changed(COUNTER))
                 .with("insert_failed_total", facts.total(COUNTER))
-                .with("chaintoolong", changes(OVERFULL_COUNTER))
-                .with("drop", changes("drop"))
-                .with("clash_resolve", changes("clash_resolve"))
-                .with("seconds", seconds.map_or(Value::Null, Value::from))
-                .with("used_percent", share),
+                .with("chaintoolong", changed(OVERFULL_COUNTER))
+                .with("drop", changed("drop"))
+                .with("clash_resolve", changed("clash_resolve"))
+                .with("seconds", losses.seconds)
+                .with(
+                    "used_percent",
+                    counts.and_then(|(count, max)| percent(count, max)),
+                ),
         ]
+    }
+}
+
+/// Failed insertions, without refusals by overfull buckets.
+struct Losses {
+    /// Since the namespace was made. Above zero.
+    total: u64,
+    /// Between the two readings.
+    recent: Option<u64>,
+    /// Time between the two readings.
+    seconds: Option<f64>,
+}
+
+impl Losses {
+    fn of(facts: &Facts<'_>) -> Option<Self> {
+        let changed = |name| facts.changes.as_ref().and_then(|one| one.counter(name));
+        let refused = |count: Option<u64>| count.unwrap_or(0);
+        let total = facts.total(COUNTER)?;
+        let total = total.saturating_sub(refused(facts.total(OVERFULL_COUNTER)));
+        let recent = changed(COUNTER);
+        (total > 0).then(|| Losses {
+            total,
+            recent: recent.map(|n| n.saturating_sub(refused(changed(OVERFULL_COUNTER)))),
+            seconds: facts.changes.as_ref().map(|changes| changes.seconds),
+        })
+    }
+
+    /// `used`: usage of the table in percent.
+    fn race(&self, recent: u64, used: Option<f64>) -> Finding {
+        let entries = count(recent, "entry was", "entries were");
+        let usage = used.map_or_else(
+            || "an unknown part of it".to_owned(),
+            |used| format!("{used:.1} % of it"),
+        );
+        let message = format!(
+            "{entries} not put into the table in {:.1} s, and their packets were dropped, while {usage} is in use: packets \
+             of one socket race (typical: parallel DNS queries over UDP through DNAT or SNAT, which then take 5 s)",
+            self.seconds.unwrap_or(0.0),
+        );
+        Finding::warning(NAME, message)
+            .help("a DNS cache on the node, options single-request-reopen in resolv.conf, or DNS over TCP (use-vc)")
+    }
+
+    fn past(&self) -> Finding {
+        let entries = count(self.total, "entry was", "entries were");
+        let recent = match (self.recent, self.seconds) {
+            (Some(recent), Some(seconds)) => format!("; {recent} in the last {seconds:.1} s"),
+            _ => String::new(),
+        };
+        let message =
+            format!("{entries} not put into the table since the namespace was made{recent}");
+        Finding::info(NAME, message)
     }
 }
 
@@ -108,11 +124,13 @@ pub fn relate(findings: &mut [Finding]) {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
     use crate::doctor::testing::counted;
 
     #[test]
-    fn a_rising_count_is_a_race_only_while_the_table_has_room() {
+    fn a_rising_count_is_a_race_only_while_the_table_is_not_full() {
         for (used, total, more, evicted, expected) in [
             (1, 1068, 27, 0, Some(Severity::Warning)),
             (1, 1068, 4, 0, Some(Severity::Info)),
@@ -134,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_numbers_are_those_of_the_time_looked() {
+    fn the_numbers_are_those_between_the_two_readings() {
         let mut facts = counted(&[(COUNTER, 1068)], &[(COUNTER, 27), ("drop", 27)]);
         facts.stat.count = Some(412);
         facts.stat.settings.max = Some(262_144);
@@ -151,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_overfull_bucket_refused_is_no_race() {
+    fn refusals_by_overfull_buckets_are_no_race() {
         let facts = counted(
             &[(COUNTER, 30), (OVERFULL_COUNTER, 30)],
             &[(COUNTER, 27), (OVERFULL_COUNTER, 27)],
@@ -169,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn used_up_ports_are_named_where_they_were_found() {
+    fn port_exhaustion_is_named_where_it_was_found() {
         let race = || Finding::warning(NAME, "27 entries");
         let mut alone = vec![race()];
         relate(&mut alone);
@@ -180,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_that_are_not_known_are_no_finding() {
+    fn unknown_counters_give_no_finding() {
         let found = InsertFailed.findings(&Facts::default(), &Thresholds::default());
         assert!(found.is_empty(), "{found:?}");
     }

@@ -71,7 +71,7 @@ mod tests {
     use crate::doctor::testing::counted;
 
     #[test]
-    fn refusals_now_are_a_warning_and_those_of_long_ago_are_told() {
+    fn recent_refusals_are_a_warning_and_old_ones_information() {
         for (total, more, expected) in [
             (40, 5, Some(Severity::Warning)),
             (40, 4, Some(Severity::Info)),

@@ -19,7 +19,7 @@ use ctk_cluster::index::Index;
 
 const NAME: &str = "lost-pod";
 /// Upper bound of the clients and ports that are stored of one address.
-const MAX_LISTED: usize = 16;
+const MAX_STORED: usize = 16;
 
 #[derive(Default)]
 pub struct LostPod(Groups<IpAddr, Address>);
@@ -54,7 +54,7 @@ impl Check for LostPod {
             flow.status.is_unreplied(),
             entry.replies == Replies::Stopped,
         );
-        if !(unreplied || stopped) || is_endpoint || !nobody_has(address, facts) {
+        if !(unreplied || stopped) || is_endpoint || !is_unassigned(address, facts) {
             return;
         }
         let connecting = flow.state.is_some_and(|state| state.is_connecting());
@@ -66,12 +66,12 @@ impl Check for LostPod {
         group
             .examples
             .push(entry, entry.refreshing == Refreshing::Yes);
-        if group.clients.len() < MAX_LISTED {
+        if group.clients.len() < MAX_STORED {
             let client = entry.names.client.and_then(example::party);
             let source = || flow.original.src.to_string();
             group.clients.insert(client.unwrap_or_else(source));
         }
-        if group.ports.len() < MAX_LISTED {
+        if group.ports.len() < MAX_STORED {
             group.ports.extend(flow.reply.sport());
         }
     }
@@ -83,7 +83,7 @@ impl Check for LostPod {
             .collect();
         found.sort_by_key(|(address, group)| (Reverse(group.entries), **address));
         let finding = |(address, group): (&IpAddr, &Address)| {
-            let more = if group.clients.len() == MAX_LISTED {
+            let more = if group.clients.len() == MAX_STORED {
                 " or more"
             } else {
                 ""
@@ -126,7 +126,7 @@ impl Check for LostPod {
 }
 
 /// Whether the address is in a network of Pods, all Pods are known, and no Pod, node or Service has it.
-fn nobody_has(address: IpAddr, facts: &Facts<'_>) -> bool {
+fn is_unassigned(address: IpAddr, facts: &Facts<'_>) -> bool {
     let Some(index) = facts.index else {
         return false;
     };
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_pods_range_and_an_answer_that_is_due_make_silence_a_warning() {
+    fn silence_is_a_warning_only_in_a_range_of_pods_where_an_answer_is_expected() {
         use Severity::{Info, Warning};
         for (protocol, to, stopped, expected) in [
             (6, "10.244.1.77:80", false, Some(Warning)),

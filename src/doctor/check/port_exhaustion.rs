@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pair_that_uses_its_ports_up_is_found_and_a_second_address_helps() {
+    fn a_pair_without_free_ports_is_found_and_a_second_address_helps() {
         let found = seen(63_900, &["192.0.2.11"], 1);
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].severity, Severity::Critical);
@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn ports_that_sockets_have_let_go_are_not_used_up() {
+    fn ports_that_sockets_released_are_not_used_up() {
         let node = ThisNode {
             name: None,
             local: Some(vec![LocalAddress {
@@ -219,10 +219,10 @@ mod tests {
                 check.observe(&Entry::bare(flow), &facts);
             }
             let found = check.findings(&facts, &Thresholds::default());
-            let told = found
+            let own = found
                 .first()
                 .map(|finding| finding.evidence["own"].as_u64());
-            assert_eq!(told, used.map(Some), "{state} {left}");
+            assert_eq!(own, used.map(Some), "{state} {left}");
         }
     }
 }

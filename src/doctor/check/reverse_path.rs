@@ -22,39 +22,8 @@ impl Check for ReversePath {
         let paths = &facts.reverse_path;
         let strict: Vec<&Interface> = paths.interfaces.iter().filter(|i| i.is_strict()).collect();
         let more = facts.changes.as_ref().and_then(|changes| changes.filtered);
-        let packets = |n| count(n, "packet was", "packets were");
-        let finding = match (more, paths.filtered) {
-            (Some(more), _) if more >= thresholds.filtered_packets => {
-                let seconds = facts
-                    .changes
-                    .as_ref()
-                    .map_or(0.0, |changes| changes.seconds);
-                Finding::warning(
-                    NAME,
-                    format!(
-                        "{} dropped by the reverse-path filter in {seconds:.1} s, before an entry was made of them; {}",
-                        packets(more),
-                        names(&strict)
-                    ),
-                )
-            }
-            (_, Some(total)) if total > 0 => Finding::info(
-                NAME,
-                format!(
-                    "{} dropped by the reverse-path filter since the namespace was made{}; {}",
-                    packets(total),
-                    more.map_or_else(String::new, |more| format!(", {more} while it was looked")),
-                    names(&strict)
-                ),
-            ),
-            (_, None) if !strict.is_empty() => Finding::info(
-                NAME,
-                format!(
-                    "whether the reverse-path filter drops packets cannot be read; {}",
-                    names(&strict)
-                ),
-            ),
-            _ => return Vec::new(),
+        let Some(finding) = finding(facts, more, &strict, thresholds) else {
+            return Vec::new();
         };
         let shown = strict.iter().take(MAX_LISTED);
         let shown: Vec<Value> = shown
@@ -73,6 +42,46 @@ impl Check for ReversePath {
                      holds; net.ipv4.conf.all.log_martians=1 logs what is dropped",
                 ),
         ]
+    }
+}
+
+/// `more` is the number of packets between the two readings, `strict` are the strict interfaces.
+fn finding(
+    facts: &Facts<'_>,
+    more: Option<u64>,
+    strict: &[&Interface],
+    thresholds: &Thresholds,
+) -> Option<Finding> {
+    let packets = |n| count(n, "packet was", "packets were");
+    let interfaces = names(strict);
+    match (more, facts.reverse_path.filtered) {
+        (Some(more), _) if more >= thresholds.filtered_packets => {
+            let seconds = facts
+                .changes
+                .as_ref()
+                .map_or(0.0, |changes| changes.seconds);
+            let message = format!(
+                "{} dropped by the reverse-path filter in {seconds:.1} s, before an entry was made of them; {interfaces}",
+                packets(more)
+            );
+            Some(Finding::warning(NAME, message))
+        }
+        (_, Some(total)) if total > 0 => {
+            let recent =
+                more.map_or_else(String::new, |more| format!(", {more} while it was looked"));
+            let message = format!(
+                "{} dropped by the reverse-path filter since the namespace was made{recent}; {interfaces}",
+                packets(total)
+            );
+            Some(Finding::info(NAME, message))
+        }
+        (_, None) if !strict.is_empty() => {
+            let message = format!(
+                "whether the reverse-path filter drops packets cannot be read; {interfaces}"
+            );
+            Some(Finding::info(NAME, message))
+        }
+        _ => None,
     }
 }
 
@@ -112,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn dropped_packets_are_told_with_the_interfaces_that_drop_them() {
+    fn dropped_packets_are_reported_with_the_interfaces_that_drop_them() {
         for (total, more, expected) in [
             (Some(120), Some(50), Some(Severity::Warning)),
             // A few stray packets are normal.
@@ -142,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_with_many_pods_is_told_in_one_sentence() {
+    fn many_interfaces_are_shortened_to_one_sentence() {
         let all: Vec<_> = (0..500)
             .map(|n| interface(&format!("cali{n}"), 1, false))
             .collect();
@@ -159,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_known_is_nothing_found() {
+    fn unknown_counters_give_no_finding() {
         assert!(
             ReversePath
                 .findings(&Facts::default(), &Thresholds::default())

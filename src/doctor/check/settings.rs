@@ -67,7 +67,7 @@ mod tests {
     use crate::doctor::Severity;
 
     #[test]
-    fn each_setting_that_hides_something_is_told_and_no_other() {
+    fn each_setting_that_hides_evidence_is_reported_and_no_other() {
         let mut facts = Facts::default();
         assert!(Settings.findings(&facts, &Thresholds::default()).is_empty());
         for (acct, timestamp, events, expected) in [

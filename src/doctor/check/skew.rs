@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_whose_endpoints_find_no_room_is_not_judged() {
+    fn a_service_with_more_endpoints_than_can_be_stored_is_not_judged() {
         for (free_endpoints, findings) in [(0, 0), (1, 1)] {
             let skew = Skew {
                 free_endpoints,
@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn flows_are_held_against_the_endpoints_that_they_could_go_to() {
+    fn flows_are_compared_with_the_endpoints_that_they_could_reach() {
         let all = [SERVICE, SLICE];
         let inside = found(&all, "10.244.1.9", "10.96.8.8:80");
         assert_eq!(inside.len(), 1, "{inside:?}");

@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn how_full_and_who_can_make_room_decides_how_bad_it_is() {
+    fn usage_and_evictable_entries_decide_the_severity() {
         for (count, evictable, changes, severity, says) in [
             (
                 100,
@@ -264,8 +264,8 @@ mod tests {
                 "pushed out",
             ),
         ] {
-            let found = conclude(count, evictable, changes);
-            assert_eq!(found.len(), 1, "{count} {moved:?}: {found:?}");
+            let found = findings(count, evictable, changes);
+            assert_eq!(found.len(), 1, "{count} {changes:?}: {found:?}");
             assert_eq!(found[0].severity, severity, "{found:?}");
             assert!(found[0].message.contains(says), "{says}: {found:?}");
             assert_eq!(found[0].evidence["evictable"], evictable);
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_closes_is_told_apart_from_what_stays() {
+    fn closing_entries_are_counted_apart_from_lasting_ones() {
         let mut check = TableFull::default();
         for (n, (state, assured)) in [(3, true), (7, true), (8, true), (7, false)]
             .into_iter()
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_second_look_says_nothing_of_now() {
+    fn without_a_second_reading_nothing_is_reported_of_the_present() {
         let mut facts = counted(&[("early_drop", 7)], &[]);
         facts.changes = None;
         let found = TableFull::default().findings(&facts, &Thresholds::default());

@@ -56,7 +56,7 @@ mod tests {
     use crate::doctor::testing::counted;
 
     #[test]
-    fn a_few_more_are_no_leak_and_many_are() {
+    fn few_unlisted_entries_are_no_leak_and_many_are() {
         for (count, later, listed, inconsistent, found) in [
             (300, 300, 6, false, true),
             (410, 410, 409, false, false),
