@@ -15,7 +15,6 @@ mod facts;
 mod finding;
 pub(crate) mod groups;
 pub mod kube_proxy_metrics;
-pub mod report;
 mod sampling;
 #[cfg(test)]
 pub(crate) mod testing;

@@ -4,6 +4,7 @@
 //! their findings.
 
 mod facts;
+mod report;
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
@@ -13,7 +14,6 @@ use std::time::{Duration, Instant, SystemTime};
 use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::args::doctor::{DoctorArgs, DoctorFormat};
-use crate::doctor::report::{Report, summary_counts};
 use crate::doctor::{
     Examination, Facts, Finding, MAX_SAMPLED, Scan, Severity, is_worse_source, limit_activity,
     needs_sample,
@@ -36,6 +36,7 @@ use crate::session::sample::Sample;
 use crate::session::table_access;
 use crate::session::table_scan::{self, Looks};
 use crate::terminal::messages::{self, note};
+use report::{Report, summary_counts};
 
 pub fn run(builtin: BuiltinCluster, args: &DoctorArgs) -> Result<Status, CommandError> {
     if args.watch.is_some() && args.output == DoctorFormat::Json {

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::output::{Palette, Style, Summary, safe_json, safe_text};
 use crate::plural::count;
 
-use super::{Finding, Severity};
+use crate::doctor::{Finding, Severity};
 
 /// Findings of one examination, ready to be printed.
 pub struct Report<'a> {
