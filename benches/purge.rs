@@ -11,7 +11,7 @@ use std::ops::ControlFlow;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ctk::purge::plan::Planned;
+use ctk::purge::plan::PlannedEntry;
 use ctnetlink::flow::{Flow, L4, Status, Tuple};
 use ctnetlink::netns::Netns;
 use ctnetlink::{DumpFilter, Table, TableKind};
@@ -70,7 +70,7 @@ fn main() {
     let mut table = Table::open(&here).expect("a socket");
     println!(
         "{entries} entries, half of them to be deleted; a planned entry takes {} bytes",
-        size_of::<Planned>()
+        size_of::<PlannedEntry>()
     );
     for job in &JOBS {
         compare(&mut table, entries, job);

@@ -23,7 +23,7 @@
 //! | [`attribution`] | client, Service and endpoint of an entry |
 //! | [`verdict`] | stale or not, and why (`case`, `rule`); whether it is refreshed and answered (`refresh`, `sample`) |
 //! | [`entry`] | one entry with its names and its verdict |
-//! | [`purge`] | plan, vetoes, the only executor of deletes, verification, undo |
+//! | [`purge`] | policy, plan, second decision and vetoes, the only executor of deletes, verification, restore |
 //! | [`watch`] | the view of a table over time, and its records |
 //! | [`top`], [`service`], [`spread`] | groups; one Service; how evenly flows lie on endpoints |
 //! | [`doctor`] | checks, one a file |
@@ -37,8 +37,8 @@
 //! # Dependencies
 //!
 //! They point one way, and no module depends on one that depends on it: `tests/module_dependencies` reads the imports. The
-//! crates know nothing of the program. `verdict`, `service` and `purge::{plan, veto}` are pure: time and state are passed in.
-//! Only `purge::execute` deletes; only `commands`, `terminal` and `shell` print.
+//! crates know nothing of the program. `verdict`, `service` and `purge::{policy, plan, guard}` are pure: time and state are passed in.
+//! Only `purge::execute` deletes, and [`purge`] says why it deletes nothing else; only `commands`, `terminal` and `shell` print.
 //!
 //! # Two walks through the code
 //!
@@ -48,8 +48,9 @@
 //! `select`; `commands/ls.rs` gives it to `output/table.rs`.
 //!
 //! One entry from bytes to deleted by `ctk purge --stale`: `Table::dump` and `codec/decode.rs` in ctnetlink make the flow;
-//! `session/pipeline.rs` judges it; `purge/plan.rs` decides by [`purge::plan::Policy`]; `commands/purge/second_look.rs` reads the cluster
-//! again; `purge/veto.rs` may forbid; `purge/execute.rs` sends the delete by reply tuple, id and zone.
+//! `session/pipeline.rs` judges it; `purge/plan.rs` takes it in by [`purge::policy::VerdictPolicy`]; `commands/purge/cluster_readings.rs`
+//! reads the cluster again; `purge/guard.rs` decides anew and may forbid; `purge/execute.rs` sends the delete by reply tuple, id
+//! and zone.
 #![forbid(unsafe_code)]
 
 pub mod args;

@@ -15,7 +15,7 @@ use clap_complete::engine::{
 
 use crate::error::{CommandError, Status};
 use crate::output;
-use crate::purge::plan::IncludeWord;
+use crate::purge::policy::IncludeWord;
 use crate::verdict::{Reason, Verdict};
 use ctnetlink::flow::{self, ProtocolState};
 use ctnetlink::netns;

@@ -330,7 +330,7 @@ fn suspects_are_purged_by_name_and_with_evidence_only() {
             let said = ctk_line("purge --cluster rules --stale --dport 53 --yes -o json").ended(0);
             assert_eq!(said.json()["summary"]["deleted"], 0);
             assert!(
-                said.stderr.contains("suspect entries held back"),
+                said.stderr.contains("1 suspect entry held back"),
                 "{said:?}"
             );
             let (next, selectors) = (

@@ -2,7 +2,7 @@
 
 use super::select::SelectArgs;
 use super::{OutputArgs, SourceArgs, duration};
-use crate::purge::plan::IncludeWord;
+use crate::purge::policy::IncludeWord;
 use clap::Args;
 use std::time::Duration;
 

@@ -1,28 +1,28 @@
-//! `ctk purge`: delete exactly those.
+//! `ctk purge`: deletes exactly the entries that match.
 //!
-//! One scan makes the plan. Then, unless told otherwise, a wait, a second look at the cluster (and at the entries, where a
-//! selector uses what changes in them), the deletes, and a look at what came back.
+//! One scan makes the plan. A wait, a second look at the cluster (and at the entries, where a selector uses values that
+//! change), the deletes, and a look at the flows that came back follow. [`crate::purge`] decides; this module reads and prints.
 
 mod apply;
-mod basis;
-mod lingering;
+mod cluster_readings;
+mod messages;
 mod preview;
-mod say;
-mod second_look;
-mod source;
-mod suspects;
+mod suspect_advice;
 
-use crate::args::purge::PurgeArgs;
 use std::io;
 
-use crate::entry::Entry;
+use crate::args::purge::PurgeArgs;
 use crate::error::{CommandError, Status};
 use crate::output::{Printer, Summary};
-use crate::purge::execute::Report;
-use crate::purge::plan::{Fate, Held, Judged, Plan, PlanBuilder, Planned, Policy};
+use crate::purge::execute::DeleteReport;
+use crate::purge::guard::VetoCounts;
+use crate::purge::plan::{PlanBuilder, PurgePlan};
+use crate::purge::policy::{IncludeWord, VerdictPolicy};
+use crate::purge::status;
 use ctnetlink::{Table, TableKind};
 
 use crate::query::{self, BuiltinCluster, EntryQuery, SourceQuery};
+use crate::session::caveats;
 use crate::session::cluster::{self, Cluster};
 use crate::session::pipeline::{Counts, EntryPipeline};
 use crate::session::sample::Sample;
@@ -31,22 +31,22 @@ use crate::session::table_scan::{self, Looks};
 use crate::terminal::confirm::{self, Consent};
 use crate::terminal::messages::{note, unwritten};
 use crate::terminal::printing;
-use second_look::SecondLook;
-use suspects::Suspects;
+use suspect_advice::SuspectFlags;
 
-/// What is meant by the flags, beside the table.
+/// Meaning of the command line.
 struct Purge<'a> {
     args: &'a PurgeArgs,
     entries: EntryQuery,
     source: SourceQuery,
-    policy: Policy,
+    policy: VerdictPolicy,
 }
 
 pub fn run(builtin: BuiltinCluster, args: &PurgeArgs) -> Result<Status, CommandError> {
     check(args)?;
     let entries = EntryQuery::new(&args.select)?;
-    let policy = Policy::new(&entries.selectors, &args.include).map_err(CommandError::usage)?;
-    let leave = match args.dry_run {
+    let policy =
+        VerdictPolicy::new(&entries.selectors, &args.include).map_err(CommandError::usage)?;
+    let consent = match args.dry_run {
         true => Consent::Given,
         false => confirm::consent(args.yes, args.source.cluster_is_stdin())?,
     };
@@ -58,45 +58,39 @@ pub fn run(builtin: BuiltinCluster, args: &PurgeArgs) -> Result<Status, CommandE
     };
     let cluster = purge.read_cluster(None, None)?;
     if let Some(cluster) = cluster.as_ref().filter(|_| purge.entries.needs_cluster()) {
-        purge.accept(cluster)?;
+        purge.check_cluster(cluster)?;
     }
-    let mut pipeline = purge.pipeline(cluster.as_ref())?;
+    let mut pipeline = EntryPipeline::new(&purge.entries, cluster.as_ref())?;
     let mut table = Table::open(&purge.source.netns).map_err(table_access::netlink_error)?;
-    // What was read may change before it is deleted: the sooner the better.
+    // The scan ends sooner, so that less time passes between the scan of an entry and its delete.
     table.read_ahead();
     let sample = purge
         .entries
         .sample(args.sample)
         .map(|duration| Sample::take(&mut table, &mut pipeline, duration))
         .transpose()?;
-    let (plan, mut scan) = purge.plan(&mut table, &mut pipeline, sample.as_ref())?;
+    let (plan, scan) = purge.plan(&mut table, &mut pipeline, sample.as_ref(), cluster.as_ref())?;
+    let sampled = sample.is_some();
     drop(sample);
-    let by_rules = cluster.as_ref().is_some_and(Cluster::is_rules_only);
-    say::held_back(&plan, by_rules.then_some(&scan.suspects));
-    say::undecided(&pipeline.counts, cluster.as_ref());
-    scan.unjudged =
-        purge.policy.selects_by_verdict() && unjudged(cluster.as_ref(), &pipeline.counts);
+    purge.report_scan(&plan, &pipeline.counts, cluster.as_ref(), sampled);
     if args.dry_run {
-        return purge.show_only(&plan, &scan, cluster);
+        return purge.dry_run(&plan, &scan, cluster);
     }
-    if plan.len() > args.max {
-        return Err(CommandError::usage(format!(
-            "{} entries match, more than --max {}; nothing was deleted",
-            plan.len(),
-            args.max
-        ))
-        .hint("narrow the selectors, or raise --max when so many are meant"));
-    }
+    plan.check_size(args.max).map_err(|error| {
+        CommandError::usage(error)
+            .hint("narrow the selectors, or raise --max when so many are meant")
+    })?;
     if plan.is_empty() {
-        return purge.nothing_to_do(&scan, &plan, cluster.as_ref());
+        return purge.finish_empty(&plan, &scan, cluster.as_ref());
     }
-    let cluster = match leave {
+    let cluster = match consent {
         Consent::ToAsk => purge.ask(&plan, cluster)?,
         Consent::Given => cluster,
     };
     purge.apply(&mut table, &plan, &scan, cluster)
 }
 
+/// Checks flags against each other.
 fn check(args: &PurgeArgs) -> Result<(), CommandError> {
     if args.select.is_empty() && !args.all {
         return Err(
@@ -117,113 +111,115 @@ fn check(args: &PurgeArgs) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// A verdict that was asked for is missing from the answer: the cluster source lacks what it takes, or the namespace is not
-/// known to be the node's. An entry that is merely too young for the source is no such case.
-fn unjudged(cluster: Option<&Cluster>, counts: &Counts) -> bool {
+/// Result of the scan, besides the plan.
+struct ScanSummary {
+    scanned: u64,
+    unreadable: u64,
+    inconsistent: bool,
+    /// A verdict was selected and could not be given: the cluster source lacks an object, or the namespace is not known to be
+    /// the node's.
+    unjudged: bool,
+}
+
+impl ScanSummary {
+    /// Prints notes on what was not read. Returns whether the scan is partial.
+    fn report(&self) -> bool {
+        caveats::of_table(self.unreadable, self.inconsistent).report() || self.unjudged
+    }
+}
+
+/// An entry was not judged for want of a source or of the node's namespace. An entry that is newer than the source does not
+/// count.
+fn is_unjudged(cluster: Option<&Cluster>, counts: &Counts) -> bool {
     let lacks = cluster.is_some_and(|cluster| !cluster.missing().is_empty());
     counts.foreign_netns > 0 || counts.range_sought > 0 || (counts.source_incomplete > 0 && lacks)
 }
 
-/// How the scan went.
-struct Scan {
-    scanned: u64,
-    unreadable: u64,
-    inconsistent: bool,
-    /// A verdict was asked for and could not be given for want of a source or of the node's namespace.
-    unjudged: bool,
-    suspects: Suspects,
-}
-
-impl<'a> Purge<'a> {
-    fn pipeline<'c>(
-        &'c self,
-        cluster: Option<&'c Cluster>,
-    ) -> Result<EntryPipeline<'c>, CommandError> {
-        EntryPipeline::new(&self.entries, cluster)
-    }
-
-    /// As [`Purge::pipeline`], by what the second look found: a name may be gone by then.
-    fn picker_again<'c>(&'c self, look: &'c SecondLook) -> Result<EntryPipeline<'c>, CommandError> {
-        let pipeline = self.pipeline(look.cluster.as_ref());
-        pipeline.map_err(second_look::nothing_deleted)
-    }
-
-    /// Scans the table once, or again where it changed its shape meanwhile.
+impl Purge<'_> {
+    /// Scans the table, again where the scan was inconsistent.
     fn plan(
         &self,
         table: &mut Table,
         pipeline: &mut EntryPipeline<'_>,
         sample: Option<&Sample>,
-    ) -> Result<(Plan, Scan), CommandError> {
+        cluster: Option<&Cluster>,
+    ) -> Result<(PurgePlan, ScanSummary), CommandError> {
         let looks = Looks {
             kind: TableKind::Conntrack,
             sample,
         };
-        let start = || {
-            let suspects = Suspects::new(&self.args.include, sample.is_some());
-            (PlanBuilder::default(), suspects)
-        };
-        let ((builder, suspects), report) = table_scan::gather(
+        let start = || PlanBuilder::new(&self.policy);
+        let (builder, report) = table_scan::gather(
             table,
             pipeline,
             looks,
             start,
-            |pipeline, gathered, flow, seen| {
-                let (builder, suspects) = gathered;
+            |pipeline, builder, flow, seen| {
                 if let Some(entry) = pipeline.consider(flow, seen) {
                     pipeline.count_reason(&entry);
-                    let fate = self.fate(&entry);
-                    if fate == Fate::Held(Held::Suspect) {
-                        suspects.add(&entry.flow);
-                    }
-                    let reason = entry.judgement.map(|judgement| judgement.reason);
-                    let flow = entry.flow;
-                    builder.add(Planned { flow, reason, seen }, fate);
+                    builder.add(entry, seen);
                 }
             },
         )?;
-        let scan = Scan {
+        let scan = ScanSummary {
             scanned: pipeline.counts.scanned,
             unreadable: report.unreadable,
             inconsistent: report.inconsistent,
-            unjudged: false,
-            suspects,
+            unjudged: self.policy.selects_by_verdict() && is_unjudged(cluster, &pipeline.counts),
         };
         Ok((builder.finish(report.inconsistent), scan))
     }
 
-    fn fate(&self, entry: &Entry<'_>) -> Fate {
-        let judged = entry.judgement.map(Judged::from);
-        self.policy.fate(&entry.flow, judged, entry.replies)
+    /// Prints notes on entries that are not in the plan.
+    fn report_scan(
+        &self,
+        plan: &PurgePlan,
+        counts: &Counts,
+        cluster: Option<&Cluster>,
+        sampled: bool,
+    ) {
+        let flags = SuspectFlags {
+            included: self.policy.includes(IncludeWord::Suspect),
+            sampled,
+        };
+        let by_rules = cluster.is_some_and(Cluster::is_rules_only);
+        let advice = by_rules
+            .then(|| suspect_advice::lines(plan.held_suspects(), flags, std::env::args_os()));
+        messages::held_back(plan, advice).iter().for_each(note);
+        messages::undecided(counts, cluster).iter().for_each(note);
     }
 
     fn printer(&self) -> Printer<'static> {
         printing::printer(query::output::options(&self.args.output, true))
     }
 
-    fn nothing_to_do(
+    fn finish_empty(
         &self,
-        scan: &Scan,
-        plan: &Plan,
+        plan: &PurgePlan,
+        scan: &ScanSummary,
         cluster: Option<&Cluster>,
     ) -> Result<Status, CommandError> {
-        let summary = self.summary(plan, &Report::default(), 0, scan, cluster);
+        let summary = self.summary(plan, &DeleteReport::default(), 0, scan, cluster);
         closed_is_done(self.printer().finish(&summary))?;
         note("0 entries deleted: nothing matched");
-        Ok(say::scan(scan))
+        let scan_is_partial = scan.report();
+        Ok(status::without_deletes(
+            scan_is_partial,
+            VetoCounts::default(),
+        ))
     }
 
     fn summary(
         &self,
-        plan: &Plan,
-        report: &Report,
+        plan: &PurgePlan,
+        report: &DeleteReport,
         came_back: u64,
-        scan: &Scan,
+        scan: &ScanSummary,
         cluster: Option<&Cluster>,
     ) -> Summary {
         let mut held = serde_json::Map::new();
-        for (why, count) in plan.held() {
-            held.insert(why.name().to_owned(), count.into());
+        for (reason, count) in plan.held() {
+            held.insert(reason.name().to_owned(), count.into());
         }
         let mut extra = serde_json::Map::new();
         for (key, count) in [
@@ -255,7 +251,7 @@ impl<'a> Purge<'a> {
     }
 }
 
-/// Where nothing was deleted a closed pipe ends quietly.
+/// A closed pipe is no error where nothing was deleted.
 fn closed_is_done(result: io::Result<()>) -> Result<(), CommandError> {
     result.or_else(|error| unwritten(error).map(|_| ()))
 }

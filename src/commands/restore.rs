@@ -1,4 +1,4 @@
-//! `ctk restore`: what a purge deleted, put back.
+//! `ctk restore`: puts back the entries that a purge deleted.
 
 mod input;
 
@@ -9,7 +9,8 @@ use std::ops::ControlFlow;
 use crate::entry::Entry;
 use crate::error::{CommandError, Status};
 use crate::output::{Format, ItemResult, Options, Palette, Printer, Summary, is_closed};
-use crate::purge::undo::{self, Outcome, Wanted};
+use crate::plural::count;
+use crate::purge::restore::{RestoreError, RestoreOutcome, RestoreRequest, restore};
 use ctnetlink::{BATCH, Table};
 
 use crate::query::{output, source};
@@ -17,36 +18,35 @@ use crate::session::table_access;
 use crate::terminal::confirm::{self, Consent};
 use crate::terminal::messages::note;
 use crate::terminal::printing;
-use input::{CHANGED, Input, Lines};
+use input::{CHANGED, LineCounts, RestoreInput};
 
 pub fn run(args: &RestoreArgs) -> Result<Status, CommandError> {
     check(args)?;
     let from_stdin = args.file.as_os_str() == "-";
-    let leave = if args.dry_run {
-        Consent::Given
-    } else {
-        confirm::consent(args.yes, from_stdin)?
+    let consent = match args.dry_run {
+        true => Consent::Given,
+        false => confirm::consent(args.yes, from_stdin)?,
     };
     let netns = source::netns(args.netns.as_deref())?;
-    let (mut input, lines) = Input::open(&args.file, from_stdin)?;
-    // Before the question: an answer that cannot be acted upon need not be given.
+    let (mut input, lines) = RestoreInput::open(&args.file, from_stdin)?;
+    // Before the question, so that nothing is asked in vain.
     let mut table = match args.dry_run {
         true => None,
         false => Some(Table::open(&netns).map_err(table_access::netlink_error)?),
     };
-    if leave == Consent::ToAsk && lines.wanted > 0 {
+    if consent == Consent::ToAsk && lines.requests > 0 {
         show(args, &mut input)?;
-        let entries = entries(lines.wanted);
+        let entries = entries(lines.requests);
         confirm::ask(&format!("Put {entries} back into {}?", netns.name()))?;
     }
-    let mut counts = Counts::default();
-    let ended = put_back(args, &mut input, &lines, table.as_mut(), &mut counts);
+    let mut counts = RestoreCounts::default();
+    let result = put_back(args, &mut input, &lines, table.as_mut(), &mut counts);
     note(counts.line(&lines, args.dry_run));
-    ended.or_else(|ended| ended.excused(&lines, &counts))?;
-    conclude(&lines, &counts)
+    result.or_else(|error| error.into_result(&lines, &counts))?;
+    status(&lines, &counts)
 }
 
-/// Flags that make no sense here.
+/// Refuses flags that do not apply.
 fn check(args: &RestoreArgs) -> Result<(), CommandError> {
     output::check_columns(&args.output)?;
     for (flag, given) in [
@@ -62,8 +62,8 @@ fn check(args: &RestoreArgs) -> Result<(), CommandError> {
     Ok(())
 }
 
-/// The set, on the terminal that the question is asked on.
-fn show(args: &RestoreArgs, input: &mut Input) -> Result<(), CommandError> {
+/// Prints the entries to the terminal on which the question is asked.
+fn show(args: &RestoreArgs, input: &mut RestoreInput) -> Result<(), CommandError> {
     let stderr = io::stderr();
     let options = Options {
         format: Format::Table,
@@ -74,45 +74,46 @@ fn show(args: &RestoreArgs, input: &mut Input) -> Result<(), CommandError> {
     };
     let mut printer = Printer::new(options, Box::new(stderr));
     let mut shown = Ok(());
-    input.each(&mut |wanted| {
-        shown = printer.entry(&Entry::bare(wanted.flow), None);
-        go_on_while(shown.is_ok())
+    input.each(&mut |request| {
+        shown = printer.entry(&Entry::bare(request.flow), None);
+        continue_if(shown.is_ok())
     })?;
     shown
         .and_then(|()| printer.flush())
         .map_err(|error| CommandError::failed(format!("showing the entries: {error}")))
 }
 
-fn go_on_while(good: bool) -> ControlFlow<()> {
-    if good {
-        ControlFlow::Continue(())
-    } else {
-        ControlFlow::Break(())
+fn continue_if(condition: bool) -> ControlFlow<()> {
+    match condition {
+        true => ControlFlow::Continue(()),
+        false => ControlFlow::Break(()),
     }
 }
 
-/// How it went.
+/// Numbers of entries, by outcome.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Counts {
-    /// Lines that were printed.
+struct RestoreCounts {
+    /// Entries that have an outcome.
     answered: u64,
-    would: u64,
+    would_restore: u64,
     restored: u64,
     exists: u64,
     failed: u64,
-    /// Of the failed ones: EPERM.
+    /// Those of `tried` that the kernel refused with EPERM.
     refused: u64,
-    /// The kernel was asked about so many.
+    /// Inserts that were sent to the kernel.
     tried: u64,
 }
 
-impl Counts {
-    fn add(&mut self, outcome: Option<&Outcome>) {
+impl RestoreCounts {
+    /// `outcome`: `None` for an entry of a dry run that would be sent to the kernel.
+    fn add(&mut self, outcome: Option<&RestoreOutcome>) {
+        self.answered += 1;
         match outcome {
-            None => self.would += 1,
-            Some(Outcome::Restored) => self.restored += 1,
-            Some(Outcome::Exists) => self.exists += 1,
-            Some(Outcome::Failed { .. }) => self.failed += 1,
+            None => self.would_restore += 1,
+            Some(RestoreOutcome::Restored) => self.restored += 1,
+            Some(RestoreOutcome::Exists) => self.exists += 1,
+            Some(RestoreOutcome::Failed(_)) => self.failed += 1,
         }
         if let Some(outcome) = outcome {
             self.tried += u64::from(outcome.was_tried());
@@ -120,28 +121,31 @@ impl Counts {
         }
     }
 
-    fn line(&self, lines: &Lines, dry_run: bool) -> String {
-        let skipped = lines.all - lines.wanted;
-        let Counts {
-            would,
+    fn line(&self, lines: &LineCounts, dry_run: bool) -> String {
+        let skipped = lines.all - lines.requests;
+        let RestoreCounts {
+            would_restore,
             restored,
             exists,
             failed,
             ..
         } = self;
         if dry_run {
-            return format!("{would} would be restored, {failed} would fail, {skipped} skipped");
+            return format!(
+                "{would_restore} would be restored, {failed} would fail, {skipped} skipped"
+            );
         }
-        format!("{restored} restored, {exists} exist already, {failed} failed, {skipped} skipped")
+        let exists = count(*exists, "exists", "exist");
+        format!("{restored} restored, {exists} already, {failed} failed, {skipped} skipped")
     }
 
-    fn summary(&self, lines: &Lines) -> Summary {
+    fn summary(&self, lines: &LineCounts) -> Summary {
         let counts = [
-            ("matched", lines.wanted),
+            ("matched", lines.requests),
             ("restored", self.restored),
             ("exists", self.exists),
             ("failed", self.failed),
-            ("skipped", lines.all - lines.wanted),
+            ("skipped", lines.all - lines.requests),
         ];
         Summary {
             shown: self.answered,
@@ -156,106 +160,104 @@ impl Counts {
     }
 }
 
-/// Why it ended early.
-enum Ended {
+/// Error that ended the inserts early.
+enum Interruption {
     Output(io::Error),
     Input(CommandError),
 }
 
-impl Ended {
-    /// A reader who went away when everything was done is no error.
-    fn excused(self, lines: &Lines, counts: &Counts) -> Result<(), CommandError> {
-        let left = lines.wanted.saturating_sub(counts.answered);
+impl Interruption {
+    /// A pipe that was closed after the last insert is no error.
+    fn into_result(self, lines: &LineCounts, counts: &RestoreCounts) -> Result<(), CommandError> {
+        let left = lines.requests.saturating_sub(counts.answered);
         match self {
-            Ended::Input(error) => Err(error),
-            Ended::Output(error) if is_closed(&error) && left == 0 => Ok(()),
-            Ended::Output(error) => Err(CommandError::new(
+            Interruption::Input(error) => Err(error),
+            Interruption::Output(error) if is_closed(&error) && left == 0 => Ok(()),
+            Interruption::Output(error) => Err(CommandError::new(
                 Status::Partial,
                 format!(
-                    "writing the output: {error}; {} were not tried",
-                    entries(left)
+                    "writing the output: {error}; {} not tried",
+                    count(left, "entry was", "entries were")
                 ),
             )),
         }
     }
 }
 
-/// Puts all of the input back, batch by batch, and prints each batch before the next one is sent.
+/// Puts the whole input back, batch by batch, and prints each batch before the next one is sent.
 fn put_back(
     args: &RestoreArgs,
-    input: &mut Input,
-    lines: &Lines,
+    input: &mut RestoreInput,
+    lines: &LineCounts,
     mut table: Option<&mut Table>,
-    counts: &mut Counts,
-) -> Result<(), Ended> {
+    counts: &mut RestoreCounts,
+) -> Result<(), Interruption> {
     let mut printer = printing::printer(output::options(&args.output, true));
     let mut batch = Vec::with_capacity(BATCH);
     let mut written = Ok(());
-    // What was appended to the file since it was checked is not read.
-    let mut left = lines.wanted;
+    // Lines that were appended to the file after its check are not read.
+    let mut left = lines.requests;
     input
-        .each(&mut |wanted| {
-            batch.push(wanted);
+        .each(&mut |request| {
+            batch.push(request);
             left = left.saturating_sub(1);
             if batch.len() == BATCH || left == 0 {
-                written = answer(table.as_deref_mut(), &batch, &mut printer, counts);
+                written = restore_batch(table.as_deref_mut(), &batch, &mut printer, counts);
                 batch.clear();
             }
-            go_on_while(written.is_ok() && left > 0)
+            continue_if(written.is_ok() && left > 0)
         })
-        .map_err(Ended::Input)?;
+        .map_err(Interruption::Input)?;
     written
         .and_then(|()| printer.finish(&counts.summary(lines)))
-        .map_err(Ended::Output)
+        .map_err(Interruption::Output)
 }
 
-/// One batch: asks the kernel, where there is a table, and prints what became of each entry.
-fn answer(
+/// Inserts one batch, where there is a table, and prints the outcome of each entry.
+fn restore_batch(
     table: Option<&mut Table>,
-    batch: &[Wanted],
+    batch: &[RestoreRequest],
     printer: &mut Printer<'_>,
-    counts: &mut Counts,
+    counts: &mut RestoreCounts,
 ) -> io::Result<()> {
-    let outcomes: Vec<Option<Outcome>> = match table {
-        Some(table) => undo::put_back(table, batch).into_iter().map(Some).collect(),
-        None => batch.iter().map(foreseen).collect(),
+    let outcomes: Vec<Option<RestoreOutcome>> = match table {
+        Some(table) => restore(table, batch).into_iter().map(Some).collect(),
+        None => batch.iter().map(dry_outcome).collect(),
     };
-    // All of them are counted before the first is printed: they are done, whoever reads on.
+    // The inserts are done, so all of them count even if printing the first fails.
     for outcome in &outcomes {
         counts.add(outcome.as_ref());
     }
-    counts.answered += outcomes.len() as u64;
-    for (wanted, outcome) in batch.iter().zip(&outcomes) {
+    for (request, outcome) in batch.iter().zip(&outcomes) {
         let result = item_result(outcome.as_ref());
-        printer.entry(&Entry::bare(wanted.flow.clone()), Some(&result))?;
+        printer.entry(&Entry::bare(request.flow.clone()), Some(&result))?;
     }
     printer.flush()
 }
 
-/// What a dry run knows without asking the kernel: only what cannot work.
-fn foreseen(wanted: &Wanted) -> Option<Outcome> {
-    wanted.obstacle.map(|obstacle| Outcome::Failed {
-        error: obstacle.to_string(),
-        errno: None,
-    })
+/// Outcome that is known without the kernel: only an obstacle.
+fn dry_outcome(request: &RestoreRequest) -> Option<RestoreOutcome> {
+    let obstacle = request.obstacle?;
+    Some(RestoreOutcome::Failed(RestoreError::Obstacle(obstacle)))
 }
 
-fn item_result(outcome: Option<&Outcome>) -> ItemResult {
+fn item_result(outcome: Option<&RestoreOutcome>) -> ItemResult {
     let (result, error) = match outcome {
         None => ("would-restore", None),
-        Some(Outcome::Restored) => ("restored", None),
-        Some(Outcome::Exists) => ("exists", None),
-        Some(Outcome::Failed { error, .. }) => ("failed", Some(error.clone())),
+        Some(RestoreOutcome::Restored) => ("restored", None),
+        Some(RestoreOutcome::Exists) => ("exists", None),
+        Some(RestoreOutcome::Failed(error)) => ("failed", Some(error.to_string())),
     };
     ItemResult { result, error }
 }
 
-fn conclude(lines: &Lines, counts: &Counts) -> Result<Status, CommandError> {
-    if counts.answered < lines.wanted {
-        let missing = entries(lines.wanted - counts.answered);
+fn status(lines: &LineCounts, counts: &RestoreCounts) -> Result<Status, CommandError> {
+    if counts.answered < lines.requests {
+        let missing = lines.requests - counts.answered;
+        let missing = count(missing, "entry is", "entries are");
         return Err(CommandError::new(
             Status::Partial,
-            format!("{CHANGED}: {missing} are not there any more"),
+            format!("{CHANGED}: {missing} not there any more"),
         ));
     }
     if counts.tried > 0 && counts.refused == counts.tried {
@@ -272,9 +274,6 @@ fn conclude(lines: &Lines, counts: &Counts) -> Result<Status, CommandError> {
     })
 }
 
-fn entries(count: u64) -> String {
-    match count {
-        1 => "1 entry".to_owned(),
-        n => format!("{n} entries"),
-    }
+fn entries(number: u64) -> String {
+    count(number, "entry", "entries")
 }

@@ -1,357 +1,238 @@
-//! What is to be deleted, what is held back, and why. Pure.
-//!
-//! A verdict is an opinion about an entry; a delete acts on it. So selectors by verdict or reason follow stricter rules
-//! here than in a listing: TCP and SCTP entries need to be named, entries that may still be of use need `--include`, and
-//! nothing that was not decided is ever deleted for its verdict.
+//! Entries that a purge is to delete, gathered from one scan of the table. Pure.
 
-use std::str::FromStr;
+use std::collections::BTreeSet;
+use std::net::IpAddr;
 
-use crate::filter::{BadValue, Picks};
-use crate::select::Selectors;
-use crate::verdict::{Activity, Judgement, Reason, Replies, Verdict};
-use ctnetlink::flow::{Flow, Status};
+use crate::entry::Entry;
+use crate::verdict::{Activity, Reason};
+use ctnetlink::flow::Flow;
 
-const UDP: u8 = 17;
+use super::policy::{DeleteVerdict, HoldReason, PlanDecision, VerdictPolicy};
 
-/// What `--include` names: entries that a verdict selector holds back by itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum IncludeWord {
-    Draining,
-    Pending,
-    Suspect,
-    Detached,
-}
-
-impl IncludeWord {
-    pub const ALL: [IncludeWord; 4] = [
-        IncludeWord::Draining,
-        IncludeWord::Pending,
-        IncludeWord::Suspect,
-        IncludeWord::Detached,
-    ];
-
-    /// The verdict of the entries that it includes.
-    pub const fn verdict(self) -> Verdict {
-        match self {
-            IncludeWord::Draining => Verdict::Draining,
-            IncludeWord::Pending => Verdict::Pending,
-            IncludeWord::Suspect => Verdict::Suspect,
-            IncludeWord::Detached => Verdict::Detached,
-        }
-    }
-}
-
-impl FromStr for IncludeWord {
-    type Err = BadValue;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let word = Self::ALL
-            .into_iter()
-            .find(|word| word.verdict().name() == text);
-        word.ok_or_else(|| {
-            BadValue::new(format!(
-                "{text:?} cannot be included: it takes draining, pending, suspect or detached"
-            ))
-        })
-    }
-}
-
-/// Why an entry that was asked for by its verdict is left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Held {
-    /// Not UDP, and its protocol was not named.
-    Protocol,
-    Draining,
-    Pending,
-    /// Not included, or without the evidence that nothing answers any more.
-    Suspect,
-    Detached,
-    /// To an endpoint that is not serving and not terminating, of a Service that has no other: a pod that is not ready for a
-    /// moment.
-    LastEndpoint,
-    ForeignZone,
-}
-
-impl Held {
-    pub const ALL: [Held; 7] = [
-        Held::Protocol,
-        Held::Draining,
-        Held::Pending,
-        Held::Suspect,
-        Held::Detached,
-        Held::LastEndpoint,
-        Held::ForeignZone,
-    ];
-
-    /// The key of the summary's `held_back`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Held::Protocol => "protocol",
-            Held::Draining => "draining",
-            Held::Pending => "pending",
-            Held::Suspect => "suspect",
-            Held::Detached => "detached",
-            Held::LastEndpoint => "last-endpoint",
-            Held::ForeignZone => "foreign-zone",
-        }
-    }
-
-    /// What to add to the command line, if it is meant.
-    pub const fn advice(self) -> &'static str {
-        match self {
-            Held::Protocol => "TCP and SCTP are taken when named: --tcp, --sctp",
-            Held::Draining => {
-                "--include draining takes endpoints that still serve while they terminate"
-            }
-            Held::Pending => {
-                "--include pending takes them, but a new packet would not be translated either"
-            }
-            Held::Suspect => {
-                "--include suspect takes those of which counters show that the answers stopped"
-            }
-            Held::Detached => "--include detached cuts connections to pods that live",
-            Held::LastEndpoint => {
-                "--reason endpoint-not-serving takes them, but no other endpoint could take their packets"
-            }
-            Held::ForeignZone => "--zone N takes entries of that zone",
-        }
-    }
-}
-
-/// A verdict, as far as it decides over a delete.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Judged {
-    pub reason: Reason,
-    /// See [`Judgement::is_of_last_endpoint`].
-    pub last_endpoint: bool,
-}
-
-impl From<Judgement<'_>> for Judged {
-    fn from(judgement: Judgement<'_>) -> Self {
-        Judged {
-            reason: judgement.reason,
-            last_endpoint: judgement.is_of_last_endpoint(),
-        }
-    }
-}
-
-/// What becomes of one entry that passed every other selector.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
-    Planned,
-    Held(Held),
-    /// Not asked for, or never to be deleted for its verdict.
-    Left,
-}
-
-/// The verdict selectors of a purge.
-#[derive(Clone, Debug, Default)]
-pub struct Policy {
-    stale: bool,
-    verdicts: Picks<Verdict>,
-    reasons: Picks<Reason>,
-    names_a_protocol: bool,
-    include: Vec<IncludeWord>,
-}
-
-/// A verdict selector that can never be.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum PolicyError {
-    #[error("{flag} {word}: entries that are {verdict} are never deleted for their verdict")]
-    Never {
-        flag: &'static str,
-        word: &'static str,
-        verdict: &'static str,
-    },
-    #[error("--include goes with a selector by verdict: --stale, --verdict or --reason")]
-    IncludeAlone,
-}
-
-impl Policy {
-    /// # Errors
-    /// A selector that names `unknown` or `unrelated`, or a reason of theirs; `include` without a verdict selector.
-    pub fn new(selectors: &Selectors, include: &[IncludeWord]) -> Result<Self, PolicyError> {
-        let mut policy = Policy {
-            stale: selectors.stale,
-            names_a_protocol: selectors.names_a_protocol,
-            include: include.to_vec(),
-            ..Policy::default()
-        };
-        let typed = &selectors.verdicts;
-        for (negated, words) in [(false, typed.plain()), (true, typed.negated())] {
-            for word in words {
-                if !negated && is_never(word.0) {
-                    return Err(PolicyError::Never {
-                        flag: "--verdict",
-                        word: word.0.name(),
-                        verdict: word.0.name(),
-                    });
-                }
-                policy.verdicts.push(negated, word.0);
-            }
-        }
-        let typed = &selectors.reasons;
-        for (negated, words) in [(false, typed.plain()), (true, typed.negated())] {
-            for word in words {
-                if !negated && is_never(word.0.verdict()) {
-                    return Err(PolicyError::Never {
-                        flag: "--reason",
-                        word: word.0.name(),
-                        verdict: word.0.verdict().name(),
-                    });
-                }
-                policy.reasons.push(negated, word.0);
-            }
-        }
-        if !include.is_empty() && !policy.selects_by_verdict() {
-            return Err(PolicyError::IncludeAlone);
-        }
-        Ok(policy)
-    }
-
-    /// The rules of verdict selectors apply.
-    pub fn selects_by_verdict(&self) -> bool {
-        self.stale || !self.verdicts.is_empty() || !self.reasons.is_empty()
-    }
-
-    /// What becomes of `flow`, which passed every selector but those by verdict. `judged` is `None` when no verdict was
-    /// sought, and for entries that are not confirmed or are dying: those are never deleted.
-    pub fn fate(&self, flow: &Flow, judged: Option<Judged>, replies: Replies) -> Fate {
-        let confirmed = flow.status.contains(Status::CONFIRMED);
-        if !confirmed || flow.status.contains(Status::DYING) {
-            return Fate::Left;
-        }
-        if !self.selects_by_verdict() {
-            return Fate::Planned;
-        }
-        let Some(Judged {
-            reason,
-            last_endpoint,
-        }) = judged
-        else {
-            return Fate::Left;
-        };
-        let verdict = reason.verdict();
-        let wanted = self.wants(reason);
-        if is_never(verdict) {
-            let zone = reason == Reason::ForeignZone && (wanted || self.stale);
-            return match zone {
-                true => Fate::Held(Held::ForeignZone),
-                false => Fate::Left,
-            };
-        }
-        // What was excluded by name stays excluded.
-        let included = self.include.iter().any(|word| word.verdict() == verdict)
-            && !self.verdicts.negated().contains(&verdict)
-            && !self.reasons.negated().contains(&reason);
-        let held = match verdict {
-            Verdict::Draining => Some(Held::Draining),
-            Verdict::Pending => Some(Held::Pending),
-            Verdict::Suspect => Some(Held::Suspect),
-            Verdict::Detached => Some(Held::Detached),
-            _ if last_endpoint && !self.reasons.plain().contains(&reason) => {
-                Some(Held::LastEndpoint)
-            }
-            _ => None,
-        };
-        // Those beside the stale ones are counted with --stale, so that nobody wonders where they went.
-        if !(wanted || included || (self.stale && held.is_some())) {
-            return Fate::Left;
-        }
-        if flow.protocol() != UDP && !self.names_a_protocol {
-            return Fate::Held(Held::Protocol);
-        }
-        match held {
-            None => Fate::Planned,
-            Some(held) if !included => Fate::Held(held),
-            // Rules list what new packets get: only stopped answers show that an old endpoint is really gone.
-            Some(Held::Suspect) if replies != Replies::Stopped => Fate::Held(Held::Suspect),
-            Some(_) => Fate::Planned,
-        }
-    }
-
-    fn wants(&self, reason: Reason) -> bool {
-        (!self.stale || reason.verdict() == Verdict::Stale)
-            && self.verdicts.pass(|wanted| *wanted == reason.verdict())
-            && self.reasons.pass(|wanted| *wanted == reason)
-    }
-}
-
-/// Nobody decided, or the entry is none of a Service's.
-const fn is_never(verdict: Verdict) -> bool {
-    matches!(verdict, Verdict::Unknown | Verdict::Unrelated)
-}
-
-/// One entry to delete: at most 256 bytes, and what [`ctnetlink::flow::Rare`] takes where an entry has labels, a helper or a
-/// security context.
+/// One entry to delete: at most 256 bytes, and the size of [`ctnetlink::flow::Rare`] where an entry has labels, a helper or
+/// a security context.
 #[derive(Clone, Debug)]
-pub struct Planned {
+pub struct PlannedEntry {
+    /// As the scan found it.
     pub flow: Flow,
-    /// Why it was judged to be deleted; `None` where no verdict was sought.
+    /// Reason of its verdict. `None`: no verdict was sought.
     pub reason: Option<Reason>,
-    /// What several looks at it showed; `None` where one was enough.
+    /// Comparison of several looks. `None`: one look was enough.
     pub seen: Option<Activity>,
 }
 
-/// What a purge would do, made from one scan of the table. It does not change any more.
+/// The plan of a purge. It does not change after it is built.
 #[derive(Debug, Default)]
-pub struct Plan {
-    planned: Vec<Planned>,
-    held: [u64; Held::ALL.len()],
-    /// Entries without an id, which cannot be named exactly.
-    nameless: u64,
+pub struct PurgePlan {
+    entries: Vec<PlannedEntry>,
+    held: [u64; HoldReason::ALL.len()],
+    suspects: HeldSuspects,
+    without_id: u64,
 }
 
-/// Gathers a [`Plan`].
-#[derive(Debug, Default)]
-pub struct PlanBuilder(Plan);
+/// Suspect entries that are held back. A suspect is deleted only with evidence that its answers stopped, which takes counters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct HeldSuspects {
+    pub count: u64,
+    /// Those whose packets are counted in both directions.
+    pub with_counters: u64,
+    /// Destination and reply source of the others: selectors that name them.
+    pub without_counters: BTreeSet<(IpAddr, IpAddr)>,
+}
 
-impl PlanBuilder {
-    pub fn add(&mut self, planned: Planned, fate: Fate) {
-        match fate {
-            Fate::Left => {}
-            Fate::Held(held) => self.0.held[held as usize] += 1,
-            Fate::Planned if planned.flow.id.is_none() => self.0.nameless += 1,
-            Fate::Planned => self.0.planned.push(planned),
+impl HeldSuspects {
+    pub fn add(&mut self, flow: &Flow) {
+        self.count += 1;
+        if flow.counters_original.is_some() && flow.counters_reply.is_some() {
+            self.with_counters += 1;
+        } else {
+            self.without_counters
+                .insert((flow.original.dst, flow.reply.src));
         }
-    }
-
-    /// `doubled`: the table changed its shape during the scan, so that entries may have come twice.
-    pub fn finish(mut self, doubled: bool) -> Plan {
-        if doubled {
-            let key =
-                |planned: &Planned| (planned.flow.zone, planned.flow.original, planned.flow.id);
-            self.0.planned.sort_unstable_by_key(key);
-            self.0.planned.dedup_by_key(|planned| key(planned));
-        }
-        self.0
     }
 }
 
-impl Plan {
-    pub fn planned(&self) -> &[Planned] {
-        &self.planned
+/// More entries than `--max` allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{} {}, more than --max {max}; nothing was deleted",
+    crate::plural::count(*.entries as u64, "entry", "entries"), if *.entries == 1 { "matches" } else { "match" })]
+pub struct TooManyEntries {
+    pub entries: usize,
+    pub max: usize,
+}
+
+/// Gathers a [`PurgePlan`] by a policy. Nothing else makes one that has entries.
+#[derive(Debug)]
+pub struct PlanBuilder<'a> {
+    policy: &'a VerdictPolicy,
+    plan: PurgePlan,
+}
+
+impl<'a> PlanBuilder<'a> {
+    pub fn new(policy: &'a VerdictPolicy) -> Self {
+        PlanBuilder {
+            policy,
+            plan: PurgePlan::default(),
+        }
+    }
+
+    /// Takes an entry in that passed every selector but those by verdict, where the policy deletes it and it has an id; else
+    /// counts it.
+    pub fn add(&mut self, entry: Entry<'_>, seen: Option<Activity>) {
+        let judged = entry.judgement.as_ref().map(DeleteVerdict::from);
+        let plan = &mut self.plan;
+        match self.policy.decide(&entry.flow, judged, entry.replies) {
+            PlanDecision::Leave => {}
+            PlanDecision::Hold(reason) => {
+                plan.held[reason as usize] += 1;
+                if reason == HoldReason::Suspect {
+                    plan.suspects.add(&entry.flow);
+                }
+            }
+            PlanDecision::Delete if entry.flow.id.is_none() => plan.without_id += 1,
+            PlanDecision::Delete => plan.entries.push(PlannedEntry {
+                flow: entry.flow,
+                reason: judged.map(|judged| judged.reason),
+                seen,
+            }),
+        }
+    }
+
+    /// `inconsistent`: the scan was interrupted, or the table changed its size meanwhile, so that entries may have come twice.
+    pub fn finish(self, inconsistent: bool) -> PurgePlan {
+        let mut plan = self.plan;
+        if inconsistent {
+            let key = |entry: &PlannedEntry| (entry.flow.zone, entry.flow.original, entry.flow.id);
+            plan.entries.sort_unstable_by_key(key);
+            plan.entries.dedup_by_key(|entry| key(entry));
+        }
+        plan
+    }
+}
+
+impl PurgePlan {
+    pub fn entries(&self) -> &[PlannedEntry] {
+        &self.entries
     }
 
     pub fn is_empty(&self) -> bool {
-        self.planned.is_empty()
+        self.entries.is_empty()
     }
 
     pub fn len(&self) -> usize {
-        self.planned.len()
+        self.entries.len()
     }
 
-    /// Entries that the kernel gave no id, so that a delete could not name them exactly. Left alone.
-    pub fn nameless(&self) -> u64 {
-        self.nameless
+    /// Entries that match and are left because the kernel gave them no id, without which a delete does not name one entry.
+    pub fn without_id(&self) -> u64 {
+        self.without_id
     }
 
-    /// What was held back, and how many of it.
-    pub fn held(&self) -> impl Iterator<Item = (Held, u64)> {
-        let counts = Held::ALL.into_iter().zip(self.held);
+    /// Number of entries that were held back for each reason that occurred.
+    pub fn held(&self) -> impl Iterator<Item = (HoldReason, u64)> {
+        let counts = HoldReason::ALL.into_iter().zip(self.held);
         counts.filter(|(_, count)| *count > 0)
+    }
+
+    pub fn held_suspects(&self) -> &HeldSuspects {
+        &self.suspects
+    }
+
+    /// # Errors
+    /// The plan has more than `max` entries.
+    pub fn check_size(&self, max: usize) -> Result<(), TooManyEntries> {
+        let entries = self.len();
+        match entries > max {
+            true => Err(TooManyEntries { entries, max }),
+            false => Ok(()),
+        }
     }
 }
 
 #[cfg(test)]
-mod tests;
+mod tests {
+    use super::*;
+    use crate::select::Selectors;
+    use ctnetlink::flow::{Counters, L4, Status, Tuple};
+
+    fn flow(port: u16, id: Option<u32>) -> Flow {
+        let tuple = |src: u8, dst: u8| Tuple {
+            src: [10, 0, 0, src].into(),
+            dst: [10, 0, 0, dst].into(),
+            protocol: 17,
+            l4: L4::Ports { src: port, dst: 53 },
+        };
+        let mut flow = Flow::new(tuple(1, 2), tuple(9, 1));
+        flow.id = id;
+        flow
+    }
+
+    fn plan(flows: impl IntoIterator<Item = Flow>, inconsistent: bool) -> PurgePlan {
+        let policy = VerdictPolicy::default();
+        let mut builder = PlanBuilder::new(&policy);
+        for flow in flows {
+            builder.add(Entry::bare(flow), None);
+        }
+        builder.finish(inconsistent)
+    }
+
+    #[test]
+    fn a_plan_has_no_entry_that_is_doubled_dying_or_without_id() {
+        let mut dying = flow(4002, Some(7));
+        dying.status = Status::CONFIRMED.with(Status::DYING);
+        let both = [flow(4000, Some(7)), flow(4001, Some(7))];
+        let others = [flow(4000, Some(7)), dying, flow(4003, None)];
+        let plan = plan(both.into_iter().chain(others), true);
+        let ports = plan
+            .entries()
+            .iter()
+            .map(|entry| entry.flow.original.sport());
+        assert_eq!(ports.collect::<Vec<_>>(), [Some(4000), Some(4001)]);
+        assert_eq!(plan.without_id(), 1);
+    }
+
+    #[test]
+    fn a_plan_by_verdict_has_no_entry_without_verdict() {
+        let selectors = Selectors {
+            stale: true,
+            ..Selectors::default()
+        };
+        let policy = VerdictPolicy::new(&selectors, &[]).unwrap();
+        let mut builder = PlanBuilder::new(&policy);
+        builder.add(Entry::bare(flow(4000, Some(7))), None);
+        let plan = builder.finish(false);
+        assert!(plan.is_empty());
+        assert_eq!(plan.held().count(), 0);
+    }
+
+    #[test]
+    fn suspects_are_told_apart_by_their_counters() {
+        let mut suspects = HeldSuspects::default();
+        let counters = Some(Counters {
+            packets: 1,
+            bytes: 1,
+        });
+        let mut counted = flow(4000, Some(7));
+        counted.counters_original = counters;
+        suspects.add(&counted);
+        counted.counters_reply = counters;
+        suspects.add(&counted);
+        assert_eq!((suspects.count, suspects.with_counters), (2, 1));
+        let named = BTreeSet::from([([10, 0, 0, 2].into(), [10, 0, 0, 9].into())]);
+        assert_eq!(suspects.without_counters, named);
+    }
+
+    #[test]
+    fn a_plan_of_more_entries_than_allowed_is_refused() {
+        let plan = plan([flow(4000, Some(7))], false);
+        assert_eq!(plan.check_size(1), Ok(()));
+        let refused = plan.check_size(0).unwrap_err().to_string();
+        assert!(refused.starts_with("1 entry matches, more than --max 0;"));
+    }
+
+    #[test]
+    fn a_planned_entry_stays_within_its_documented_size() {
+        let size = size_of::<PlannedEntry>();
+        assert!(size <= 256, "{size}");
+    }
+}

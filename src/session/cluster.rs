@@ -1,6 +1,6 @@
 //! The cluster that was read, and the node that the table belongs to.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use serde_json::Value;
 
@@ -206,11 +206,6 @@ impl Cluster {
     pub fn time(&self) -> Option<SystemTime> {
         let loaded = self.loaded.as_ref().map(|loaded| loaded.source.time);
         loaded.or(self.rules.as_ref().map(|rules| rules.time))
-    }
-
-    /// Age of the source. `None` when its time is in the future.
-    pub fn age(&self) -> Option<Duration> {
-        self.time()?.elapsed().ok()
     }
 
     /// The source that was chosen, where `--cluster` leaves a choice.

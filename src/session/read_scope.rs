@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::purge::plan::Plan;
+use crate::purge::plan::PurgePlan;
 use crate::select::Selectors;
 use ctk_cluster::index::{AddressKind, Index, Name};
 use ctk_cluster::read_scope::{ReadScope, Reread};
@@ -33,7 +33,11 @@ pub fn first(source: &SourceQuery, entries: &EntryQuery) -> ReadScope {
 
 /// Scope of the second reading, before a purge deletes: the Services and slices that the destinations of the plan belong to.
 /// Everything else stays as the first reading found it. `None`, and `first` untouched, when everything must be read again.
-pub fn again(first: &mut Option<Loaded>, plan: &Plan, selectors: &Selectors) -> Option<ReadScope> {
+pub fn again(
+    first: &mut Option<Loaded>,
+    plan: &PurgePlan,
+    selectors: &Selectors,
+) -> Option<ReadScope> {
     let is_live = |loaded: &mut Loaded| loaded.source.kind == SourceKind::Api;
     if names_pods(selectors) {
         return None;
@@ -51,9 +55,9 @@ pub fn again(first: &mut Option<Loaded>, plan: &Plan, selectors: &Selectors) -> 
     })
 }
 
-fn destinations(plan: &Plan) -> Destinations {
+fn destinations(plan: &PurgePlan) -> Destinations {
     let mut destinations = Destinations::default();
-    for planned in plan.planned() {
+    for planned in plan.entries() {
         let flow = &planned.flow;
         let address = flow.original.dst;
         destinations.addresses.insert(address);

@@ -247,7 +247,8 @@ fn reported_incidents_lose_exactly_the_entries_that_they_should() {
                 assert_held(&document, held, &context);
                 assert_held(&would, held, &context);
                 for (why, count) in *held {
-                    let line = format!("ctk: {count} entries held back ({why}): ");
+                    let entries = if *count == 1 { "entry" } else { "entries" };
+                    let line = format!("ctk: {count} {entries} held back ({why}): ");
                     assert!(said.stderr.contains(&line), "{context}: {said:?}");
                 }
                 there = left.len();

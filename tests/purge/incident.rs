@@ -159,7 +159,7 @@ fn a_flow_that_comes_back_to_the_dead_endpoint_is_partial() {
             assert_eq!(document["summary"]["deleted"], 1, "{document}");
             assert_eq!(document["summary"]["came_back"], 1, "{document}");
             assert!(
-                said.stderr.contains("this node's rules still point at it"),
+                said.stderr.contains("this node's rules still lead there"),
                 "{said:?}"
             );
             assert!(said.stderr.contains("the same dead endpoint"), "{said:?}");
@@ -321,7 +321,7 @@ fn nothing_goes_from_a_namespace_in_which_nothing_is_translated() {
                 let more = format!("{more} --settle 0 --verify 0 -o json");
                 let said = ctk(args(&file, &more)).ended(3);
                 assert_eq!(said.items(), Vec::<Value>::new(), "{said:?}");
-                let held = "1 entries are not judged and left: this network namespace";
+                let held = "1 entry is not judged and left: this network namespace";
                 assert!(said.stderr.contains(held), "{said:?}");
             }
             let verdict = ["--verdict", "!ok", "--yes", "--cluster", file.path()];

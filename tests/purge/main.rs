@@ -2,6 +2,7 @@
 //!
 //! Every test has network namespaces of its own.
 
+mod alternating;
 mod cases;
 mod incident;
 #[path = "../lab/mod.rs"]

@@ -3,11 +3,16 @@
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use ctk::purge::execute::{Outcome, Report, Steps, execute};
-use ctk::purge::plan::{Fate, Plan, PlanBuilder, Planned};
+use ctk::entry::Entry;
+use ctk::purge::execute::{DeleteError, DeleteOutcome, DeleteReport, Executor, OutcomeSink};
+use ctk::purge::guard::{EntryJudge, Guard, SecondLookScope};
+use ctk::purge::plan::{PlanBuilder, PurgePlan};
+use ctk::purge::policy::VerdictPolicy;
 use ctk::purge::verify::verify;
+use ctk::verdict::Activity;
 use ctnetlink::flow::{Direction, Flow, L4, Status};
 use ctnetlink::{BATCH, DeleteTarget, Table};
+use rustix::io::Errno;
 
 use crate::private_netns::private_netns;
 use crate::rows::{Rows, dump, flow, identity, table};
@@ -15,7 +20,7 @@ use crate::started::{Seated, Started};
 use crate::tools::run;
 use crate::{cluster, new_node};
 
-const ROUNDS: usize = 250;
+const ROUNDS: usize = 1_000;
 
 fn dns(port: u16, endpoint: &str, status: &str) -> Flow {
     flow(&format!(
@@ -55,39 +60,77 @@ fn delete(table: &mut Table, flow: &Flow) {
     assert_eq!(table.delete(&[target]), [Ok(())]);
 }
 
-fn plan(flows: &[Flow]) -> Plan {
-    let mut plan = PlanBuilder::default();
+fn plan(flows: &[Flow]) -> PurgePlan {
+    let policy = VerdictPolicy::default();
+    let mut builder = PlanBuilder::new(&policy);
     for flow in flows {
-        let planned = Planned {
-            flow: flow.clone(),
-            reason: None,
-            seen: None,
-        };
-        plan.add(planned, Fate::Planned);
+        builder.add(Entry::bare(flow.clone()), None);
     }
-    plan.finish(false)
+    builder.finish(false)
+}
+
+/// Selects the flows that a function selects; gives no names and no verdicts.
+struct SelectBy<F>(F);
+
+impl<'c, F: FnMut(&Flow) -> bool> EntryJudge<'c> for SelectBy<F> {
+    fn select(&mut self, flow: &Flow, seen: Option<Activity>) -> Option<Entry<'c>> {
+        (self.0)(flow).then(|| self.judge(flow, seen))
+    }
+
+    fn judge(&self, flow: &Flow, _: Option<Activity>) -> Entry<'c> {
+        Entry::bare(flow.clone())
+    }
+}
+
+/// Keeps the outcomes in the order of the plan. Both functions may fail or stop the execution.
+struct Outcomes<W, B> {
+    all: Vec<DeleteOutcome>,
+    write: W,
+    batch_end: B,
+}
+
+impl<W: FnMut() -> io::Result<()>, B: FnMut()> OutcomeSink for Outcomes<W, B> {
+    fn outcome(&mut self, _: &Entry<'_>, outcome: DeleteOutcome) -> io::Result<()> {
+        self.all.push(outcome);
+        (self.write)()
+    }
+
+    fn batch_end(&mut self, _: usize) -> io::Result<()> {
+        (self.batch_end)();
+        Ok(())
+    }
+}
+
+fn scope(lookups: bool) -> SecondLookScope {
+    SecondLookScope {
+        uses_changing_values: lookups,
+        cluster_decides: false,
+        cluster_read_again: false,
+    }
 }
 
 /// Executes to the end, and gives the outcomes in the order of the plan.
 fn execute_all(
     table: &mut Table,
-    plan: &Plan,
-    look_again: bool,
-    still_wanted: &mut dyn FnMut(&Flow) -> bool,
-) -> (Report, Vec<Outcome>) {
-    let mut outcomes = Vec::new();
-    let steps = Steps {
-        still_wanted: &mut |_, flow| still_wanted(flow),
-        look_again,
-        on_outcome: &mut |_, outcome| {
-            outcomes.push(outcome.clone());
-            Ok(())
-        },
-        after_batch: &mut |_| Ok(()),
+    plan: &PurgePlan,
+    lookups: bool,
+    is_selected: impl FnMut(&Flow) -> bool,
+) -> (DeleteReport, Vec<DeleteOutcome>) {
+    let policy = VerdictPolicy::default();
+    let mut executor = Executor {
+        table,
+        guard: &mut Guard::new(&policy, None),
+        judge: &mut SelectBy(is_selected),
+        scope: scope(lookups),
         stop: &AtomicBool::new(false),
     };
-    let report = execute(table, plan, steps);
-    (report, outcomes)
+    let mut sink = Outcomes {
+        all: Vec::new(),
+        write: || Ok(()),
+        batch_end: || {},
+    };
+    let report = executor.run(plan, &mut sink);
+    (report, sink.all)
 }
 
 #[test]
@@ -102,8 +145,8 @@ fn a_healthy_successor_survives_every_time() {
             delete(&mut table, &stale);
             let healthy = put(&mut table, &dns(40_000, "10.244.2.30", "[UNREPLIED]"));
             same_id += usize::from(healthy.id == stale.id);
-            let (report, outcomes) = execute_all(&mut table, &plan, round % 2 == 0, &mut |_| true);
-            assert_eq!(outcomes, [Outcome::Replaced], "round {round}");
+            let (report, outcomes) = execute_all(&mut table, &plan, round % 2 == 0, |_| true);
+            assert_eq!(outcomes, [DeleteOutcome::Replaced], "round {round}");
             assert_eq!((report.replaced, report.deleted), (1, 0));
             let now = seen(&mut table, &healthy);
             assert_eq!(identity(&now), identity(&healthy), "round {round}");
@@ -126,9 +169,9 @@ fn an_entry_that_changed_between_the_looks_survives() {
         // The second one becomes assured, the third one ends.
         assure(1);
         delete(&mut table, &flows[2]);
-        let mut wanted = |flow: &Flow| flow.status.is_unreplied();
-        let (report, outcomes) = execute_all(&mut table, &plan, true, &mut wanted);
-        use Outcome::{AlreadyGone, Changed, Deleted};
+        let unreplied = |flow: &Flow| flow.status.is_unreplied();
+        let (report, outcomes) = execute_all(&mut table, &plan, true, unreplied);
+        use DeleteOutcome::{AlreadyGone, Changed, Deleted};
         assert_eq!(outcomes, [Deleted, Changed, AlreadyGone]);
         assert_eq!(report.tried, 1);
         let left = dump();
@@ -141,14 +184,14 @@ fn an_entry_that_changed_between_the_looks_survives() {
 }
 
 #[test]
-fn an_entry_that_is_not_wanted_any_more_is_left_without_a_look() {
+fn an_entry_that_is_not_selected_any_more_is_left_without_a_lookup() {
     private_netns(|| {
         new_node();
         let mut table = table();
         let flow = put(&mut table, &dns(40_000, "10.244.2.9", "[ASSURED]"));
         let plan = plan(&[flow]);
-        let (report, outcomes) = execute_all(&mut table, &plan, false, &mut |_| false);
-        assert_eq!(outcomes, [Outcome::Changed]);
+        let (report, outcomes) = execute_all(&mut table, &plan, false, |_| false);
+        assert_eq!(outcomes, [DeleteOutcome::Changed]);
         assert_eq!((report.changed, report.tried), (1, 0));
         assert_eq!(table.count().unwrap(), 1);
     });
@@ -165,9 +208,11 @@ fn one_failure_does_not_keep_the_others() {
             .collect();
         // A UDP tuple without ports: EINVAL.
         flows[1].reply.l4 = L4::None;
-        let (report, outcomes) = execute_all(&mut table, &plan(&flows), false, &mut |_| true);
-        let failed = Outcome::Failed("EINVAL: Invalid argument".to_owned());
-        assert_eq!(outcomes, [Outcome::Deleted, failed, Outcome::Deleted]);
+        let (report, outcomes) = execute_all(&mut table, &plan(&flows), false, |_| true);
+        let invalid = DeleteError::Kernel(Errno::INVAL);
+        assert_eq!(invalid.to_string(), "EINVAL: Invalid argument");
+        use DeleteOutcome::{Deleted, Failed};
+        assert_eq!(outcomes, [Deleted, Failed(invalid), Deleted]);
         let counts = (report.deleted, report.failed, report.tried, report.refused);
         assert_eq!(counts, (2, 1, 3, 0));
         assert_eq!(dump().len(), 1);
@@ -182,14 +227,14 @@ fn a_capability_that_is_gone_after_the_scan_is_told_for_every_entry() {
         let many = (0..300).map(|n| dns(40_000 + n, "10.244.2.9", "[UNREPLIED]"));
         assert!(first.insert_all(many).iter().all(Result::is_ok));
         let before: Vec<String> = dump().iter().map(identity).collect();
-        for look_again in [false, true] {
+        for lookups in [false, true] {
             // Capabilities are a thread's own, and this one ends.
             std::thread::scope(|scope| {
                 let refused = scope.spawn(|| {
                     let mut table = table();
                     let plan = plan(&dump());
                     drop_capabilities();
-                    execute_all(&mut table, &plan, look_again, &mut |_| true)
+                    execute_all(&mut table, &plan, lookups, |_| true)
                 });
                 let (report, outcomes) = refused.join().unwrap();
                 assert_eq!(
@@ -197,10 +242,10 @@ fn a_capability_that_is_gone_after_the_scan_is_told_for_every_entry() {
                     (300, 300, 300)
                 );
                 for outcome in outcomes {
-                    let Outcome::Failed(error) = outcome else {
+                    let DeleteOutcome::Failed(error) = outcome else {
                         panic!("{outcome:?}")
                     };
-                    assert_eq!(error, "EPERM: Operation not permitted");
+                    assert_eq!(error.to_string(), "EPERM: Operation not permitted");
                 }
             });
             let after: Vec<String> = dump().iter().map(identity).collect();
@@ -231,32 +276,41 @@ fn no_batch_is_sent_after_a_stop_or_a_failed_write() {
             plan(&dump())
         };
         let first = many(&mut table);
+        let policy = VerdictPolicy::default();
         let stop = AtomicBool::new(false);
-        let steps = Steps {
-            still_wanted: &mut |_, _| true,
-            look_again: false,
-            on_outcome: &mut |_, _| Ok(()),
-            after_batch: &mut |_| {
-                stop.store(true, Ordering::Relaxed);
-                Ok(())
-            },
+        let mut guard = Guard::new(&policy, None);
+        let mut executor = Executor {
+            table: &mut table,
+            guard: &mut guard,
+            judge: &mut SelectBy(|_: &Flow| true),
+            scope: scope(false),
             stop: &stop,
         };
-        let report = execute(&mut table, &first, steps);
+        let mut stopping = Outcomes {
+            all: Vec::new(),
+            write: || Ok(()),
+            batch_end: || stop.store(true, Ordering::Relaxed),
+        };
+        let report = executor.run(&first, &mut stopping);
         assert!(report.stopped);
         assert_eq!(report.deleted, BATCH as u64);
         assert_eq!(dump().len(), BATCH * 2);
 
         let second = many(&mut table);
-        let steps = Steps {
-            still_wanted: &mut |_, _| true,
-            look_again: false,
-            on_outcome: &mut |_, _| Err(io::Error::other("the disk is full")),
-            after_batch: &mut |_| Ok(()),
+        let mut executor = Executor {
+            table: &mut table,
+            guard: &mut guard,
+            judge: &mut SelectBy(|_: &Flow| true),
+            scope: scope(false),
             stop: &AtomicBool::new(false),
         };
-        let report = execute(&mut table, &second, steps);
-        let error = report.unwritten.expect("writing failed");
+        let mut failing = Outcomes {
+            all: Vec::new(),
+            write: || Err(io::Error::other("the disk is full")),
+            batch_end: || {},
+        };
+        let report = executor.run(&second, &mut failing);
+        let error = report.write_error.expect("writing failed");
         assert_eq!(error.to_string(), "the disk is full");
         assert_eq!(dump().len(), BATCH * 2, "one batch was sent");
     });
@@ -273,8 +327,8 @@ fn flows_that_have_an_entry_again_are_found_afterwards() {
         let plan = plan(&flows);
         // Deleted by somebody else before, and back at the same endpoint under another id.
         delete(&mut table, &flows[3]);
-        let (report, outcomes) = execute_all(&mut table, &plan, false, &mut |_| true);
-        use Outcome::{AlreadyGone, Deleted};
+        let (report, outcomes) = execute_all(&mut table, &plan, false, |_| true);
+        use DeleteOutcome::{AlreadyGone, Deleted};
         assert_eq!(outcomes, [Deleted, Deleted, Deleted, AlreadyGone]);
         put(&mut table, &dns(40_000, "10.244.2.9", "[UNREPLIED]"));
         put(&mut table, &dns(40_002, "10.244.2.30", "[UNREPLIED]"));

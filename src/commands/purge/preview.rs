@@ -1,49 +1,89 @@
-//! What a purge right now would do, for `--dry-run` and for the question on a terminal. It takes the second look of a purge,
-//! so that it shows as left what a purge would leave.
+//! Preview of a purge, for `--dry-run` and for the question on a terminal. It takes the second look of a purge, so that it
+//! shows as left what a purge would leave.
 
+use std::io;
 use std::time::Duration;
 
 use crate::error::{CommandError, Status};
-use crate::output::ItemResult;
-use crate::purge::execute::{Outcome, Report};
-use crate::purge::plan::Plan;
-use crate::purge::veto::Vetoes;
+use crate::output::{Format, ItemResult, Options, Palette, Printer, Summary};
+use crate::purge::execute::{DeleteOutcome, DeleteReport};
+use crate::purge::guard::{DeleteDecision, Guard};
+use crate::purge::plan::PurgePlan;
+use crate::purge::status;
 use crate::session::cluster::Cluster;
 use crate::session::pipeline::EntryPipeline;
 use crate::terminal::confirm;
 use crate::terminal::messages::{note, writing};
+use crate::terminal::printing::terminal_width;
 
-use super::second_look::SecondLook;
-use super::{Purge, Scan, closed_is_done, say};
+use super::cluster_readings::SecondLook;
+use super::{Purge, ScanSummary, closed_is_done, messages};
 
-/// Results of the planned entries, in their order, and how many of each.
+/// Rows that are shown before the question.
+const MAX_ROWS: usize = 40;
+
+/// Result of each planned entry, in the order of the plan.
 struct Preview {
     results: Vec<ItemResult>,
     deletes: usize,
-    vetoes: Vetoes,
 }
 
 impl Preview {
-    fn left(&self) -> usize {
-        self.results.len() - self.deletes
+    fn of(plan: &PurgePlan, guard: &mut Guard<'_>, pipeline: &mut EntryPipeline<'_>) -> Self {
+        let mut preview = Preview {
+            results: Vec::with_capacity(plan.len()),
+            deletes: 0,
+        };
+        for planned in plan.entries() {
+            let (decision, _) = guard.reconsider(pipeline, planned, &planned.flow);
+            let deletes = decision == DeleteDecision::Delete;
+            preview.deletes += usize::from(deletes);
+            preview.results.push(ItemResult {
+                result: match deletes {
+                    true => "would-delete",
+                    false => DeleteOutcome::Changed.name(),
+                },
+                error: None,
+            });
+        }
+        preview
     }
 
-    /// The count line of what would be left.
-    fn say_left(&self) {
-        say::vetoes(self.vetoes);
-        let others = self.left() as u64 - self.vetoes.total();
+    fn left(&self) -> u64 {
+        (self.results.len() - self.deletes) as u64
+    }
+
+    fn report_left(&self, guard: &Guard<'_>) {
+        messages::vetoes(guard.vetoes()).iter().for_each(note);
+        let others = self.left() - guard.vetoes().total();
         if others > 0 {
-            note(say::would_leave(others));
+            note(messages::would_leave(others));
         }
+    }
+
+    /// Prints the entries with their results.
+    fn print(
+        &self,
+        plan: &PurgePlan,
+        pipeline: &EntryPipeline<'_>,
+        printer: &mut Printer<'_>,
+        max_rows: usize,
+    ) -> io::Result<()> {
+        let entries = plan.entries().iter().zip(&self.results);
+        for (planned, result) in entries.take(max_rows) {
+            let entry = pipeline.entry(planned.flow.clone(), planned.seen);
+            printer.entry(&entry, Some(result))?;
+        }
+        Ok(())
     }
 }
 
 impl Purge<'_> {
-    /// `--dry-run`. It waits only where `--settle` says so.
-    pub(super) fn show_only(
+    /// `--dry-run`. It waits only for `--settle`.
+    pub(super) fn dry_run(
         &self,
-        plan: &Plan,
-        scan: &Scan,
+        plan: &PurgePlan,
+        scan: &ScanSummary,
         first: Option<Cluster>,
     ) -> Result<Status, CommandError> {
         let settle = self.args.settle.unwrap_or(Duration::ZERO);
@@ -51,74 +91,78 @@ impl Purge<'_> {
             true => SecondLook::without(first),
             false => self.look_again(first, plan, settle)?,
         };
-        let mut pipeline = self.picker_again(&look)?;
+        let (mut pipeline, mut guard) = (self.second_pipeline(&look)?, self.guard(&look));
         let cluster = look.cluster.as_ref();
-        let preview = self.preview(&look, plan, &mut pipeline);
-        let report = Report {
-            changed: preview.left() as u64,
-            ..Report::default()
+        let preview = Preview::of(plan, &mut guard, &mut pipeline);
+        let report = DeleteReport {
+            changed: preview.left(),
+            ..DeleteReport::default()
         };
         let mut printer = self.printer();
-        let mut print = || {
-            for (planned, result) in plan.planned().iter().zip(&preview.results) {
-                printer.entry(&say::entry(&pipeline, planned), Some(result))?;
-            }
-            printer.finish(&self.summary(plan, &report, 0, scan, cluster))
-        };
-        closed_is_done(print())?;
-        self.say_of(&look, plan, &pipeline);
-        preview.say_left();
-        note(say::would_delete(preview.deletes));
+        let printed = preview
+            .print(plan, &pipeline, &mut printer, usize::MAX)
+            .and_then(|()| printer.finish(&self.summary(plan, &report, 0, scan, cluster)));
+        closed_is_done(printed)?;
+        self.report_rules(&look, plan, &guard, &pipeline);
+        preview.report_left(&guard);
+        note(messages::would_delete(preview.deletes));
         if !plan.is_empty() {
-            say::ipvs(cluster);
+            messages::note_ipvs(cluster);
         }
-        if plan.len() > self.args.max {
+        if plan.check_size(self.args.max).is_err() {
             note(format!(
                 "that is more than --max {}: without --dry-run it would be refused",
                 self.args.max
             ));
         }
-        Ok(say::ended(scan, preview.vetoes))
+        let scan_is_partial = scan.report();
+        Ok(status::without_deletes(scan_is_partial, guard.vetoes()))
     }
 
-    /// Shows the plan and asks; gives the cluster as it was read for that.
+    /// Shows the plan on the terminal and asks; returns the cluster as it was read for that.
     ///
     /// # Errors
     /// The second look fails, or the answer is no.
     pub(super) fn ask(
         &self,
-        plan: &Plan,
+        plan: &PurgePlan,
         first: Option<Cluster>,
     ) -> Result<Option<Cluster>, CommandError> {
         let look = self.look_again(first, plan, Duration::ZERO)?;
-        let mut pipeline = self.picker_again(&look)?;
-        let preview = self.preview(&look, plan, &mut pipeline);
-        say::set(plan, &pipeline, &preview.results, &self.args.output).map_err(writing)?;
-        self.say_of(&look, plan, &pipeline);
-        preview.say_left();
-        confirm::ask(&say::question(plan.len()))?;
+        {
+            let (mut pipeline, mut guard) = (self.second_pipeline(&look)?, self.guard(&look));
+            let preview = Preview::of(plan, &mut guard, &mut pipeline);
+            self.show(plan, &pipeline, &preview).map_err(writing)?;
+            self.report_rules(&look, plan, &guard, &pipeline);
+            preview.report_left(&guard);
+        }
+        confirm::ask(&messages::question(plan.len()))?;
         Ok(look.cluster)
     }
 
-    fn preview(&self, look: &SecondLook, plan: &Plan, pipeline: &mut EntryPipeline<'_>) -> Preview {
-        let mut preview = Preview {
-            results: Vec::with_capacity(plan.len()),
-            deletes: 0,
-            vetoes: Vetoes::default(),
+    /// Prints the first rows of the preview to the terminal.
+    fn show(
+        &self,
+        plan: &PurgePlan,
+        pipeline: &EntryPipeline<'_>,
+        preview: &Preview,
+    ) -> io::Result<()> {
+        let stderr = io::stderr();
+        let options = Options {
+            format: Format::Table,
+            columns: None,
+            palette: Palette::of_environment(self.args.output.color, true),
+            header: true,
+            terminal: terminal_width(&stderr),
+            results: true,
         };
-        for planned in plan.planned() {
-            let cluster = look.cluster.as_ref();
-            let decision = self.decide(pipeline, cluster, planned, &planned.flow);
-            preview.deletes += usize::from(decision.deletes);
-            preview.vetoes.add(decision.veto);
-            preview.results.push(ItemResult {
-                result: match decision.deletes {
-                    true => "would-delete",
-                    false => Outcome::Changed.name(),
-                },
-                error: None,
-            });
+        let mut printer = Printer::new(options, Box::new(stderr));
+        preview.print(plan, pipeline, &mut printer, MAX_ROWS)?;
+        printer.finish(&Summary::default())?;
+        if plan.len() > MAX_ROWS {
+            let more = plan.len() - MAX_ROWS;
+            note(format!("and {more} more; --dry-run shows them all"));
         }
-        preview
+        Ok(())
     }
 }

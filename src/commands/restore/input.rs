@@ -1,4 +1,4 @@
-//! The lines that `ctk restore` reads: all of them before anything is changed, then those that are wanted.
+//! Input of `ctk restore`: all lines are read and checked before anything is changed, then the requests among them are given.
 
 use std::fs::File;
 use std::io::{self, Read, Seek};
@@ -6,65 +6,72 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use crate::error::CommandError;
-use crate::purge::undo::{DELETED, Wanted};
+use crate::purge::restore::{DELETED, RestoreRequest};
 use crate::text::json::{self, ReadError, Saved};
 
 pub const CHANGED: &str = "the file changed while it was read";
 
-/// What the input holds.
+/// Numbers of lines of an input.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Lines {
+pub struct LineCounts {
     pub all: u64,
-    pub wanted: u64,
+    /// Lines of deleted entries.
+    pub requests: u64,
 }
 
-/// Where the lines come from. A file is read again for each pass; of what can be read once only, what is wanted is held.
-pub enum Input {
+/// A file is read again for each pass. The requests of an input that can be read only once are kept in memory.
+pub enum RestoreInput {
     File { file: File, name: String },
-    Held(Vec<Wanted>),
+    Memory(Vec<RestoreRequest>),
 }
 
-impl Input {
-    /// Opens the input, and reads it to its end: whatever is wrong with it is told now, before anything is changed.
-    pub fn open(path: &Path, from_stdin: bool) -> Result<(Self, Lines), CommandError> {
+impl RestoreInput {
+    /// Opens the input and reads it to its end.
+    ///
+    /// # Errors
+    /// The input cannot be read, or a line is no item of a purge.
+    pub fn open(path: &Path, from_stdin: bool) -> Result<(Self, LineCounts), CommandError> {
         if from_stdin {
-            return Self::held(io::stdin().lock(), "standard input");
+            return Self::read_once(io::stdin().lock(), "standard input");
         }
         let name = path.display().to_string();
         let failed = |error| CommandError::failed(format!("{name}: {error}"));
         let file = File::open(path).map_err(failed)?;
         if !file.metadata().map_err(failed)?.is_file() {
-            return Self::held(file, &name);
+            return Self::read_once(file, &name);
         }
-        let mut lines = Lines::default();
+        let mut lines = LineCounts::default();
         read(&file, &name, &mut lines, &mut |_| ControlFlow::Continue(()))?;
-        Ok((Input::File { file, name }, lines))
+        Ok((RestoreInput::File { file, name }, lines))
     }
 
-    fn held(reader: impl Read, name: &str) -> Result<(Self, Lines), CommandError> {
-        let (mut held, mut lines) = (Vec::new(), Lines::default());
-        read(reader, name, &mut lines, &mut |wanted| {
-            held.push(wanted);
+    fn read_once(reader: impl Read, name: &str) -> Result<(Self, LineCounts), CommandError> {
+        let (mut requests, mut lines) = (Vec::new(), LineCounts::default());
+        read(reader, name, &mut lines, &mut |request| {
+            requests.push(request);
             ControlFlow::Continue(())
         })?;
-        Ok((Input::Held(held), lines))
+        Ok((RestoreInput::Memory(requests), lines))
     }
 
-    /// Gives every entry that is to be put back, until `on_wanted` breaks.
+    /// Gives every request, until `on_request` breaks.
+    ///
+    /// # Errors
+    /// The file changed since it was opened.
     pub fn each(
         &mut self,
-        on_wanted: &mut dyn FnMut(Wanted) -> ControlFlow<()>,
+        on_request: &mut dyn FnMut(RestoreRequest) -> ControlFlow<()>,
     ) -> Result<(), CommandError> {
         match self {
-            Input::Held(held) => {
-                let _ = held.iter().cloned().try_for_each(on_wanted);
+            RestoreInput::Memory(requests) => {
+                let _ = requests.iter().cloned().try_for_each(on_request);
                 Ok(())
             }
-            Input::File { file, name } => {
+            RestoreInput::File { file, name } => {
                 file.rewind()
                     .map_err(|error| CommandError::failed(format!("{name}: {error}")))?;
-                // It was good a moment ago.
-                read(&*file, name, &mut Lines::default(), on_wanted)
+                // The first pass found no error.
+                read(&*file, name, &mut LineCounts::default(), on_request)
                     .map_err(|error| CommandError::failed(format!("{CHANGED}: {}", error.message)))
             }
         }
@@ -75,35 +82,35 @@ impl Input {
 fn read(
     mut reader: impl Read,
     name: &str,
-    lines: &mut Lines,
-    on_wanted: &mut dyn FnMut(Wanted) -> ControlFlow<()>,
+    lines: &mut LineCounts,
+    on_request: &mut dyn FnMut(RestoreRequest) -> ControlFlow<()>,
 ) -> Result<(), CommandError> {
     let mut refused = None;
-    let read = json::read(&mut reader, &mut |saved| {
+    let result = json::read(&mut reader, &mut |saved| {
         let Saved {
             flow,
             result,
             place,
         } = saved;
         lines.all += 1;
-        match Wanted::of(flow, result.as_deref()) {
+        match RestoreRequest::of(flow, result.as_deref()) {
             Ok(None) => ControlFlow::Continue(()),
-            Ok(Some(wanted)) => {
-                lines.wanted += 1;
-                on_wanted(wanted)
+            Ok(Some(request)) => {
+                lines.requests += 1;
+                on_request(request)
             }
             Err(error) => {
                 let message = format!("{name}: {place}: {error}");
                 refused = Some(CommandError::usage(message).hint(format!(
-                    "restore reads what ctk purge printed; add \"result\":\"{DELETED}\" to what is to be put back"
+                    "restore reads the output of ctk purge; add \"result\":\"{DELETED}\" to lines that are to be put back"
                 )));
                 ControlFlow::Break(())
             }
         }
     });
-    match (refused, read) {
+    match (refused, result) {
         (Some(refused), _) => Err(refused),
-        (None, read) => read.map_err(|error| unreadable(name, &error)),
+        (None, result) => result.map_err(|error| unreadable(name, &error)),
     }
 }
 
@@ -111,7 +118,7 @@ fn unreadable(name: &str, error: &ReadError) -> CommandError {
     let message = format!("{name}: {error}");
     match error {
         ReadError::Foreign { .. } => CommandError::usage(message)
-            .hint("restore reads what ctk purge -o jsonl or -o json printed"),
+            .hint("restore reads the output of ctk purge -o jsonl or -o json"),
         ReadError::Cut { .. } => CommandError::failed(message)
             .hint("a purge was stopped while it wrote; without the last line the rest is whole"),
         _ => CommandError::failed(message).hint("nothing was put back"),

@@ -1,3 +1,5 @@
+use std::time::Duration;
+
 use super::*;
 use crate::query::BuiltinCluster;
 use crate::this_node::NetnsOwner;

@@ -1,34 +1,34 @@
-//! Putting purged entries back.
+//! Return of purged entries into the table.
 //!
-//! From a saved line to what is asked of the kernel, without I/O ([`Wanted::of`]); and the asking ([`put_back`]).
+//! [`RestoreRequest::of`] turns a saved line into a request, without I/O; [`restore`] inserts the entries.
 //!
-//! An entry comes back with both tuples (translation in either direction with them), zone, ASSURED, SEEN_REPLY and
-//! FIXED_TIMEOUT, protocol state, the rest of its timer as it was saved, mark, labels (where a rule of the namespace uses
-//! labels) and helper (where the kernel has it). What cannot come back:
+//! An entry comes back with both tuples (and so with its translation in either direction), zone, ASSURED, SEEN_REPLY and
+//! FIXED_TIMEOUT, protocol state, the remaining timeout as it was saved, mark, labels (where a rule of the namespace uses
+//! labels) and helper (where the kernel has it). These do not come back:
 //!
-//! * id, counters, start time and use count: the kernel gives them anew.
-//! * The windows of a TCP connection, their scale among them: JSON does not carry the scale, ctnetlink not the rest. Where
-//!   both ends scale theirs, the entry is marked as liberal, as the kernel marks connections that it picks up in their
-//!   middle; else it would call good packets invalid.
+//! * Id, counters, start time and use count: the kernel assigns new ones.
+//! * The windows of a TCP connection and their scale: JSON does not carry the scale, ctnetlink not the rest. Where both ends
+//!   scale their windows, the entry is marked as liberal, as the kernel marks connections that it picks up in their middle;
+//!   otherwise it would call good packets invalid.
 //! * Sequence adjustments of NAT helpers, and the master of an entry that a helper expected.
 //! * The role in DCCP, without which the kernel takes no DCCP state, and the timer of an offloaded entry: such lines fail.
 //! * Other status bits. SRC_NAT and DST_NAT come back with the translation itself. An untranslated entry comes back
-//!   without SRC_NAT_DONE and DST_NAT_DONE, which changes nothing: rules are not asked again for an entry that is there.
+//!   without SRC_NAT_DONE and DST_NAT_DONE, which changes nothing: rules are not consulted again for an existing entry.
 
 use rustix::io::Errno;
 
 use ctnetlink::flow::{Flow, ProtocolState, TcpDirection};
 use ctnetlink::{Incomplete, InsertError, Table, check_insertable};
 
-/// The result that a purge prints for an entry that it deleted; no other is put back.
+/// Result that a purge prints for an entry that it deleted; entries with another result are not put back.
 pub const DELETED: &str = "deleted";
 
-/// A line that does not say what became of its entry: a listing, not the output of a purge.
+/// A line without a result: of a listing, not of a purge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it has no result")]
 pub struct NoResult;
 
-/// Why an entry cannot be put back, known before the kernel is asked.
+/// Obstacle to an insert that is known before the kernel is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Obstacle {
     #[error("it was offloaded, so there is no timeout to give it")]
@@ -39,22 +39,24 @@ pub enum Obstacle {
 
 /// An entry that is to be put back.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct RestoreRequest {
     /// As it was saved.
     pub flow: Flow,
     pub obstacle: Option<Obstacle>,
 }
 
-impl Wanted {
-    /// What a saved line asks for; `None` when it is to be skipped: whatever became of the entry, it was not deleted then.
+impl RestoreRequest {
+    /// The request of a saved line. `None`: the entry was not deleted, so the line is skipped.
     ///
     /// # Errors
     /// [`NoResult`].
     pub fn of(flow: Flow, result: Option<&str>) -> Result<Option<Self>, NoResult> {
-        Ok((result.ok_or(NoResult)? == DELETED).then(|| Wanted {
-            obstacle: obstacle(&flow),
-            flow,
-        }))
+        Ok(
+            (result.ok_or(NoResult)? == DELETED).then(|| RestoreRequest {
+                obstacle: obstacle(&flow),
+                flow,
+            }),
+        )
     }
 }
 
@@ -70,7 +72,7 @@ const WINDOW_SCALE: u8 = 1;
 const BE_LIBERAL: u8 = 8;
 const MAXACK_SET: u8 = 0x20;
 
-/// The entry as the kernel is to take it.
+/// The entry with the flags that the kernel is to take.
 fn prepared(flow: &Flow) -> Flow {
     let mut flow = flow.clone();
     if let Some(ProtocolState::Tcp {
@@ -88,7 +90,7 @@ fn prepared(flow: &Flow) -> Flow {
             // sequence number "before" that invalid (`nf_conntrack_tcp_packet`).
             *flags &= !MAXACK_SET;
             if liberal {
-                // What the kernel does for a connection whose SYN it did not see (`tcp_new`).
+                // As the kernel does for a connection whose SYN it did not see (`tcp_new`).
                 *flags |= BE_LIBERAL;
             }
         }
@@ -96,81 +98,84 @@ fn prepared(flow: &Flow) -> Flow {
     flow
 }
 
-/// What became of one entry.
+/// Outcome for one entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum RestoreOutcome {
     Restored,
-    /// One of its tuples is taken: by the entry itself, or by a newer one, which stays.
+    /// One of its tuples is taken: by the entry itself, or by a newer one, which is left.
     Exists,
-    Failed {
-        error: String,
-        /// `None`: the kernel was not asked.
-        errno: Option<Errno>,
-    },
+    Failed(RestoreError),
 }
 
-impl Outcome {
-    fn failed(error: impl ToString, errno: Option<Errno>) -> Self {
-        Outcome::Failed {
-            error: error.to_string(),
-            errno,
+/// Failure of one insert.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RestoreError {
+    /// The kernel was not asked.
+    #[error(transparent)]
+    Obstacle(#[from] Obstacle),
+    #[error("not permitted: it needs CAP_NET_ADMIN")]
+    NotPermitted,
+    #[error("the table is full (nf_conntrack_max), or there is no memory")]
+    Full,
+    #[error("this kernel has no helper {0:?} loaded")]
+    NoHelper(String),
+    #[error("the kernel's answer was lost: it may be there")]
+    AnswerLost,
+    #[error(transparent)]
+    Kernel(Errno),
+    /// Another error of the library, without an answer of the kernel.
+    #[error(transparent)]
+    Insert(InsertError),
+}
+
+impl RestoreError {
+    /// Error of `ctnetlink_create_conntrack` (`net/netfilter/nf_conntrack_netlink.c`) for `flow`.
+    fn answered(errno: Errno, flow: &Flow) -> Self {
+        match (errno, flow.helper()) {
+            (Errno::PERM, _) => RestoreError::NotPermitted,
+            (Errno::NOMEM, _) => RestoreError::Full,
+            (Errno::OPNOTSUPP, Some(helper)) => RestoreError::NoHelper(helper.to_owned()),
+            (Errno::NOBUFS, _) => RestoreError::AnswerLost,
+            _ => RestoreError::Kernel(errno),
         }
     }
+}
 
+impl RestoreOutcome {
     /// CAP_NET_ADMIN is missing.
     pub fn is_refused(&self) -> bool {
-        matches!(
-            self,
-            Outcome::Failed {
-                errno: Some(Errno::PERM),
-                ..
-            }
-        )
+        *self == RestoreOutcome::Failed(RestoreError::NotPermitted)
     }
 
     /// The kernel was asked.
     pub fn was_tried(&self) -> bool {
-        !matches!(self, Outcome::Failed { errno: None, .. })
+        use RestoreError::{Insert, Obstacle};
+        !matches!(self, RestoreOutcome::Failed(Obstacle(_) | Insert(_)))
     }
 }
 
-/// Puts entries back, [`ctnetlink::BATCH`] in one send; one outcome each, in order. Who must stop between batches
-/// gives slices of that length.
-pub fn put_back(table: &mut Table, wanted: &[Wanted]) -> Vec<Outcome> {
-    let possible = wanted.iter().filter(|wanted| wanted.obstacle.is_none());
-    let mut answers = table
-        .insert_all(possible.map(|wanted| prepared(&wanted.flow)))
-        .into_iter();
-    let outcome = |wanted: &Wanted| match wanted.obstacle {
-        Some(obstacle) => Outcome::failed(obstacle, None),
-        // There is an answer to everything that was asked.
-        None => match answers
-            .next()
-            .unwrap_or(Err(InsertError::Kernel(Errno::NOBUFS)))
-        {
-            Ok(()) => Outcome::Restored,
-            Err(InsertError::Kernel(Errno::EXIST)) => Outcome::Exists,
-            Err(InsertError::Kernel(errno)) => {
-                Outcome::failed(explained(errno, &wanted.flow), Some(errno))
-            }
-            Err(InsertError::Incomplete(incomplete)) => Outcome::failed(incomplete, None),
-            Err(other) => Outcome::failed(other, None),
-        },
-    };
-    wanted.iter().map(outcome).collect()
-}
-
-/// The kernel's error in words that help, where its own do not (`ctnetlink_create_conntrack`).
-fn explained(errno: Errno, flow: &Flow) -> String {
-    match (errno, flow.helper()) {
-        (Errno::PERM, _) => "not permitted: it needs CAP_NET_ADMIN".to_owned(),
-        (Errno::NOMEM, _) => {
-            "the table is full (nf_conntrack_max), or there is no memory".to_owned()
+/// Inserts entries, [`ctnetlink::BATCH`] in one send. One outcome for each, in order. A caller that may stop between two
+/// sends passes slices of that length.
+pub fn restore(table: &mut Table, requests: &[RestoreRequest]) -> Vec<RestoreOutcome> {
+    let possible = requests.iter().filter(|request| request.obstacle.is_none());
+    let answers = table.insert_all(possible.map(|request| prepared(&request.flow)));
+    let mut answers = answers.into_iter();
+    let outcome = |request: &RestoreRequest| {
+        if let Some(obstacle) = request.obstacle {
+            return RestoreOutcome::Failed(obstacle.into());
         }
-        (Errno::OPNOTSUPP, Some(helper)) => format!("this kernel has no helper {helper:?} loaded"),
-        (Errno::NOBUFS, _) => "the kernel's answer was lost: it may be there".to_owned(),
-        _ => errno.to_string(),
-    }
+        // The library gives an answer for every flow.
+        let answer = answers.next();
+        let error = match answer.unwrap_or(Err(InsertError::Kernel(Errno::NOBUFS))) {
+            Ok(()) => return RestoreOutcome::Restored,
+            Err(InsertError::Kernel(Errno::EXIST)) => return RestoreOutcome::Exists,
+            Err(InsertError::Kernel(errno)) => RestoreError::answered(errno, &request.flow),
+            Err(InsertError::Incomplete(incomplete)) => Obstacle::Incomplete(incomplete).into(),
+            Err(other) => RestoreError::Insert(other),
+        };
+        RestoreOutcome::Failed(error)
+    };
+    requests.iter().map(outcome).collect()
 }
 
 #[cfg(test)]
@@ -208,12 +213,15 @@ mod tests {
     }
 
     #[test]
-    fn only_what_was_deleted_is_put_back() {
-        let wanted = Wanted {
+    fn only_entries_with_the_result_deleted_are_put_back() {
+        let request = RestoreRequest {
             flow: flow(17),
             obstacle: None,
         };
-        assert_eq!(Wanted::of(flow(17), Some("deleted")), Ok(Some(wanted)));
+        assert_eq!(
+            RestoreRequest::of(flow(17), Some("deleted")),
+            Ok(Some(request))
+        );
         for other in [
             "already-gone",
             "replaced",
@@ -223,13 +231,17 @@ mod tests {
             "restored",
             "",
         ] {
-            assert_eq!(Wanted::of(flow(17), Some(other)), Ok(None), "{other}");
+            assert_eq!(
+                RestoreRequest::of(flow(17), Some(other)),
+                Ok(None),
+                "{other}"
+            );
         }
-        assert_eq!(Wanted::of(flow(17), None), Err(NoResult));
+        assert_eq!(RestoreRequest::of(flow(17), None), Err(NoResult));
     }
 
     #[test]
-    fn a_line_that_lacks_what_the_kernel_needs_is_told_before_it_is_asked() {
+    fn an_obstacle_is_known_before_the_kernel_is_asked() {
         let mut timeless = flow(17);
         timeless.timeout = None;
         let mut offloaded = timeless.clone();
@@ -251,12 +263,14 @@ mod tests {
             (tagless, "tags"),
             (roleless, "role"),
         ] {
-            let wanted = Wanted::of(flow, Some(DELETED)).unwrap().unwrap();
-            let obstacle = wanted.obstacle.unwrap().to_string();
+            let request = RestoreRequest::of(flow, Some(DELETED)).unwrap().unwrap();
+            let obstacle = request.obstacle.unwrap().to_string();
             assert!(obstacle.contains(expected), "{obstacle}");
         }
         // Without a state the tags do not matter.
-        let bare = Wanted::of(flow(132), Some(DELETED)).unwrap().unwrap();
+        let bare = RestoreRequest::of(flow(132), Some(DELETED))
+            .unwrap()
+            .unwrap();
         assert_eq!(bare.obstacle, None);
     }
 
@@ -267,10 +281,10 @@ mod tests {
             ((0x23, None), (0x23, None), (0x0b, 0x0b)),
             ((0x01, Some(7)), (0x01, None), (0x09, 0x09)),
             ((0x23, Some(7)), (0x23, Some(2)), (0x03, 0x03)),
-            // Where one end does not, nobody does.
+            // One end does not scale, so neither does.
             ((0x03, None), (0x02, None), (0x03, 0x02)),
             ((0x0a, None), (0x0a, None), (0x0a, 0x0a)),
-            // Who sent the first FIN stays known.
+            // The flag of the side that sent the first FIN stays.
             ((0x07, Some(1)), (0x23, Some(1)), (0x07, 0x03)),
         ];
         for (original, reply, (a, b)) in cases {
