@@ -1,20 +1,18 @@
-//! The one place where flow and cluster meet: the frontend that an entry's destination is, and the names of client,
-//! Service and endpoint.
+//! Attribution of an entry: the frontend that its destination is, and the names of client, Service and endpoint. No other
+//! module compares flows with the cluster's objects by address.
 
-mod forward;
 mod names;
 
 use std::net::IpAddr;
 
 use crate::this_node::ThisNode;
 use ctk_cluster::index::{AddressKind, Endpoint, Frontend, Index, PortId, ServicePort};
-use ctk_cluster::rules::{Forward, NodeRules, RuleFrontend, RuleKind};
+use ctk_cluster::rules::{Condition, Forward, NodeRules, RuleFrontend, RuleKind};
 use ctnetlink::flow::{Flow, Tuple};
 
-pub use forward::forwards_to;
 pub use names::{EndpointName, FrontendKind, Names, Party, PartyKind, ServiceName};
 
-/// What the original destination is.
+/// Frontend at the original destination.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FrontendMatch<'c> {
     #[default]
@@ -23,14 +21,14 @@ pub enum FrontendMatch<'c> {
     Addresses(&'c [Frontend]),
     /// An address of this node with a node port.
     NodePorts(&'c [PortId]),
-    /// A frontend of kube-proxy's rules on this node, where nothing else is known.
+    /// A frontend of kube-proxy's rules on this node, where only rules are known.
     Rule(&'c RuleFrontend),
-    /// The destination of a DNAT rule of this node that is no Service's.
+    /// The destination of a DNAT rule of this node that belongs to no Service.
     Forward(&'c Forward),
 }
 
 impl<'c> FrontendMatch<'c> {
-    /// The frontend behind the original destination. Protocol and port always belong to the match.
+    /// Finds the frontend at the original destination. Protocol and port always belong to the match.
     pub fn of(flow: &Flow, index: &'c Index, node: &ThisNode) -> Self {
         let Some(port) = flow.original.dport() else {
             return FrontendMatch::Nothing;
@@ -47,7 +45,7 @@ impl<'c> FrontendMatch<'c> {
         FrontendMatch::Nothing
     }
 
-    /// The same by the node's own rules.
+    /// Finds the frontend by the node's own rules.
     pub fn by_rules(flow: &Flow, rules: &'c NodeRules, node: &ThisNode) -> Self {
         let Some(port) = flow.original.dport() else {
             return FrontendMatch::Nothing;
@@ -60,7 +58,7 @@ impl<'c> FrontendMatch<'c> {
         }
     }
 
-    /// A DNAT rule that is no Service's, or nothing.
+    /// Finds a DNAT rule that belongs to no Service.
     pub fn by_forwards(flow: &Flow, rules: &'c NodeRules, node: &ThisNode) -> Self {
         forwards_to(rules, node, flow)
             .next()
@@ -71,7 +69,7 @@ impl<'c> FrontendMatch<'c> {
         matches!(self, FrontendMatch::Nothing)
     }
 
-    /// Some Service port of the index matched.
+    /// Whether a Service port of the index matched.
     pub fn is_service_port(self) -> bool {
         matches!(
             self,
@@ -103,21 +101,43 @@ fn kind_of(kind: AddressKind) -> FrontendKind {
     }
 }
 
-/// The endpoint of this Service port with this address and port.
+/// DNAT rules of this node that are not kube-proxy's and could match protocol, address and port of the original
+/// destination. Other conditions of the rules are ignored.
+pub fn forwards_to<'c>(
+    rules: &'c NodeRules,
+    node: &ThisNode,
+    flow: &Flow,
+) -> impl Iterator<Item = &'c Forward> {
+    let (protocol, address) = (flow.protocol(), flow.original.dst);
+    let port = flow.original.dport();
+    let local = node.owns(None, address) != Some(false);
+    rules.forwards.iter().filter(move |rule| {
+        rule.protocol == protocol
+            && port.is_some_and(|port| rule.ports.contains(&port))
+            && rule.destination.is_none_or(|net| net.contains(&address))
+            && (local || !rule.local_only)
+            && !rule
+                .conditions
+                .iter()
+                .any(|c| matches!(c, Condition::NotDestination(net) if net.contains(&address)))
+    })
+}
+
+/// Finds the endpoint of a Service port with the source address and port of `tuple`.
 pub fn endpoint_at<'c>(port: &'c ServicePort, tuple: &Tuple) -> Option<&'c Endpoint> {
     let number = tuple.sport()?;
     let mut endpoints = port.endpoints.iter();
     endpoints.find(|endpoint| endpoint.address == tuple.src && endpoint.port == number)
 }
 
-/// The names behind an entry whose destination matched `matched`.
+/// Names client, Service and endpoint of an entry whose destination matched `matched`.
 pub fn names<'c>(flow: &Flow, matched: FrontendMatch<'c>, index: &'c Index) -> Names<'c> {
     let reply = &flow.reply;
     let listed = matched.ports().find_map(|(id, kind)| {
         let endpoint = endpoint_at(index.port(id), reply)?;
         Some((id, kind, endpoint))
     });
-    // Where several Services share the address, the one that has this endpoint is the one to name.
+    // Where several Services share the address, the one with this endpoint is named.
     let service = match listed {
         Some((id, kind, _)) => Some((id, kind)),
         None => matched.ports().next(),
@@ -144,7 +164,7 @@ pub fn names<'c>(flow: &Flow, matched: FrontendMatch<'c>, index: &'c Index) -> N
     }
 }
 
-/// The names that the node's rules tell, alone: that of the Service. Pods are not known.
+/// Names the Service from the node's rules alone. Pods are not known.
 pub fn names_by_rules<'c>(flow: &Flow, matched: FrontendMatch<'c>) -> Names<'c> {
     let (service, frontend) = match matched {
         FrontendMatch::Rule(frontend) => (frontend.service.as_ref(), kind_of_rule(frontend)),
@@ -164,7 +184,7 @@ pub fn names_by_rules<'c>(flow: &Flow, matched: FrontendMatch<'c>) -> Names<'c> 
     }
 }
 
-/// The destination is no Service's. It may be that of a DNAT rule of somebody else.
+/// Replaces the Service by the DNAT rule for a destination that is no Service's, if one matches.
 pub fn with_forward<'c>(
     names: Names<'c>,
     flow: &Flow,
@@ -206,7 +226,7 @@ fn service_name<'c>(
     }
 }
 
-/// An endpoint that a slice lists: its own pod first, then whoever has the address.
+/// Names an endpoint that a slice lists: by its own Pod, else by the owner of the address.
 pub fn listed_endpoint<'c>(
     index: &'c Index,
     endpoint: &'c Endpoint,
@@ -243,7 +263,7 @@ fn client<'c>(flow: &Flow, index: &'c Index) -> Option<Party<'c>> {
     let address = flow.original.src;
     let kind = match party_at(index, address, None) {
         Some(party) => return Some(party),
-        // Outside is only what is certainly inside none of the cluster's ranges.
+        // An address is external only if it is certainly in none of the cluster's ranges.
         None => match (index.in_pod_range(address), index.in_service_range(address)) {
             (Some(true), _) | (_, Some(true)) => PartyKind::Unknown,
             (Some(false), Some(false)) if index.pods_known_at(address) => PartyKind::External,
@@ -258,17 +278,17 @@ fn client<'c>(flow: &Flow, index: &'c Index) -> Option<Party<'c>> {
     })
 }
 
-/// Pod or node at an address, whatever the port.
+/// Names the Pod or node at an address, for any port.
 pub fn party(address: IpAddr, index: &Index) -> Option<Party<'_>> {
     party_at(index, address, None)
 }
 
-/// Pod or node at an address. A host-network pod shares its node's address, so it is named only for a protocol and port
-/// that exactly one of them declares. Where the Pods at the address were not read, EndpointSlices may name one.
+/// Names the Pod or node at an address. A host-network Pod shares its node's address and is named only for a protocol and
+/// port that exactly one Pod declares. EndpointSlices name a Pod where the Pods at the address were not read.
 pub fn party_at(index: &Index, address: IpAddr, port: Option<(u8, u16)>) -> Option<Party<'_>> {
     let mut pods = index.pods_at(address);
     if let Some(pod) = pods.next() {
-        // Two living pods with one address: naming either would be a guess.
+        // Two living Pods have the address, so neither is named.
         let single = pods.next().is_none();
         return Some(Party {
             kind: if single {

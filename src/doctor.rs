@@ -1,45 +1,48 @@
-//! What is wrong on this node, each finding with its numbers, example entries, and what helps.
+//! Checks of a node. Each finding has its numbers, example entries and help.
 //!
-//! A check is one file in `check/` with one small struct behind the trait [`Check`]. It sees every entry of the table once,
-//! in one scan that feeds all checks, keeps groups and never entries, and concludes from what it kept and the [`Facts`]. To
-//! add one: write the file, name it in `check/mod.rs` and in `checks`; a number from which on it speaks belongs into
-//! [`Thresholds`]. Checks are pure: whoever runs them reads the facts.
+//! A check is one file in `check/` with a struct that implements [`Check`]. It sees every entry of the table once, in one
+//! scan for all checks, stores groups and never entries, and decides from these and the [`Facts`]. To add one: write the
+//! file, name it in `check.rs` and in `checks`, and add its thresholds to [`Thresholds`]. Checks are pure: the caller reads
+//! the facts.
 //!
-//! No finding without its number, and none above [`Severity::Info`] on a healthy node.
+//! Every finding has a number, and a healthy node has none above [`Severity::Info`].
 
-mod answers;
 mod check;
+mod destinations;
 mod example;
+mod expected_reply;
 mod facts;
 mod finding;
 pub(crate) mod groups;
-pub mod metrics;
+pub mod kube_proxy_metrics;
+mod sampling;
 #[cfg(test)]
 pub(crate) mod testing;
 mod threshold;
 
 use crate::entry::Entry;
 
-pub use facts::{Facts, Moved, Scan, Version, pod_network};
+pub use facts::{Changes, Facts, Scan, Version, is_worse_source, pod_network};
 pub use finding::{Finding, Severity};
+pub use sampling::{MAX_SAMPLED, limit_activity, needs_sample};
 pub use threshold::Thresholds;
 
-/// One thing that may be wrong.
+/// One check.
 pub trait Check {
-    /// The word of the output.
+    /// Name in the output.
     fn name(&self) -> &'static str;
 
-    /// Takes in one entry. Called for every one of the table, so it must be quick, and what it keeps must be bounded
-    /// (`Groups`). Checks of settings and counters leave it alone.
-    fn see(&mut self, entry: &Entry<'_>, facts: &Facts<'_>) {
+    /// Counts one entry. Called for every entry of the table, so it must be quick, and its memory must be bounded
+    /// (`Groups`). Checks of settings and counters do not implement it.
+    fn observe(&mut self, entry: &Entry<'_>, facts: &Facts<'_>) {
         let _ = (entry, facts);
     }
 
-    /// What was found, after the last entry.
-    fn conclude(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding>;
+    /// Findings, after the last entry.
+    fn findings(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding>;
 }
 
-/// Every check, ready to see a table.
+/// Every check, in its initial state.
 fn checks() -> Vec<Box<dyn Check>> {
     vec![
         Box::<check::StaleUdp>::default(),
@@ -53,7 +56,7 @@ fn checks() -> Vec<Box<dyn Check>> {
         Box::<check::UnnamedDestination>::default(),
         Box::<check::RulesBehind>::default(),
         Box::<check::RulesNotUnderstood>::default(),
-        Box::<check::OldKubeProxy>::default(),
+        Box::<check::KubeProxyVersion>::default(),
         Box::<check::KubeProxySync>::default(),
         Box::<check::WrongNamespace>::default(),
         Box::<check::TableFull>::default(),
@@ -67,7 +70,7 @@ fn checks() -> Vec<Box<dyn Check>> {
     ]
 }
 
-/// All checks at work on one table.
+/// All checks on one table.
 pub struct Examination {
     checks: Vec<Box<dyn Check>>,
 }
@@ -79,17 +82,17 @@ impl Default for Examination {
 }
 
 impl Examination {
-    pub fn see(&mut self, entry: &Entry<'_>, facts: &Facts<'_>) {
+    pub fn observe(&mut self, entry: &Entry<'_>, facts: &Facts<'_>) {
         for check in &mut self.checks {
-            check.see(entry, facts);
+            check.observe(entry, facts);
         }
     }
 
-    /// Every finding, the worst first.
-    pub fn conclude(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
+    /// Findings of all checks, the most severe first.
+    pub fn findings(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
         let all = self.checks.iter();
         let mut findings: Vec<Finding> = all
-            .flat_map(|check| bounded(check.conclude(facts, thresholds)))
+            .flat_map(|check| bounded(check.findings(facts, thresholds)))
             .collect();
         check::insert_failed::relate(&mut findings);
         finding::sort(&mut findings);
@@ -97,12 +100,12 @@ impl Examination {
     }
 }
 
-/// Findings of one check that are told one by one, the first ones. A drained node leaves hundreds.
-const MOST: usize = 10;
+/// Upper bound of the findings of one check that are reported singly. A drained node leaves hundreds.
+const MAX_FINDINGS_PER_CHECK: usize = 10;
 
-/// What is beyond [`MOST`] becomes one finding, as bad as the worst of them.
+/// Replaces the findings beyond [`MAX_FINDINGS_PER_CHECK`] by one, with the highest severity among them.
 fn bounded(mut findings: Vec<Finding>) -> Vec<Finding> {
-    let rest = findings.split_off(findings.len().min(MOST));
+    let rest = findings.split_off(findings.len().min(MAX_FINDINGS_PER_CHECK));
     let worst = rest
         .iter()
         .min_by_key(|finding| std::cmp::Reverse(finding.severity));
@@ -128,21 +131,27 @@ mod tests {
     }
 
     #[test]
-    fn hundreds_of_findings_become_a_few_and_none_gets_milder() {
+    fn hundreds_of_findings_become_a_few_without_loss_of_severity() {
         let mut many: Vec<Finding> = (0..300)
             .map(|n| Finding::info("x", n.to_string()))
             .collect();
         many[200].severity = Severity::Critical;
-        let told = bounded(many);
-        assert_eq!(told.len(), MOST + 1);
-        assert_eq!(told[MOST].severity, Severity::Critical);
-        assert_eq!(told[MOST].evidence["more"], 290);
-        assert_eq!(bounded(told[..MOST].to_vec()).len(), MOST);
+        let findings = bounded(many);
+        assert_eq!(findings.len(), MAX_FINDINGS_PER_CHECK + 1);
+        assert_eq!(
+            findings[MAX_FINDINGS_PER_CHECK].severity,
+            Severity::Critical
+        );
+        assert_eq!(findings[MAX_FINDINGS_PER_CHECK].evidence["more"], 290);
+        assert_eq!(
+            bounded(findings[..MAX_FINDINGS_PER_CHECK].to_vec()).len(),
+            MAX_FINDINGS_PER_CHECK
+        );
     }
 
     #[test]
-    fn a_node_of_which_nothing_is_known_has_nothing_above_info() {
-        let findings = Examination::default().conclude(&Facts::default(), &Thresholds::default());
+    fn an_unknown_node_has_no_finding_above_info() {
+        let findings = Examination::default().findings(&Facts::default(), &Thresholds::default());
         let bad: Vec<_> = findings
             .iter()
             .filter(|finding| finding.severity > Severity::Info)

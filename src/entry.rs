@@ -1,27 +1,26 @@
-//! An entry as it is shown: what the kernel said, the names behind it, and the verdict.
+//! An entry with its names and its verdict.
 //!
-//! Here flow, label and verdict meet; `output` prints it, `select` chooses by it. Names borrow from the cluster index.
 
 use crate::attribution::Names;
-use crate::verdict::{Judgement, Refreshing, Replies, Seen};
+use crate::verdict::{Activity, Judgement, Refreshing, Replies};
 use ctnetlink::flow::Flow;
 
-/// One row.
+/// One row of output. `output` prints it, `select` selects by it. Names borrow from the cluster index.
 #[derive(Clone, Debug)]
 pub struct Entry<'c> {
     pub flow: Flow,
     pub names: Names<'c>,
-    /// `None` when no verdict was sought (`--cluster none`) or the entry is not confirmed or is dying.
+    /// `None` when no verdict was requested (`--cluster none`) and for an entry that is dying or not confirmed.
     pub judgement: Option<Judgement<'c>>,
     pub refreshing: Refreshing,
     pub replies: Replies,
 }
 
 impl<'c> Entry<'c> {
-    /// An entry of which nothing but the kernel's word is known.
+    /// An entry without names and verdict.
     #[inline]
     pub fn bare(flow: Flow) -> Self {
-        let replies = Replies::of_one_look(flow.status.is_unreplied());
+        let replies = Replies::of_one_observation(flow.status.is_unreplied());
         Entry {
             flow,
             names: Names::default(),
@@ -31,10 +30,12 @@ impl<'c> Entry<'c> {
         }
     }
 
-    /// Takes in what several looks at the entry showed.
-    pub fn see(&mut self, seen: Seen) {
-        self.refreshing = seen.refreshing;
-        self.replies = seen.replies;
-        self.judgement = self.judgement.map(|judgement| judgement.with_seen(seen));
+    /// Adds the result of several observations.
+    pub fn add_activity(&mut self, activity: Activity) {
+        self.refreshing = activity.refreshing;
+        self.replies = activity.replies;
+        self.judgement = self
+            .judgement
+            .map(|judgement| judgement.with_activity(activity));
     }
 }

@@ -21,7 +21,7 @@
 //! | [`filter`], [`select`] | predicates on what the kernel says, one a file; names and verdicts as predicates |
 //! | [`this_node`] | the node that a table belongs to |
 //! | [`attribution`] | client, Service and endpoint of an entry |
-//! | [`verdict`] | stale or not, and why (`case`, `rule`); whether it is refreshed and answered (`refresh`, `sample`) |
+//! | [`verdict`] | stale or not, and why (`judge`, `by_cluster`, `by_rules`); whether it is refreshed and answered (`refresh`, `sample`) |
 //! | [`entry`] | one entry with its names and its verdict |
 //! | [`purge`] | policy, plan, second decision and vetoes, the only executor of deletes, verification, restore |
 //! | [`watch`] | the view of a table over time, and its records |

@@ -1,39 +1,40 @@
-//! Which node this is, and whether the table at hand is the node's.
+//! Identity of this node, and whether the table belongs to it.
 
 use std::net::IpAddr;
 
 use ctk_cluster::index::{Index, Node};
 use ctnetlink::rtnetlink::LocalAddress;
 
-/// kube-proxy in IPVS mode puts every Service address on this dummy interface; it makes none of them the node's.
+/// Dummy interface on which kube-proxy in IPVS mode configures every Service address (`pkg/proxy/ipvs/proxier.go`,
+/// `defaultDummyDevice`). It makes no address the node's.
 const IPVS_INTERFACE: &str = "kube-ipvs0";
 
-/// Whose table is judged. Translation happens in the node's network namespace; in a pod's own one every healthy flow to
-/// a clusterIP looks untranslated.
+/// Owner of the network namespace whose table is judged. Services are translated in the node's namespace; in a Pod's own
+/// namespace every healthy flow to a clusterIP looks untranslated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NetnsOwner {
     Node,
-    /// Some other namespace, or one of which nothing shows that it is the node's.
+    /// Another namespace, or one without proof that it is the node's.
     Foreign,
 }
 
-/// The node that the table belongs to, as far as it is known.
+/// Node that the table belongs to, as far as it is known.
 #[derive(Clone, Debug)]
 pub struct ThisNode {
     /// Name of the Node object.
     pub name: Option<String>,
-    /// Everything configured in the namespace; `None` when that could not be read.
+    /// All addresses configured in the namespace; `None` when they could not be read.
     pub local: Option<Vec<LocalAddress>>,
     pub namespace: NetnsOwner,
 }
 
 impl ThisNode {
-    /// Finds the Node object by the name given (flag or `NODE_NAME`), else by `hostname`, else by an address that is both
-    /// the Node's and on a local interface; and decides whether the namespace is the node's.
+    /// Finds the Node object by `named` (flag or `NODE_NAME`), else by an address that is both the Node's and on a local
+    /// interface, else by `hostname`; and decides whether the namespace is the node's.
     ///
     /// The namespace is the node's when an address of this Node is on one of its interfaces or, where no Node objects are
-    /// known at all, when it is the initial namespace (`initial`, `None` = could not be told). [`ThisNode::sees_kube_proxy`]
-    /// is the third way.
+    /// known, when it is the initial namespace (`initial`, `None` if unknown). [`ThisNode::sees_kube_proxy`] is the third
+    /// proof.
     pub fn find(
         index: Option<&Index>,
         named: Option<&str>,
@@ -47,7 +48,7 @@ impl ThisNode {
             Some(node) => addresses
                 .iter()
                 .any(|local| distinguishes(local) && has(node, local.address())),
-            // A machine that is none of the Nodes at hand is somebody else's, also where others may be missing.
+            // A machine that is none of the known Nodes is not judged, even where the list of Nodes may be incomplete.
             None => initial == Some(true) && !index.is_some_and(knows_nodes),
         };
         ThisNode {
@@ -61,24 +62,24 @@ impl ThisNode {
         }
     }
 
-    /// kube-proxy's rules are in the namespace: it is the node's.
+    /// Marks the namespace as the node's, because kube-proxy's rules are in it.
     pub fn sees_kube_proxy(&mut self) {
         self.namespace = NetnsOwner::Node;
     }
 
-    /// kube-proxy's dummy interface is here, so that IPVS balances Services.
+    /// Whether kube-proxy's dummy interface exists, so that IPVS balances Services.
     pub fn has_ipvs(&self) -> bool {
         let mut local = self.local.iter().flatten();
         local.any(|own| own.interface == IPVS_INTERFACE)
     }
 
-    /// The Node object of this node.
+    /// Node object of this node.
     pub fn object<'c>(&self, index: &'c Index) -> Option<&'c Node> {
         index.node_named(self.name.as_deref()?)
     }
 
     /// Whether node ports answer on this address; `None` when neither the Node object nor the interfaces are known.
-    /// The Node's addresses and those of the interfaces count, but for `kube-ipvs0`.
+    /// Addresses of the Node and of interfaces other than `kube-ipvs0` count.
     pub fn owns(&self, index: Option<&Index>, address: IpAddr) -> Option<bool> {
         let node = index.and_then(|index| self.object(index));
         if node.is_none() && self.local.is_none() {
@@ -88,7 +89,7 @@ impl ThisNode {
         Some(of_node || self.interface_of(address).is_some())
     }
 
-    /// The interface other than `kube-ipvs0` that carries the address.
+    /// Name of the interface other than `kube-ipvs0` that has the address.
     pub fn interface_of(&self, address: IpAddr) -> Option<&str> {
         let mut local = self.local.iter().flatten();
         local
@@ -101,8 +102,8 @@ fn knows_nodes(index: &Index) -> bool {
     index.nodes().next().is_some()
 }
 
-/// Tells namespaces and nodes apart: every namespace has the same loopback address, and every node in IPVS mode the same
-/// Service addresses.
+/// Whether the address identifies a namespace: every namespace has the same loopback address, and every node in IPVS mode
+/// the same Service addresses.
 fn distinguishes(local: &LocalAddress) -> bool {
     local.interface != IPVS_INTERFACE && !local.address().is_loopback()
 }
@@ -128,7 +129,7 @@ fn find_node<'c>(
             nodes.next().filter(|_| nodes.next().is_none())
         })
     });
-    // An address on an interface proves more than a name: a pod's hostname can be anything, and so can a laptop's.
+    // An address on an interface proves more than a name, as the hostname of a Pod or a laptop can be arbitrary.
     let mut by_address = index.nodes().filter(|node| {
         local
             .iter()
@@ -173,7 +174,7 @@ mod tests {
                 Some("n1"),
                 Node,
             ),
-            // A name alone proves nothing: a pod's hostname can be anything.
+            // A name alone proves nothing: the hostname of a Pod can be arbitrary.
             (
                 &nodes,
                 None,
@@ -212,7 +213,7 @@ mod tests {
                 Foreign,
             ),
             (&nodes, Some("typo"), None, &here, Some(true), None, Foreign),
-            // The same where the list of Nodes broke off, or cannot be had any more.
+            // The same where the list of Nodes is incomplete, or can no longer be read.
             (
                 &some,
                 None,
@@ -223,7 +224,7 @@ mod tests {
                 Foreign,
             ),
             (&some, None, None, &here, Some(true), Some("n1"), Node),
-            // Without Nodes only the initial namespace is likely to be one's.
+            // Without Nodes only the initial namespace is likely to be the node's.
             (&none, None, None, &elsewhere, Some(true), None, Node),
             (&none, None, None, &elsewhere, Some(false), None, Foreign),
             (&none, None, None, &elsewhere, None, None, Foreign),

@@ -1,18 +1,18 @@
-//! Names behind the addresses of an entry. They borrow from the cluster index.
+//! Names of the addresses of an entry. They borrow from the cluster index.
 
 use super::FrontendMatch;
 
-/// What stands behind an address.
+/// Kind of the owner of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum PartyKind {
-    /// A pod with an address of its own.
+    /// A Pod with an address of its own.
     Pod,
-    /// A pod in the node's network namespace, found by its declared port.
+    /// A Pod in the node's network namespace, found by its declared port.
     HostNetwork,
     Node,
     /// An address outside the cluster.
     External,
-    /// An address inside the cluster's ranges that nobody has, or one that cannot be told.
+    /// An address inside the cluster's ranges without an owner, or with an ambiguous one.
     Unknown,
 }
 
@@ -28,25 +28,25 @@ impl PartyKind {
     }
 }
 
-/// Who is behind an address.
+/// Owner of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Party<'c> {
     pub kind: PartyKind,
     pub namespace: Option<&'c str>,
-    /// Name of the pod, or of the node for kind `node`.
+    /// Name of the Pod, or of the node for kind `node`.
     pub name: Option<&'c str>,
-    /// The node it runs on.
+    /// Node that it runs on.
     pub node: Option<&'c str>,
 }
 
-/// How a destination is a Service's.
+/// Kind of frontend that a destination is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum FrontendKind {
     ClusterIp,
     ExternalIp,
     LoadBalancerIp,
     NodePort,
-    /// A DNAT rule of this node that is no Service's.
+    /// A DNAT rule of this node that belongs to no Service.
     Rule,
 }
 
@@ -62,15 +62,15 @@ impl FrontendKind {
     }
 }
 
-/// The Service port that an original destination matched. All names are `None` for frontend kind `rule`; `port` is
-/// `None` also for a Service port without a name.
+/// Service port that an original destination matched. All names are `None` for frontend kind `rule`; `port` is also `None`
+/// for a Service port without a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServiceName<'c> {
     pub namespace: Option<&'c str>,
     pub name: Option<&'c str>,
     pub port: Option<&'c str>,
     pub frontend: FrontendKind,
-    /// The port number of the frontend that matched, shown where the port has no name.
+    /// Port number of the frontend that matched, shown where the port has no name.
     pub port_number: u16,
 }
 
@@ -81,15 +81,15 @@ pub struct EndpointName<'c> {
     pub ready: Option<bool>,
     pub serving: Option<bool>,
     pub terminating: Option<bool>,
-    /// An endpoint that a slice lists without naming a pod.
+    /// The slice lists the endpoint without a Pod.
     pub manual: bool,
 }
 
-/// The names behind an entry; `None` where nothing is known.
+/// Names of an entry; `None` where nothing is known.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Names<'c> {
     pub client: Option<Party<'c>>,
-    /// Every Service port that the destination is; `service` is the one to show.
+    /// Frontend with all its Service ports; `service` is the port to show.
     pub matched: FrontendMatch<'c>,
     pub service: Option<ServiceName<'c>>,
     pub endpoint: Option<EndpointName<'c>>,

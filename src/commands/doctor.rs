@@ -1,25 +1,27 @@
-//! `ctk doctor`: what is wrong here, with evidence.
+//! `ctk doctor`: finds problems of a node, with evidence.
 //!
-//! One scan of the table feeds every check of [`crate::doctor`]; this module reads what they need to know, runs them and
-//! prints what they found.
+//! One scan of the table feeds every check of [`crate::doctor`]. This module reads the facts, runs the checks and prints
+//! their findings.
 
 mod facts;
-mod say;
+mod report;
 
-use crate::args::doctor::{DoctorArgs, DoctorFormat};
-use std::io::{self, IsTerminal};
+use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::doctor::{Examination, Finding, Scan, Severity};
+use crate::args::doctor::{DoctorArgs, DoctorFormat};
+use crate::doctor::{
+    Examination, Facts, Finding, MAX_SAMPLED, Scan, Severity, is_worse_source, limit_activity,
+    needs_sample,
+};
 use crate::error::{CommandError, Status};
-use crate::output::Summary;
-use crate::verdict::Seen;
+use crate::output::{Palette, Summary};
+use crate::plural::count;
 use ctk_cluster::read_scope::ReadScope;
-use ctnetlink::flow::Flow;
 use ctnetlink::{Table, TableKind};
 
 use crate::query::{BuiltinCluster, EntryQuery, SourceQuery};
@@ -32,7 +34,7 @@ use crate::session::sample::Sample;
 use crate::session::table_access;
 use crate::session::table_scan::{self, Looks};
 use crate::terminal::messages::{self, note};
-use say::Frame;
+use report::{Report, summary_counts};
 
 pub fn run(builtin: BuiltinCluster, args: &DoctorArgs) -> Result<Status, CommandError> {
     if args.watch.is_some() && args.output == DoctorFormat::Json {
@@ -42,70 +44,71 @@ pub fn run(builtin: BuiltinCluster, args: &DoctorArgs) -> Result<Status, Command
     let source = SourceQuery::new(&args.source, builtin)?;
     match args.watch {
         None => {
-            let round = Round::run(args, &source, &mut Told::default())?;
-            match round.print(args) {
-                Ok(()) => Ok(round.status()),
+            let diagnosis = Diagnosis::run(args, &source, &mut History::default())?;
+            match diagnosis.print(args) {
+                Ok(()) => Ok(diagnosis.status()),
                 Err(error) => messages::unwritten(error),
             }
         }
-        Some(pause) => follow(args, &source, pause),
+        Some(interval) => follow(args, &source, interval),
     }
 }
 
-/// Round after round. A signal ends it at once, wherever it is: nothing has to be put back.
+/// Examines the node every `interval`. A signal ends the process at once, as nothing has to be restored.
 fn follow(
     args: &DoctorArgs,
     source: &SourceQuery,
-    pause: Duration,
+    interval: Duration,
 ) -> Result<Status, CommandError> {
-    let mut told = Told::default();
+    let mut history = History::default();
+    exit_on_signals(&history)?;
+    loop {
+        let is_first = history.source.is_none();
+        match Diagnosis::run(args, source, &mut history) {
+            Ok(diagnosis) => {
+                if let Err(error) = diagnosis.print(args) {
+                    return messages::unwritten(error);
+                }
+            }
+            Err(error) if is_first => return Err(error),
+            // A later round may succeed: an API server restarts, too.
+            Err(error) => {
+                history.partial.store(true, Ordering::Relaxed);
+                note(error.text());
+            }
+        }
+        std::thread::sleep(interval);
+    }
+}
+
+/// Lets a signal end the process with [`Status::Partial`] once an answer was incomplete, else with [`Status::Done`].
+fn exit_on_signals(history: &History) -> Result<(), CommandError> {
     let always = Arc::new(AtomicBool::new(true));
     for signal in [SIGINT, SIGTERM] {
-        for (status, when) in [(Status::Partial, &told.partial), (Status::Done, &always)] {
+        for (status, when) in [(Status::Partial, &history.partial), (Status::Done, &always)] {
             let code = status.code().into();
             signal_hook::flag::register_conditional_shutdown(signal, code, Arc::clone(when))
                 .map_err(|error| CommandError::failed(format!("watching signals: {error}")))?;
         }
     }
-    loop {
-        let is_first = told.source.is_none();
-        match Round::run(args, source, &mut told) {
-            Ok(round) => {
-                if let Err(error) = round.print(args) {
-                    return messages::unwritten(error);
-                }
-            }
-            Err(error) if is_first => return Err(error),
-            // What worked before may work again: an API server restarts, too.
-            Err(error) => {
-                told.partial.store(true, Ordering::Relaxed);
-                note(error.text());
-            }
-        }
-        std::thread::sleep(pause);
-    }
+    Ok(())
 }
 
-/// What earlier rounds said.
+/// Source and notes of earlier rounds.
 #[derive(Default)]
-struct Told {
+struct History {
     /// The cluster source; `None` before the first round.
     source: Option<&'static str>,
-    /// Of the round before this one: the same again would bury the rest.
+    /// Notes of the previous round, which are not printed again.
     notes: Vec<String>,
-    /// Something was missing from an answer. Set before it is said, as a signal may come right then.
+    /// An answer was incomplete. Set before the note is printed, as a signal may come right then.
     partial: Arc<AtomicBool>,
 }
 
-impl Told {
-    /// What was told by a better source must not vanish from the findings as if it were healed.
-    fn may_go_on(&mut self, source: &'static str) -> Result<(), CommandError> {
-        let is_worse = match self.source {
-            Some("none") | None => false,
-            Some("rules") => source == "none",
-            Some(_) => matches!(source, "rules" | "none"),
-        };
-        if let Some(before) = self.source.filter(|_| is_worse) {
+impl History {
+    /// Refuses a source that is worse than before: findings from the better source would vanish as if they were healed.
+    fn record_source(&mut self, source: &'static str) -> Result<(), CommandError> {
+        if let Some(before) = self.source.filter(|before| is_worse_source(before, source)) {
             let error =
                 format!("the cluster source is gone (it was {before}), so nothing was looked at");
             return Err(CommandError::failed(error));
@@ -114,98 +117,89 @@ impl Told {
         Ok(())
     }
 
-    fn say_news(&mut self, open: Caveats) {
-        self.partial.fetch_or(open.partial, Ordering::Relaxed);
-        let notes = open.notes;
-        let news = notes.iter().filter(|note| !self.notes.contains(note));
-        news.for_each(note);
+    fn print_new_notes(&mut self, caveats: Caveats) {
+        self.partial.fetch_or(caveats.partial, Ordering::Relaxed);
+        let notes = caveats.notes;
+        let new = notes.iter().filter(|note| !self.notes.contains(note));
+        new.for_each(note);
         self.notes = notes;
     }
 }
 
-/// One examination of the node.
-struct Round {
+/// Result of one examination of the node.
+struct Diagnosis {
     findings: Vec<Finding>,
     summary: Summary,
-    /// Something is missing from the answer; stderr says what.
+    /// The answer is incomplete; a note on stderr names the missing part.
     partial: bool,
 }
 
-impl Round {
-    fn run(args: &DoctorArgs, source: &SourceQuery, told: &mut Told) -> Result<Self, CommandError> {
-        let is_first = told.source.is_none();
+impl Diagnosis {
+    fn run(
+        args: &DoctorArgs,
+        source: &SourceQuery,
+        history: &mut History,
+    ) -> Result<Self, CommandError> {
+        let is_first = history.source.is_none();
         let cluster = read_cluster(args, source, is_first)?;
-        told.may_go_on(cluster::summary(cluster.as_ref()).source)?;
+        history.record_source(cluster::summary(cluster.as_ref()).source)?;
         if is_first {
             cluster::require(source, cluster.as_ref(), false)?;
         }
-        let netns = &source.netns;
+        let cluster = cluster.as_ref();
         let every_entry = EntryQuery::default();
-        let mut pipeline = EntryPipeline::new(&every_entry, cluster.as_ref())?;
-        let mut table = Table::open(netns).map_err(table_access::netlink_error)?;
+        let mut pipeline = EntryPipeline::new(&every_entry, cluster)?;
+        let mut table = Table::open(&source.netns).map_err(table_access::netlink_error)?;
         let began = Instant::now();
-        let mut facts = facts::gather(netns, cluster.as_ref());
-        let sample = match args.sample.is_zero() {
-            true => None,
-            false => Some(take_sample(&mut table, &mut pipeline, args.sample)?),
-        };
-        facts.sampled = sample.is_some().then_some(args.sample);
-        let is_full = sample
-            .as_ref()
-            .is_some_and(|one| one.kept() >= MOST_SAMPLED);
-        let looks = Looks {
-            kind: TableKind::Conntrack,
-            sample: sample.as_ref(),
-        };
-        let (examination, report) = table_scan::gather(
-            &mut table,
-            &mut pipeline,
-            looks,
-            Examination::default,
-            |pipeline, examination, flow, seen| {
-                let seen = seen.and_then(|seen| sampled(&flow, seen, is_full));
-                pipeline.show(flow, seen, |entry| examination.see(entry, &facts));
-            },
-        )?;
-        facts.scan = Scan {
-            scanned: pipeline.counts.scanned,
-            unreadable: report.unreadable,
-            inconsistent: report.inconsistent,
-        };
-        facts::look_again(&mut facts, netns, began);
-        facts::compare_rules(&mut facts, netns, cluster.as_ref());
-        let findings = examination.conclude(&facts, &args.thresholds);
-        let mut open = caveats::of_table(report.unreadable, report.inconsistent);
-        let counts = &pipeline.counts;
-        open.add_selection(&every_entry, false, cluster.as_ref(), counts);
-        // Any of them may be a stale one that is not found.
-        open.partial |= counts.range_unknown > 0;
-        let partial = open.partial;
-        told.say_news(open);
+        let mut facts = facts::gather(&source.netns, cluster);
+        let examination = examine(args.sample, &mut table, &mut pipeline, &mut facts)?;
+        facts::look_again(&mut facts, &source.netns, began);
+        facts::compare_rules(&mut facts, &source.netns, cluster);
+        let findings = examination.findings(&facts, &args.thresholds);
+        let scan = facts.scan;
+        let mut caveats = caveats::of_table(scan.unreadable, scan.inconsistent);
+        caveats.add_selection(&every_entry, false, cluster, &pipeline.counts);
+        // An entry outside the known Service ranges may be a stale one that is not found.
+        caveats.partial |= pipeline.counts.range_unknown > 0;
+        let partial = caveats.partial;
+        history.print_new_notes(caveats);
         let summary = Summary {
             shown: findings.len() as u64,
-            scanned: pipeline.counts.scanned,
-            consistent: !report.inconsistent,
-            unreadable: report.unreadable,
-            cluster: cluster::summary(cluster.as_ref()),
-            extra: say::counts(&findings),
+            scanned: scan.scanned,
+            consistent: !scan.inconsistent,
+            unreadable: scan.unreadable,
+            cluster: cluster::summary(cluster),
+            extra: summary_counts(&findings),
         };
-        Ok(Round {
+        Ok(Diagnosis {
             findings,
             summary,
             partial,
         })
     }
 
+    /// Writes the report in one call, so that a watch which a signal ends shows only whole reports.
     fn print(&self, args: &DoctorArgs) -> io::Result<()> {
-        let frame = Frame {
+        let report = Report {
             findings: &self.findings,
             summary: &self.summary,
-            repeated: args.watch.is_some(),
+            time: args.watch.map(|_| SystemTime::now()),
         };
-        frame.print(args.output, args.color)?;
+        let stdout = io::stdout();
+        let terminal = stdout.is_terminal();
+        let text = match args.output {
+            DoctorFormat::Table => {
+                report.to_table(Palette::of_environment(args.color, terminal), terminal)
+            }
+            DoctorFormat::Json => report.to_json()?,
+            DoctorFormat::Jsonl => report.to_jsonl(),
+        };
+        let mut stdout = stdout.lock();
+        stdout.write_all(&text)?;
+        stdout.flush()?;
         if self.findings.is_empty() && io::stderr().is_terminal() {
-            note(format!("nothing found in {} entries", self.summary.scanned));
+            let entries = count(self.summary.scanned, "entry", "entries");
+            note(format!("nothing found in {entries}"));
         }
         Ok(())
     }
@@ -220,13 +214,60 @@ impl Round {
     }
 }
 
-/// The cluster source, and this node's rules beside it: they decide about node ports on addresses that no Node object has.
+/// Shows every entry of the table to the checks, and completes `facts` with the sample and the scan.
+fn examine<'c>(
+    duration: Duration,
+    table: &mut Table,
+    pipeline: &mut EntryPipeline<'c>,
+    facts: &mut Facts<'c>,
+) -> Result<Examination, CommandError> {
+    let sample = match duration.is_zero() {
+        true => None,
+        false => Some(Sample::take_of(
+            table,
+            pipeline,
+            duration,
+            &|pipeline, stored, flow| {
+                needs_sample(flow, stored, || pipeline.entry(flow.clone(), None))
+            },
+        )?),
+    };
+    facts.sampled = sample.is_some().then_some(duration);
+    let is_full = sample
+        .as_ref()
+        .is_some_and(|sample| sample.kept() >= MAX_SAMPLED);
+    let looks = Looks {
+        kind: TableKind::Conntrack,
+        sample: sample.as_ref(),
+    };
+    let before_scan: &Facts<'_> = facts;
+    let (examination, report) = table_scan::gather(
+        table,
+        pipeline,
+        looks,
+        Examination::default,
+        |pipeline, examination, flow, activity| {
+            let activity = activity.and_then(|one| limit_activity(&flow, one, is_full));
+            pipeline.show(flow, activity, |entry| {
+                examination.observe(entry, before_scan);
+            });
+        },
+    )?;
+    facts.scan = Scan {
+        scanned: pipeline.counts.scanned,
+        unreadable: report.unreadable,
+        inconsistent: report.inconsistent,
+    };
+    Ok(examination)
+}
+
+/// Reads the cluster source and beside it this node's rules, which decide about node ports on addresses of no Node object.
 fn read_cluster(
     args: &DoctorArgs,
     source: &SourceQuery,
     is_first: bool,
 ) -> Result<Option<Cluster>, CommandError> {
-    let wanted = ReadScope {
+    let scope = ReadScope {
         pods: pod_choice::choice_with_unanswered(source, args.thresholds.lost_entries),
         ..ReadScope::default()
     };
@@ -234,58 +275,5 @@ fn read_cluster(
         true => Cluster::read,
         false => Cluster::read_again,
     };
-    read(source, Purpose::Show, wanted)
-}
-
-const UDP: u8 = 17;
-/// UDP entries whose looks are kept, at 240 bytes each.
-const MOST_SAMPLED: usize = 100_000;
-
-/// Two looks at the UDP entries of which it matters whether they are kept alive or answered: those that may be stale, and
-/// those of a Service whose packets are counted. What is beyond [`MOST_SAMPLED`] counts as unknown.
-fn take_sample(
-    table: &mut Table,
-    pipeline: &mut EntryPipeline<'_>,
-    duration: Duration,
-) -> Result<Sample, CommandError> {
-    Sample::take_of(table, pipeline, duration, &|pipeline, kept, flow| {
-        if flow.protocol() != UDP || kept >= MOST_SAMPLED {
-            return false;
-        }
-        let counted = flow.counters_reply.is_some();
-        let entry = pipeline.entry(flow.clone(), None);
-        let sound = entry.judgement.is_none_or(|judgement| {
-            use crate::verdict::Verdict::{Ok, Unknown, Unrelated};
-            matches!(judgement.verdict(), Ok | Unknown | Unrelated)
-        });
-        !sound || (counted && entry.names.service.is_some())
-    })
-}
-
-/// What the looks say of an entry. They were at UDP only, and what found no room in them is not new for that.
-fn sampled(flow: &Flow, mut seen: Seen, is_full: bool) -> Option<Seen> {
-    seen.is_new &= !is_full;
-    (flow.protocol() == UDP).then_some(seen)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_source_that_gets_worse_between_two_rounds_is_no_healed_cluster() {
-        for (before, now, goes_on) in [
-            ("api", "api", true),
-            ("api", "rules", false),
-            ("api", "none", false),
-            ("rules", "none", false),
-            ("rules", "api", true),
-            ("none", "none", true),
-            ("none", "api", true),
-        ] {
-            let mut told = Told::default();
-            assert!(told.may_go_on(before).is_ok());
-            assert_eq!(told.may_go_on(now).is_ok(), goes_on, "{before} {now}");
-        }
-    }
+    read(source, Purpose::Show, scope)
 }

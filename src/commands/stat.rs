@@ -1,4 +1,4 @@
-//! `ctk stat`: how full the table is, its limits and timeouts, and what the kernel counted.
+//! `ctk stat`: usage of the table, its limits and timeouts, and the kernel's counters.
 
 use crate::args::stat::{StatArgs, StatFormat};
 use std::io::{self, IsTerminal, Write};
@@ -22,8 +22,8 @@ use crate::terminal::interruptible_stdout::{InterruptibleStdout, check_reader};
 use crate::terminal::messages::{self, note};
 use crate::terminal::signals;
 
-/// Between two looks whether to go on.
-const TICK: Duration = Duration::from_millis(100);
+/// Interval between two checks for a signal or a closed output.
+const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 pub fn run(args: &StatArgs) -> Result<Status, CommandError> {
     if args.interval.is_some() && args.output == StatFormat::Json {
@@ -33,7 +33,7 @@ pub fn run(args: &StatArgs) -> Result<Status, CommandError> {
         .hint("use -o jsonl"));
     }
     let netns = source::netns(args.netns.as_deref())?;
-    let (stat, notes) = look(&netns)?;
+    let (stat, notes) = read_stat(&netns)?;
     notes.iter().for_each(note);
     if stat.initial_netns == Some(false) {
         note(format!(
@@ -49,34 +49,34 @@ pub fn run(args: &StatArgs) -> Result<Status, CommandError> {
             Box::new(InterruptibleStdout::new(Arc::clone(&stop), None))
         }
     };
-    let ended = match (print(args, &stat, &mut *out), args.interval) {
+    let result = match (print(args, &stat, &mut *out), args.interval) {
         (Ok(()), Some(interval)) => follow(args, &netns, stat, interval, &stop, &mut *out),
-        (printed, _) => printed.map_err(Ended::Output),
+        (printed, _) => printed.map_err(FollowError::Output),
     };
-    match ended {
+    match result {
         Ok(()) => Ok(Status::Done),
-        Err(Ended::Output(error)) if error.kind() == io::ErrorKind::TimedOut => {
+        Err(FollowError::Output(error)) if error.kind() == io::ErrorKind::TimedOut => {
             note("the output was not read to its end");
             Ok(Status::Partial)
         }
-        Err(Ended::Output(error)) => messages::unwritten(error),
-        Err(Ended::Failed(error)) => Err(error),
+        Err(FollowError::Output(error)) => messages::unwritten(error),
+        Err(FollowError::Failed(error)) => Err(error),
     }
 }
 
-/// Why it ended before it was told to.
-enum Ended {
+/// Cause of an early end.
+enum FollowError {
     Output(io::Error),
     Failed(CommandError),
 }
 
-impl From<io::Error> for Ended {
+impl From<io::Error> for FollowError {
     fn from(error: io::Error) -> Self {
-        Ended::Output(error)
+        FollowError::Output(error)
     }
 }
 
-fn look(netns: &Netns) -> Result<(Stat, Vec<String>), CommandError> {
+fn read_stat(netns: &Netns) -> Result<(Stat, Vec<String>), CommandError> {
     read::stat(netns).map_err(table_access::netlink_error)
 }
 
@@ -98,12 +98,13 @@ fn print(args: &StatArgs, stat: &Stat, out: &mut dyn Write) -> io::Result<()> {
     out.flush()
 }
 
-/// Names of interfaces are others' text.
+/// Formats a document as one line. Interface names come from outside and are made safe.
 fn line(document: &Value) -> String {
     safe_json(document) + "\n"
 }
 
-/// Every interval, counted from the first look so that slow looks do not add up, until told to stop.
+/// Prints the changes every interval until `stop` is set. Intervals are counted from the first reading, so slow readings do
+/// not add up.
 fn follow(
     args: &StatArgs,
     netns: &Netns,
@@ -111,9 +112,9 @@ fn follow(
     interval: Duration,
     stop: &AtomicBool,
     out: &mut dyn Write,
-) -> Result<(), Ended> {
-    let mut looked = Instant::now();
-    let mut next = looked + interval;
+) -> Result<(), FollowError> {
+    let mut read_at = Instant::now();
+    let mut next = read_at + interval;
     let mut first = true;
     loop {
         while Instant::now() < next {
@@ -121,12 +122,15 @@ fn follow(
                 return Ok(());
             }
             check_reader()?;
-            thread::sleep(next.saturating_duration_since(Instant::now()).min(TICK));
+            thread::sleep(
+                next.saturating_duration_since(Instant::now())
+                    .min(STOP_POLL_INTERVAL),
+            );
         }
-        let (stat, notes) = look(netns).map_err(Ended::Failed)?;
+        let (stat, notes) = read_stat(netns).map_err(FollowError::Failed)?;
         let now = Instant::now();
-        tracing::info!(?notes, "look");
-        let seconds = (now - looked).as_secs_f64();
+        tracing::info!(?notes, "counters read");
+        let seconds = (now - read_at).as_secs_f64();
         let delta = stat.since(&before);
         let text = match args.output {
             StatFormat::Table => {
@@ -137,8 +141,8 @@ fn follow(
         };
         out.write_all(text.as_bytes())?;
         out.flush()?;
-        (before, looked, first) = (stat, now, false);
-        // Looks that took longer than the interval are not made up for.
+        (before, read_at, first) = (stat, now, false);
+        // Intervals that a slow reading missed are not made up for.
         while next <= now {
             next += interval;
         }
@@ -151,7 +155,7 @@ mod tests {
     use crate::stat::Allowance;
 
     #[test]
-    fn names_of_interfaces_cannot_steer_a_terminal() {
+    fn interface_names_cannot_control_a_terminal() {
         let name = "v\u{7f}\u{9b}\u{202e}0";
         let stat = Stat {
             interfaces: Some(vec![Allowance {

@@ -1,17 +1,17 @@
-//! The checks, one a file.
+//! Checks, one file each: the struct stores counts, `observe` counts an entry, `findings` reports.
 
 mod allowance;
-mod destination;
+
 mod endpoint_silent;
 mod expectations;
 mod hairpin;
 mod half_closed;
 pub mod insert_failed;
 mod kube_proxy_sync;
+mod kube_proxy_version;
 mod long_chains;
 mod lost_pod;
 mod never_translated;
-mod old_kube_proxy;
 mod port_exhaustion;
 mod reverse_path;
 mod rules_behind;
@@ -31,10 +31,10 @@ pub use hairpin::Hairpin;
 pub use half_closed::HalfClosed;
 pub use insert_failed::InsertFailed;
 pub use kube_proxy_sync::KubeProxySync;
+pub use kube_proxy_version::KubeProxyVersion;
 pub use long_chains::LongChains;
 pub use lost_pod::LostPod;
 pub use never_translated::NeverTranslated;
-pub use old_kube_proxy::OldKubeProxy;
 pub use port_exhaustion::PortExhaustion;
 pub use reverse_path::ReversePath;
 pub use rules_behind::RulesBehind;

@@ -1,4 +1,4 @@
-//! Entries as evidence: a line that names one so that `ctk ls`, `conntrack` or `grep` finds it again.
+//! Entries as evidence: lines by which `ctk ls`, `conntrack` or `grep` finds them again.
 
 use std::borrow::Cow;
 use std::fmt::Write;
@@ -13,19 +13,19 @@ use crate::entry::Entry;
 use crate::verdict::Refreshing;
 use ctnetlink::flow::{Tuple, protocol_name};
 
-/// Examples of one finding: enough to see a pattern.
-const MOST: usize = 3;
+/// Upper bound of the examples of one finding.
+const MAX_EXAMPLES: usize = 3;
 
-/// A few entries, the urgent ones before the others.
+/// A few entries, urgent ones first.
 #[derive(Clone, Debug, Default)]
 pub struct Examples {
     lines: Vec<(bool, String)>,
 }
 
 impl Examples {
-    /// Keeps the entry while there is room. An urgent one takes the place of one that is not.
+    /// Adds the entry while fewer than [`MAX_EXAMPLES`] are stored. An urgent entry replaces one that is not.
     pub fn push(&mut self, entry: &Entry<'_>, urgent: bool) {
-        if self.lines.len() < MOST {
+        if self.lines.len() < MAX_EXAMPLES {
             self.lines.push((urgent, line(entry)));
         } else if urgent && let Some(calm) = self.lines.iter_mut().find(|(urgent, _)| !urgent) {
             *calm = (true, line(entry));
@@ -70,13 +70,14 @@ fn line(entry: &Entry<'_>) -> String {
     line
 }
 
-/// The IANA name, else `proto-N`.
+/// IANA name of a protocol, else `proto-N`.
 pub fn protocol(number: u8) -> String {
     protocol_name(number).map_or_else(|| format!("proto-{number}"), str::to_owned)
 }
 
-/// A name inside a command that is made to be copied: a file may hold any, so what a shell would read is quoted.
-pub fn word(text: &str) -> Cow<'_, str> {
+/// Quotes a name inside a command that is made to be copied. Names come from outside and may hold characters that a shell
+/// interprets.
+pub fn shell_word(text: &str) -> Cow<'_, str> {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"-_./:".contains(&b);
     match !text.is_empty() && !text.starts_with('-') && text.bytes().all(plain) {
         true => text.into(),
@@ -84,8 +85,8 @@ pub fn word(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// `10.96.0.10:53`, `[fd00::a]:53`; the address alone where there is no port.
-pub fn place(address: IpAddr, port: Option<u16>) -> String {
+/// `10.96.0.10:53`, `[fd00::a]:53`; the address alone without a port.
+pub fn socket(address: IpAddr, port: Option<u16>) -> String {
     match port {
         Some(port) => SocketAddr::new(address, port).to_string(),
         None => address.to_string(),
@@ -93,14 +94,14 @@ pub fn place(address: IpAddr, port: Option<u16>) -> String {
 }
 
 fn source(tuple: &Tuple) -> String {
-    place(tuple.src, tuple.sport())
+    socket(tuple.src, tuple.sport())
 }
 
 fn destination(tuple: &Tuple) -> String {
-    place(tuple.dst, tuple.dport())
+    socket(tuple.dst, tuple.dport())
 }
 
-/// `shop/web-1`, or the name of a node; `None` where nobody is known.
+/// `shop/web-1`, or the name of a node; `None` for an unknown party.
 pub fn party(party: Party<'_>) -> Option<String> {
     match (party.namespace, party.name?) {
         (Some(namespace), name) => Some(format!("{namespace}/{name}")),
@@ -108,7 +109,7 @@ pub fn party(party: Party<'_>) -> Option<String> {
     }
 }
 
-/// `kube-system/kube-dns:dns`; the port number where the port has no name. `None` where no Service is named.
+/// `kube-system/kube-dns:dns`; the port number where the port has no name. `None` without a Service name.
 pub fn service(service: &ServiceName<'_>) -> Option<String> {
     let (namespace, name) = (service.namespace?, service.name?);
     Some(match service.port {
@@ -135,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_that_is_copied_runs_nothing_else() {
+    fn a_copied_command_runs_nothing_else() {
         for (text, expected) in [
             ("kube-system/kube-dns:dns", "kube-system/kube-dns:dns"),
             ("a$(reboot)", "'a$(reboot)'"),
@@ -144,12 +145,12 @@ mod tests {
             ("-x", "'-x'"),
             ("", "''"),
         ] {
-            assert_eq!(word(text), expected);
+            assert_eq!(shell_word(text), expected);
         }
     }
 
     #[test]
-    fn urgent_examples_push_calm_ones_out() {
+    fn urgent_examples_replace_others() {
         let mut examples = Examples::default();
         for (n, urgent) in [
             (1, false),

@@ -1,4 +1,4 @@
-//! What is known beside the entries. Whoever runs the checks fills it; what could not be read is `None`, never zero.
+//! Facts beside the entries. The caller of the checks reads them; facts that could not be read are `None`, never zero.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -15,24 +15,25 @@ use ctk_cluster::index::Index;
 use ctk_cluster::rules::NodeRules;
 use ctnetlink::rtnetlink::BridgePort;
 
-use super::metrics::KubeProxy;
+use super::kube_proxy_metrics::KubeProxyMetrics;
 
-/// Filled in two steps: everything but `scan` is known before the first entry comes.
+/// Filled in two steps: all but `scan`, `changes` and the differences of the rules are known before the first entry is
+/// read.
 #[derive(Default)]
 pub struct Facts<'c> {
     /// `api`, `rules`, `file` or `none`.
     pub source: &'static str,
-    /// What the API or a file told.
+    /// Objects from the API or a file.
     pub index: Option<&'c Index>,
-    /// This node's rules, as the source or beside it.
+    /// This node's rules, as the cluster source or beside it.
     pub rules: Option<&'c NodeRules>,
-    /// Whose table this is; `None` without a source.
+    /// Node that the table belongs to; `None` without a source.
     pub node: Option<&'c ThisNode>,
-    /// Who translates Services here in kube-proxy's place.
-    pub instead: Option<Datapath>,
-    /// For sentences: `network namespace blue`.
+    /// BPF datapath that translates Services in kube-proxy's place.
+    pub kube_proxy_replacement: Option<Datapath>,
+    /// Name for sentences: `network namespace blue`.
     pub netns: String,
-    /// The namespace that the machine started with; `None` when it cannot be told.
+    /// Whether this is the machine's initial namespace; `None` if unknown.
     pub initial: Option<bool>,
     /// Count, limits, settings and counters of conntrack, before the entries were read.
     pub stat: Stat,
@@ -40,30 +41,30 @@ pub struct Facts<'c> {
     pub reverse_path: ReversePath,
     /// `net.ipv4.ip_local_port_range`: first and last source port of connections that the node itself makes.
     pub local_ports: Option<(u16, u16)>,
-    /// How long it was looked before the entries were read; `None` when they were read once.
+    /// Duration of the sample before the entries were read; `None` without a sample.
     pub sampled: Option<Duration>,
-    /// Networks that pods live in: those that Nodes tell, and where pods were seen. See [`Facts::may_be_a_pod`].
+    /// Networks of Pods: those of the Nodes, and those where Pods were seen. See [`Facts::may_be_a_pod`].
     pub pod_networks: HashSet<IpNet>,
-    /// Where the rules differ from the cluster source, in two readings of them.
+    /// Differences between the rules and the cluster source that two readings of the rules show.
     pub disagreements: Vec<Disagreement>,
     /// Time between these two readings.
     pub rules_apart: Duration,
     /// Ports of bridges in this namespace.
     pub bridge_ports: Option<Vec<BridgePort>>,
-    /// What kube-proxy says of itself, where it can be asked.
-    pub kube_proxy: Option<KubeProxy>,
-    /// How the reading of the entries went; after it.
+    /// Metrics of kube-proxy, where they can be read.
+    pub kube_proxy: Option<KubeProxyMetrics>,
+    /// Result of the scan of the table.
     pub scan: Scan,
-    /// What was counted since `stat`; after the entries, too.
-    pub moved: Option<Moved>,
+    /// Changes of counters since `stat`, read after the entries.
+    pub changes: Option<Changes>,
 }
 
-/// A version of kube-proxy, by the source that tells it.
+/// Version of kube-proxy with its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version<'v> {
-    /// kube-proxy itself, by its metrics.
+    /// Metrics of kube-proxy.
     KubeProxy(&'v str),
-    /// The node object (`status.nodeInfo.kubeletVersion`).
+    /// The Node object (`status.nodeInfo.kubeletVersion`).
     Node(&'v str),
 }
 
@@ -75,20 +76,20 @@ impl<'v> Version<'v> {
     }
 }
 
-/// A second look at what is counted.
+/// Changes between two readings of the counters.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Moved {
-    /// Between the two looks.
+pub struct Changes {
+    /// Time between the two readings.
     pub seconds: f64,
-    /// Entries at the second one.
+    /// Number of entries at the second reading.
     pub count: Option<u64>,
     pub delta: Delta,
     /// Packets that the reverse-path filter dropped.
     pub filtered: Option<u64>,
 }
 
-impl Moved {
-    /// What all CPUs counted under this name.
+impl Changes {
+    /// Change of a counter, summed over all CPUs.
     pub fn counter(&self, name: &str) -> Option<u64> {
         self.delta
             .counters
@@ -97,7 +98,7 @@ impl Moved {
             .get(name)
     }
 
-    /// Packets that this interface dropped for the cloud's limit.
+    /// Packets that this interface dropped because of the cloud's limit.
     pub fn exceeded(&self, interface: &str) -> Option<u64> {
         let mut all = self.delta.exceeded.iter();
         all.find(|(name, _)| name == interface)
@@ -105,43 +106,46 @@ impl Moved {
     }
 }
 
-/// How the reading of the table went.
+/// Result of the scan of the table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Scan {
-    /// Entries that the checks saw.
+    /// Entries that the checks counted.
     pub scanned: u64,
     /// Entries that could not be decoded.
     pub unreadable: u64,
-    /// The table changed its shape meanwhile: entries may be missing or doubled.
+    /// The table was resized during the scan: entries may be missing or doubled.
     pub inconsistent: bool,
 }
 
 impl Facts<'_> {
-    /// What all CPUs counted under this name since the namespace was made, until the second look.
+    /// Value of a counter at the second reading, since the namespace was made, summed over all CPUs.
     pub fn total(&self, name: &str) -> Option<u64> {
         let counters = self.stat.counters.as_ref().map(CpuCounters::total)?;
-        let more = self.moved.as_ref().and_then(|moved| moved.counter(name));
+        let more = self
+            .changes
+            .as_ref()
+            .and_then(|changes| changes.counter(name));
         Some(counters.get(name)? + more.unwrap_or(0))
     }
 
-    /// kube-proxy's version where it tells it, else the one of the node's kubelet, which is usually the same.
+    /// Version of kube-proxy from its metrics, else that of the node's kubelet, which is usually the same.
     pub fn kube_proxy_version(&self) -> Option<Version<'_>> {
-        let told = self
+        let metrics = self
             .kube_proxy
             .as_ref()
-            .and_then(|told| told.version.as_deref());
+            .and_then(|metrics| metrics.version.as_deref());
         let node = self.index.zip(self.node);
         let node = node.and_then(|(index, node)| node.object(index)?.version.as_deref());
-        told.map(Version::KubeProxy).or(node.map(Version::Node))
+        metrics.map(Version::KubeProxy).or(node.map(Version::Node))
     }
 
-    /// An address of this node.
+    /// Whether the address is this node's.
     pub fn is_own(&self, address: IpAddr) -> bool {
         self.node
             .is_some_and(|node| node.owns(self.index, address) == Some(true))
     }
 
-    /// The address lies where pods get theirs from.
+    /// Whether the address is in a network of Pods.
     pub fn may_be_a_pod(&self, address: IpAddr) -> bool {
         let in_range = self.index.and_then(|index| index.in_pod_range(address));
         let network = pod_network(address);
@@ -149,8 +153,37 @@ impl Facts<'_> {
     }
 }
 
-/// The /24 or /64 around a pod's address: plug-ins that do not use `podCIDR` give out neighbouring addresses, too.
+/// The /24 or /64 around a Pod's address. Plug-ins that ignore `podCIDR` assign neighbouring addresses, too.
 pub fn pod_network(address: IpAddr) -> Option<IpNet> {
     let bits = if address.is_ipv4() { 24 } else { 64 };
     IpNet::new(address, bits).ok().map(|net| net.trunc())
+}
+
+/// Whether the source `now` knows less of the cluster than the source `before`. Both are values of [`Facts::source`].
+pub fn is_worse_source(before: &str, now: &str) -> bool {
+    match before {
+        "none" => false,
+        "rules" => now == "none",
+        _ => matches!(now, "rules" | "none"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_worse_source;
+
+    #[test]
+    fn a_source_that_gets_worse_between_two_rounds_is_no_healed_cluster() {
+        for (before, now, is_worse) in [
+            ("api", "api", false),
+            ("api", "rules", true),
+            ("api", "none", true),
+            ("rules", "none", true),
+            ("rules", "api", false),
+            ("none", "none", false),
+            ("none", "api", false),
+        ] {
+            assert_eq!(is_worse_source(before, now), is_worse, "{before} {now}");
+        }
+    }
 }

@@ -1,22 +1,22 @@
-//! What a check says: how bad, one sentence, the numbers behind it, and what helps.
+//! Finding of a check: severity, one sentence, numbers, and help.
 
 use serde_json::{Map, Value};
 
-/// How bad a finding is. A command that found something above `Info` ends with status 5.
+/// Severity of a finding. `ctk doctor` ends with status 5 for a finding above `Info`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// Worth knowing: nothing is broken.
+    /// Information; nothing is broken.
     Info,
-    /// Packets are lost for some, or will be soon.
+    /// Some packets are lost, or will be soon.
     Warning,
-    /// Packets are lost now, and it does not end by itself.
+    /// Packets are lost now, and that does not end by itself.
     Critical,
 }
 
 impl Severity {
     pub const ALL: [Severity; 3] = [Severity::Critical, Severity::Warning, Severity::Info];
 
-    /// The word of JSON.
+    /// Name in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Severity::Info => "info",
@@ -26,18 +26,17 @@ impl Severity {
     }
 }
 
-/// One thing that was found. Text may hold names of others: whoever prints it makes it harmless.
+/// One finding. Its text may hold names from outside, which the printer must make safe.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
     /// Name of the check.
     pub check: &'static str,
     pub severity: Severity,
-    /// One sentence, with its number in it.
+    /// One sentence with the decisive number.
     pub message: String,
-    /// Numbers under their names, lists of such objects, and `examples`: entries as lines of text. What is not known is
-    /// null.
+    /// Numbers by name, lists of objects, and `examples`: entries as lines of text. Unknown values are null.
     pub evidence: Map<String, Value>,
-    /// The command or the setting that helps.
+    /// Command or setting that helps.
     pub help: Option<String>,
 }
 
@@ -89,21 +88,21 @@ impl Finding {
     }
 }
 
-/// The worst first, then by check; findings of one check stay in their order.
+/// Sorts by descending severity, then by check. Findings of one check keep their order.
 pub fn sort(findings: &mut [Finding]) {
     findings.sort_by_key(|finding| (std::cmp::Reverse(finding.severity), finding.check));
 }
 
-/// What is said of something that was counted once, and did not move between the two looks; nothing where there was only
-/// one.
-pub fn not_lately(moved: Option<u64>) -> &'static str {
-    match moved {
+/// Addition to the sentence about a counter that is above zero and did not change between the two readings; empty without a
+/// second reading.
+pub fn unchanged_note(changes: Option<u64>) -> &'static str {
+    match changes {
         Some(0) => "; none while it was looked",
         _ => "",
     }
 }
 
-/// `part` of `whole` in percent, rounded down; `None` of nothing.
+/// `part` of `whole` in percent, rounded down; `None` if `whole` is 0.
 pub fn percent(part: u64, whole: u64) -> Option<u64> {
     let percent = u128::from(part) * 100 / u128::from(whole).max(1);
     (whole > 0).then_some(percent as u64)

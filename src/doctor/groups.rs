@@ -1,20 +1,20 @@
 //! Groups of entries in bounded memory.
 //!
-//! A table may hold a million entries to a million destinations, and every check looks for few, large groups. When there is
-//! no room for another group, each one's weight falls by one and those without weight are forgotten (Misra and Gries, 1982):
-//! a group is forgotten only if it is smaller than [`Groups::missed`], and what a group that is left may lack is no more.
+//! A table may hold a million entries to a million destinations, and every check searches for few, large groups. When the
+//! capacity is reached, the weight of each group falls by one and groups without weight are dropped (Misra and Gries,
+//! 1982): only groups smaller than [`Groups::missed`] are dropped, and no other group lacks more entries than that.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 
-/// Groups that one check may hold.
-pub const ROOM: usize = 8192;
+/// Upper bound of the groups of one check.
+pub const MAX_GROUPS: usize = 8192;
 
-/// What was added under each key.
+/// Values by key.
 #[derive(Debug)]
 pub struct Groups<K, V> {
     groups: HashMap<K, Group<V>>,
-    room: usize,
+    capacity: usize,
     missed: u64,
 }
 
@@ -26,20 +26,20 @@ struct Group<V> {
 
 impl<K, V> Default for Groups<K, V> {
     fn default() -> Self {
-        Self::with_room(ROOM)
+        Self::with_capacity(MAX_GROUPS)
     }
 }
 
 impl<K, V> Groups<K, V> {
-    fn with_room(room: usize) -> Self {
+    fn with_capacity(capacity: usize) -> Self {
         Groups {
             groups: HashMap::new(),
-            room,
+            capacity,
             missed: 0,
         }
     }
 
-    /// How many entries any group may lack, because there were more groups than room: 0 nearly always.
+    /// Upper bound of the entries that any group lacks because there were more groups than [`MAX_GROUPS`]: usually 0.
     pub fn missed(&self) -> u64 {
         self.missed
     }
@@ -50,9 +50,9 @@ impl<K, V> Groups<K, V> {
 }
 
 impl<K: Eq + Hash, V: Default> Groups<K, V> {
-    /// The group of `key`, for one more entry.
+    /// Returns the group of `key` and adds one entry to its weight.
     pub fn at(&mut self, key: K) -> &mut V {
-        if self.groups.len() >= self.room && !self.groups.contains_key(&key) {
+        if self.groups.len() >= self.capacity && !self.groups.contains_key(&key) {
             self.missed += 1;
             self.groups.retain(|_, group| {
                 group.weight -= 1;
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn a_large_group_survives_any_number_of_small_ones() {
-        let mut groups = Groups::<u32, u64>::with_room(16);
+        let mut groups = Groups::<u32, u64>::with_capacity(16);
         for n in 0..10_000u32 {
             *groups.at(1_000_000 + n) += 1;
             if n % 4 == 0 {
@@ -87,8 +87,8 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_missed_while_there_is_room() {
-        let mut groups = Groups::<u32, u64>::with_room(16);
+    fn nothing_is_missed_below_the_capacity() {
+        let mut groups = Groups::<u32, u64>::with_capacity(16);
         for n in 0..160 {
             *groups.at(n % 16) += 1;
         }

@@ -2,20 +2,20 @@
 
 use std::net::SocketAddr;
 
-use super::{Facts, Moved};
+use super::{Changes, Facts};
 use crate::attribution::{FrontendKind, ServiceName};
 use crate::entry::Entry;
 use crate::stat::{CountersFrom, CpuCounters};
 use crate::verdict::{Evidence, Judgement, Reason};
 use ctnetlink::flow::{Flow, L4, Status, Tuple};
 
-/// A UDP entry that was answered: client, original destination, where it leads.
+/// A UDP entry with a reply: client, original destination, reply source.
 pub fn udp(client: &str, destination: &str, leads_to: &str) -> Flow {
     flow(17, client, destination, leads_to)
 }
 
-/// A node with these counters on one CPU, and what they counted in 2 s.
-pub fn counted(total: &[(&str, u64)], moved: &[(&str, u64)]) -> Facts<'static> {
+/// Facts of a node with these counters on one CPU, and their changes in 2 s.
+pub fn counted(total: &[(&str, u64)], changes: &[(&str, u64)]) -> Facts<'static> {
     let counters = |all: &[(&str, u64)]| {
         let counters = all.iter().map(|(name, count)| (*name, *count)).collect();
         Some(CpuCounters {
@@ -25,16 +25,16 @@ pub fn counted(total: &[(&str, u64)], moved: &[(&str, u64)]) -> Facts<'static> {
     };
     let mut facts = Facts::default();
     facts.stat.counters = counters(total);
-    let mut since = Moved {
+    let mut since = Changes {
         seconds: 2.0,
-        ..Moved::default()
+        ..Changes::default()
     };
-    since.delta.counters = counters(moved);
-    facts.moved = Some(since);
+    since.delta.counters = counters(changes);
+    facts.changes = Some(since);
     facts
 }
 
-/// No answer was seen yet.
+/// Removes the reply from an entry.
 pub fn unreplied(flow: &mut Flow) {
     flow.status = Status::CONFIRMED;
 }

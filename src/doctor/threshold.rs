@@ -1,10 +1,10 @@
-//! From which number on something is a finding. Every one is a flag.
+//! Thresholds of the checks. Each is a flag.
 
 use std::time::Duration;
 
 use clap::Args;
 
-/// The defaults are meant for one node of a cluster in ordinary use: a healthy one stays below all of them.
+/// The defaults fit one node of a cluster in ordinary use: a healthy node stays below all of them.
 #[derive(Args, Clone, Debug, PartialEq)]
 #[command(next_help_heading = "Thresholds")]
 pub struct Thresholds {
@@ -22,16 +22,16 @@ pub struct Thresholds {
     /// stopped
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = at_least_one())]
     pub lost_entries: u64,
-    /// rules-behind: places in which the rules differ from the API
+    /// rules-behind: differences between the rules and the API
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one())]
     pub rules_behind: u64,
-    /// rules-behind: how long they must differ; the look of 6 s is long enough, --sample 0 is not
+    /// rules-behind: how long they must differ; the sample of 6 s is long enough, --sample 0 is not
     #[arg(long, value_name = "DURATION", default_value = "5s", value_parser = humantime::parse_duration)]
     pub rules_apart: Duration,
     /// port-exhaustion: used ports of one source address and destination, in percent
     #[arg(long, value_name = "PERCENT", default_value_t = 80, value_parser = percent())]
     pub ports_used: u64,
-    /// port-exhaustion: the same, from which on it is critical
+    /// port-exhaustion: the same, for a critical finding
     #[arg(long, value_name = "PERCENT", default_value_t = 95, value_parser = percent())]
     pub ports_critical: u64,
     /// keep-alive-skew: open flows of the busiest endpoint, compared with the mean
@@ -40,13 +40,13 @@ pub struct Thresholds {
     /// keep-alive-skew: open flows of one Service
     #[arg(long, value_name = "N", default_value_t = 10, value_parser = at_least_one())]
     pub skew_flows: u64,
-    /// keep-alive-skew: how likely chance alone makes it so uneven, at most
+    /// keep-alive-skew: largest probability that chance alone makes it so uneven
     #[arg(long, value_name = "PROBABILITY", default_value_t = 1e-6, value_parser = probability)]
     pub skew_chance: f64,
-    /// keep-alive-skew: share of a Service's packets that go to one endpoint, in percent; told, and never a warning
+    /// keep-alive-skew: share of a Service's packets that go to one endpoint, in percent; never more than information
     #[arg(long, value_name = "PERCENT", default_value_t = 90, value_parser = percent())]
     pub skew_share: u64,
-    /// keep-alive-skew: packets of one Service, where they are counted, from which on their share is told
+    /// keep-alive-skew: packets of one Service that this share is computed from, where they are counted
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = at_least_one())]
     pub skew_packets: u64,
     /// half-closed: half-closed TCP connections of one workload
@@ -58,16 +58,16 @@ pub struct Thresholds {
     /// table-full: entries in percent of the limit
     #[arg(long, value_name = "PERCENT", default_value_t = 80, value_parser = percent())]
     pub table_used: u64,
-    /// table-full: the same, from which on it is critical
+    /// table-full: the same, for a critical finding
     #[arg(long, value_name = "PERCENT", default_value_t = 95, value_parser = percent())]
     pub table_critical: u64,
-    /// insert-failed: lost insertions while it was looked, in a table that is not full
+    /// insert-failed: lost insertions during the sample, in a table that is not full
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = at_least_one())]
     pub failed_insertions: u64,
-    /// insert-failed: a table that is less full than this, in percent, is not full
+    /// insert-failed: usage of the table, in percent, below which it is not full
     #[arg(long, value_name = "PERCENT", default_value_t = 90, value_parser = percent())]
     pub room_below: u64,
-    /// long-chains: insertions that overfull buckets refused while it was looked
+    /// long-chains: insertions that overfull buckets refused during the sample
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = at_least_one())]
     pub refused_insertions: u64,
     /// unlisted: entries that are counted and not listed
@@ -76,22 +76,22 @@ pub struct Thresholds {
     /// unlisted: their share of the count, in percent
     #[arg(long, value_name = "PERCENT", default_value_t = 10, value_parser = percent())]
     pub unlisted_share: u64,
-    /// allowance: connections that the cloud tracks beside those that are open
+    /// allowance: connections that the cloud tracks in addition to the open ones
     #[arg(long, value_name = "N", default_value_t = 1000, value_parser = at_least_one())]
     pub allowance_left: u64,
-    /// expectations: those in use, in percent of the limit
+    /// expectations: expectations in use, in percent of the limit
     #[arg(long, value_name = "PERCENT", default_value_t = 80, value_parser = percent())]
     pub expectations_used: u64,
-    /// reverse-path: packets that the filter dropped while it was looked
+    /// reverse-path: packets that the filter dropped during the sample
     #[arg(long, value_name = "N", default_value_t = 50, value_parser = at_least_one())]
     pub filtered_packets: u64,
-    /// kube-proxy-sync: how far its rules may be behind
+    /// kube-proxy-sync: how long a change may wait for kube-proxy
     #[arg(long, value_name = "DURATION", default_value = "5m", value_parser = humantime::parse_duration)]
     pub sync_age: Duration,
     /// kube-proxy-sync: time from a change in the cluster to the rules, for 99 % of the changes
     #[arg(long, value_name = "DURATION", default_value = "60s", value_parser = humantime::parse_duration)]
     pub programming_time: Duration,
-    /// kube-proxy-sync: changes that this must be known of
+    /// kube-proxy-sync: number of changes that this time is computed from
     #[arg(long, value_name = "N", default_value_t = 100, value_parser = at_least_one())]
     pub programmed_changes: u64,
 }
@@ -100,7 +100,7 @@ fn at_least_one() -> clap::builder::RangedU64ValueParser {
     clap::value_parser!(u64).range(1..)
 }
 
-/// The busiest endpoint has the mean at least.
+/// The flows of the busiest endpoint are at least the mean.
 fn ratio(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(ratio) if ratio.is_finite() && ratio >= 1.0 => Ok(ratio),
@@ -120,7 +120,7 @@ fn percent() -> clap::builder::RangedU64ValueParser {
 }
 
 impl Default for Thresholds {
-    /// What the flags are when none is given.
+    /// Values without any flag.
     fn default() -> Self {
         #[derive(clap::Parser)]
         struct Flags {

@@ -33,7 +33,7 @@ impl Sample {
             verdict: self.reason.map(|reason| (reason.verdict(), reason)),
             evidence: self.reason.map(|_| &self.evidence as &dyn Display),
             refreshing: self.refreshing,
-            replies: Replies::of_one_look(self.flow.status.is_unreplied()),
+            replies: Replies::of_one_observation(self.flow.status.is_unreplied()),
             result: self.result.as_ref(),
             now: self.now,
         }

@@ -13,15 +13,15 @@ use super::plan::{PlannedEntry, PurgePlan};
 use super::policy::{DeleteVerdict, PlanDecision, VerdictPolicy};
 use crate::entry::Entry;
 use crate::this_node::ThisNode;
-use crate::verdict::{Reason, Replies, Seen, is_recreated};
+use crate::verdict::{Activity, Reason, Replies, is_recreated};
 
 /// Access to the selectors, names and verdicts of the second look.
 pub trait EntryJudge<'c> {
     /// The entry of `flow`, where it passes every selector but those by verdict. `seen`: comparison of earlier looks.
-    fn select(&mut self, flow: &Flow, seen: Option<Seen>) -> Option<Entry<'c>>;
+    fn select(&mut self, flow: &Flow, seen: Option<Activity>) -> Option<Entry<'c>>;
 
     /// The entry of `flow`, whatever the selectors say.
-    fn judge(&self, flow: &Flow, seen: Option<Seen>) -> Entry<'c>;
+    fn judge(&self, flow: &Flow, seen: Option<Activity>) -> Entry<'c>;
 }
 
 /// Cluster of the second look, as far as it can forbid a delete.

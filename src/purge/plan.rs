@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use crate::entry::Entry;
-use crate::verdict::{Reason, Seen};
+use crate::verdict::{Activity, Reason};
 use ctnetlink::flow::Flow;
 
 use super::policy::{DeleteVerdict, HoldReason, PlanDecision, VerdictPolicy};
@@ -18,7 +18,7 @@ pub struct PlannedEntry {
     /// Reason of its verdict. `None`: no verdict was sought.
     pub reason: Option<Reason>,
     /// Comparison of several looks. `None`: one look was enough.
-    pub seen: Option<Seen>,
+    pub seen: Option<Activity>,
 }
 
 /// The plan of a purge. It does not change after it is built.
@@ -78,7 +78,7 @@ impl<'a> PlanBuilder<'a> {
 
     /// Takes an entry in that passed every selector but those by verdict, where the policy deletes it and it has an id; else
     /// counts it.
-    pub fn add(&mut self, entry: Entry<'_>, seen: Option<Seen>) {
+    pub fn add(&mut self, entry: Entry<'_>, seen: Option<Activity>) {
         let judged = entry.judgement.as_ref().map(DeleteVerdict::from);
         let plan = &mut self.plan;
         match self.policy.decide(&entry.flow, judged, entry.replies) {

@@ -13,7 +13,7 @@ use crate::filter::protocol::TCP;
 use crate::filter::{Filter, Outcome};
 use crate::output;
 use crate::select::{Directory, SERVICE_FLAG, SelectError, SelectErrorKind, Selection};
-use crate::verdict::{Judge, Judgement, Reason, Seen, Verdict};
+use crate::verdict::{Activity, Judge, Judgement, Reason, Verdict};
 use ctk_cluster::index::Index;
 use ctk_cluster::own;
 use ctnetlink::flow::{AddressPort, Flow};
@@ -93,7 +93,7 @@ impl<'c, F: FnMut(&mut Entry<'c>)> Freshness<'c> for F {
 
 /// The source was read before the table: an entry that came up between two looks may be younger than the source.
 struct ReadBefore {
-    seen: Option<Seen>,
+    seen: Option<Activity>,
 }
 
 impl<'c> Freshness<'c> for ReadBefore {
@@ -131,7 +131,7 @@ impl<'c> EntryPipeline<'c> {
             index: cluster.index(),
             rules: cluster.node_rules(),
             node: &cluster.node,
-            instead: cluster.instead(),
+            kube_proxy_replacement: cluster.instead(),
             zones: &entries.zones,
             source_time: cluster.time(),
         });
@@ -183,7 +183,7 @@ impl<'c> EntryPipeline<'c> {
     pub fn pick(
         &mut self,
         flow: Flow,
-        seen: Option<Seen>,
+        seen: Option<Activity>,
         freshness: &mut impl Freshness<'c>,
     ) -> Option<Entry<'c>> {
         self.admit(flow, seen, freshness, Self::is_selected, |entry| entry)
@@ -194,7 +194,7 @@ impl<'c> EntryPipeline<'c> {
     pub fn show<R>(
         &mut self,
         flow: Flow,
-        seen: Option<Seen>,
+        seen: Option<Activity>,
         show: impl FnOnce(&Entry<'c>) -> R,
     ) -> Option<R> {
         let mut freshness = ReadBefore { seen };
@@ -204,7 +204,7 @@ impl<'c> EntryPipeline<'c> {
     }
 
     /// The entry of a flow that passes every selector but those on verdicts, which the plan of a purge decides on.
-    pub fn consider(&mut self, flow: Flow, seen: Option<Seen>) -> Option<Entry<'c>> {
+    pub fn consider(&mut self, flow: Flow, seen: Option<Activity>) -> Option<Entry<'c>> {
         self.admit(flow, seen, &mut ReadAgain, Self::is_named, |entry| entry)
     }
 
@@ -213,7 +213,7 @@ impl<'c> EntryPipeline<'c> {
     fn admit<R>(
         &mut self,
         flow: Flow,
-        seen: Option<Seen>,
+        seen: Option<Activity>,
         freshness: &mut impl Freshness<'c>,
         selects: impl FnOnce(&mut Self, &Entry<'c>) -> bool,
         take: impl FnOnce(Entry<'c>) -> R,
@@ -302,20 +302,20 @@ impl<'c> EntryPipeline<'c> {
     }
 
     /// A flow with its names and verdict, whether it is selected or not.
-    pub fn entry(&self, flow: Flow, seen: Option<Seen>) -> Entry<'c> {
+    pub fn entry(&self, flow: Flow, seen: Option<Activity>) -> Entry<'c> {
         let mut entry = Entry::bare(flow);
         self.complete(&mut entry, seen);
         entry
     }
 
     #[inline]
-    fn complete(&self, entry: &mut Entry<'c>, seen: Option<Seen>) {
+    fn complete(&self, entry: &mut Entry<'c>, seen: Option<Activity>) {
         if let Some(judge) = &self.judge {
             entry.names = names(&entry.flow, judge);
             entry.judgement = judge.judge(&entry.flow, entry.names.matched);
         }
         if let Some(seen) = seen {
-            entry.see(seen);
+            entry.add_activity(seen);
         }
     }
 

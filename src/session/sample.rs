@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use crate::error::CommandError;
-use crate::verdict::{Round, Sampler, Seen};
+use crate::verdict::{Activity, SampleRound, Sampler};
 use ctnetlink::flow::Flow;
 use ctnetlink::{Table, TableKind};
 
@@ -55,7 +55,7 @@ impl Sample {
             origin: Instant::now(),
             inconsistent: false,
         };
-        for round in [Round::First, Round::Second] {
+        for round in [SampleRound::First, SampleRound::Second] {
             let began = sample.look(table, pipeline, round, keep)?;
             let wait = (duration / 2).saturating_sub(began.elapsed());
             if io::stderr().is_terminal() {
@@ -74,9 +74,9 @@ impl Sample {
     }
 
     /// Result of all looks at `flow`, which was dumped at `at`.
-    pub fn seen(&self, flow: &Flow, at: Instant) -> Seen {
+    pub fn seen(&self, flow: &Flow, at: Instant) -> Activity {
         self.sampler
-            .seen(flow, at.saturating_duration_since(self.origin))
+            .activity(flow, at.saturating_duration_since(self.origin))
     }
 
     /// Dumps the table once. Returns when that began.
@@ -84,7 +84,7 @@ impl Sample {
         &mut self,
         table: &mut Table,
         pipeline: &EntryPipeline<'c>,
-        round: Round,
+        round: SampleRound,
         keep: &dyn Fn(&EntryPipeline<'c>, usize, &Flow) -> bool,
     ) -> Result<Instant, CommandError> {
         let lasting = pipeline.filter().lasting();
@@ -96,7 +96,7 @@ impl Sample {
                 let dump = table.dump_timed(TableKind::Conntrack, &filter, &mut |flow, at| {
                     if keep(pipeline, self.sampler.len(), &flow) {
                         let at = at.saturating_duration_since(self.origin);
-                        self.sampler.look(round, &flow, at);
+                        self.sampler.record(round, &flow, at);
                     }
                     ControlFlow::Continue(())
                 });

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::time::Instant;
 
 use crate::error::CommandError;
-use crate::verdict::Seen;
+use crate::verdict::Activity;
 use ctnetlink::flow::Flow;
 use ctnetlink::{DumpReport, Table, TableKind};
 
@@ -49,7 +49,7 @@ pub fn gather<'c, G>(
     pipeline: &mut EntryPipeline<'c>,
     looks: Looks<'_>,
     start: impl Fn() -> G,
-    each: impl Fn(&mut EntryPipeline<'c>, &mut G, Flow, Option<Seen>),
+    each: impl Fn(&mut EntryPipeline<'c>, &mut G, Flow, Option<Activity>),
 ) -> Result<(G, ScanReport), CommandError> {
     let mut attempt = 1;
     loop {

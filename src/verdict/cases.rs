@@ -1,4 +1,4 @@
-//! Incidents that were reported in public get the verdict that their operators would have needed.
+//! Verdicts on incidents that were reported in public.
 
 mod table;
 

@@ -1,4 +1,4 @@
-//! Why, in one plain sentence. Kept as plain data and written only when it is printed.
+//! Evidence of a verdict as one sentence. Stored as references and formatted only when it is printed.
 
 use std::fmt;
 
@@ -6,27 +6,29 @@ use ctk_cluster::index::{Index, Pod, PortId, Service};
 use ctk_cluster::rules::RuleService;
 use ctnetlink::flow::{AddressPort, Family, Flow};
 
-use super::{Reason, Refreshing, Seen};
+use super::{Activity, Reason, Refreshing};
 
-/// What the sentence needs beside the reason.
+/// Facts that the sentence needs beside the reason.
 #[derive(Clone, Copy, Debug)]
 pub enum Detail<'c> {
     None,
-    /// A fixed clause that says which fact was missing or who is responsible.
+    /// Fixed clause that names the missing fact or the responsible component.
     Because(&'static str),
-    /// The pod that has the reply source's address.
+    /// The entry may be younger than the cluster source.
+    YoungerThanSource,
+    /// Pod that has the address of the reply source.
     Pod(&'c Pod),
     /// No other endpoint of the Service serves.
     LastEndpoint,
     /// Number of endpoints that count for this reason.
     Endpoints(usize),
-    /// The node's own rule that decided, as text.
+    /// Text of the node's rule that decided.
     Rule(&'c str),
-    /// The source and what became of it on its way out, with the node's rule that leads to the source.
+    /// The client's own source, the source that the destination sees, and the text of the rule that leads to the former.
     Displaced(AddressPort, AddressPort, &'c str),
 }
 
-/// One sentence that an operator can act on, printed with `Display`.
+/// One sentence for an operator, printed with `Display`.
 #[derive(Clone, Copy, Debug)]
 pub struct Evidence<'c> {
     pub(super) reason: Reason,
@@ -34,13 +36,13 @@ pub struct Evidence<'c> {
     pub(super) reply_source: AddressPort,
     pub(super) zone: u16,
     pub(super) service: Option<(&'c Index, PortId)>,
-    /// A Service that owns the destination address without a matching port.
+    /// Service that owns the destination address without a matching port.
     pub(super) owner: Option<&'c Service>,
-    /// The Service as the node's rules name it, where only these are known.
+    /// Service as the node's rules name it, where only these are known.
     pub(super) named: Option<&'c RuleService>,
     pub(super) detail: Detail<'c>,
-    /// What several looks at the entry showed.
-    pub(super) seen: Option<Seen>,
+    /// Result of several observations of the entry.
+    pub(super) activity: Option<Activity>,
 }
 
 impl<'c> Evidence<'c> {
@@ -54,7 +56,7 @@ impl<'c> Evidence<'c> {
             owner: None,
             named: None,
             detail: Detail::None,
-            seen: None,
+            activity: None,
         }
     }
 
@@ -70,7 +72,7 @@ impl<'c> Evidence<'c> {
     }
 }
 
-/// Namespace and name of the matched Service, or of the owner of the address.
+/// Prints namespace and name of the matched Service, or of the owner of the address.
 struct Name<'a>(&'a Evidence<'a>);
 
 impl fmt::Display for Name<'_> {
@@ -83,7 +85,7 @@ impl fmt::Display for Name<'_> {
             Some(service) => write!(f, "{}/{}", service.namespace, service.name),
             None => match self.0.named {
                 Some(service) => write!(f, "{}/{}", service.namespace, service.name),
-                // Only the node's rules are known, and they name nobody.
+                // Only the node's rules are known, and they hold no Service name.
                 None => f.write_str("its Service"),
             },
         }
@@ -92,17 +94,19 @@ impl fmt::Display for Name<'_> {
 
 impl fmt::Display for Evidence<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.judged(f)?;
-        match &self.seen {
-            Some(seen) if seen.refreshing != Refreshing::Unknown => write!(f, "; {seen}"),
+        self.verdict_clause(f)?;
+        match &self.activity {
+            Some(activity) if activity.refreshing != Refreshing::Unknown => {
+                write!(f, "; {activity}")
+            }
             _ => Ok(()),
         }
     }
 }
 
 impl Evidence<'_> {
-    /// The part about the verdict.
-    fn judged(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    /// Writes the clause about the verdict.
+    fn verdict_clause(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (to, from) = (self.destination, self.reply_source);
         if let Detail::Rule(rule) = self.detail {
             return by_rule(f, self.reason, from, rule);
@@ -181,7 +185,10 @@ impl Evidence<'_> {
                 "this node's rules do not list {from} for {to}; they leave out endpoints that terminate or are elsewhere"
             ),
             Reason::SourceIncomplete => match self.detail {
-                Detail::Because(what) => write!(f, "not decided: {what}"),
+                Detail::Because(fact) => write!(f, "not decided: {fact}"),
+                Detail::YoungerThanSource => f.write_str(
+                    "not decided: the entry is younger than the cluster source, its endpoint may be, too",
+                ),
                 _ => f.write_str("not decided: the cluster source is incomplete"),
             },
             Reason::ForeignZone => write!(
@@ -193,7 +200,7 @@ impl Evidence<'_> {
                 f.write_str("handed to a flow table: timer and counters say nothing about it")
             }
             Reason::NotKubeProxy => match self.detail {
-                Detail::Because(what) => write!(f, "{to}: {what}"),
+                Detail::Because(fact) => write!(f, "{to}: {fact}"),
                 _ => write!(f, "kube-proxy does not translate {name}"),
             },
             Reason::NodelocalDns => write!(
@@ -228,13 +235,13 @@ impl Evidence<'_> {
             }
             Reason::OtherPort => write!(f, "{name} has {}, but not this protocol and port", to.address),
             Reason::RemoteNodePort => {
-                write!(f, "{to} is a node port of another node, which is judged there")
+                write!(f, "{to} is a node port of another node, which is verdict_clause there")
             }
         }
     }
 }
 
-/// Judged by a rule that is no Service's.
+/// Writes the clause about a rule that belongs to no Service.
 fn by_rule(
     f: &mut fmt::Formatter<'_>,
     reason: Reason,
@@ -255,18 +262,21 @@ fn by_rule(
     }
 }
 
-/// Why the source has another port outside, where a rule of this node tells.
+/// Prints the cause of a changed source port, where a rule of this node shows it.
 struct Displaced<'c>(AddressPort, Detail<'c>);
 
 impl fmt::Display for Displaced<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Displaced(to, Detail::Displaced(own, seen, rule)) = *self else {
+        let Displaced(to, Detail::Displaced(own, activity, rule)) = *self else {
             return Ok(());
         };
-        let (before, after) = (own.port.unwrap_or_default(), seen.port.unwrap_or_default());
+        let (before, after) = (
+            own.port.unwrap_or_default(),
+            activity.port.unwrap_or_default(),
+        );
         let taken = AddressPort {
             port: own.port,
-            ..seen
+            ..activity
         };
         write!(
             f,
@@ -276,7 +286,7 @@ impl fmt::Display for Displaced<'_> {
     }
 }
 
-/// ", now pod ns/name" where the reply source has a living owner.
+/// Prints the Pod that has the address of the reply source now.
 struct PodNote<'c>(Detail<'c>);
 
 impl fmt::Display for PodNote<'_> {

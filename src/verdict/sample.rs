@@ -1,4 +1,4 @@
-//! Three looks at the whole table: two are kept, the third is answered as it comes.
+//! Three observations of the whole table: two are stored, the third is compared as it is read.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -6,30 +6,29 @@ use std::time::Duration;
 
 use ctnetlink::flow::Flow;
 
-use super::refresh::{Look, Seen, compare};
+use super::refresh::{Activity, Observation, compare};
 
-/// Shortest time in which three looks tell a client that sends every 3 s from one that fell silent: see
+/// Shortest time in which three observations distinguish a client that sends every 3 s from a silent one: see
 /// [`compare`](super::compare).
 pub const MIN_SAMPLE: Duration = Duration::from_secs(6);
 
-/// Which of the two looks that are kept.
+/// Which of the two stored observations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Round {
+pub enum SampleRound {
     First,
     Second,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Pair {
-    first: Option<Look>,
-    second: Option<Look>,
+    first: Option<Observation>,
+    second: Option<Observation>,
 }
 
-/// The looks that came before, for every entry that was given: 105 bytes each, and up to 2.3 times that for the room that a
-/// hash map keeps free.
+/// Stored observations of every entry: 105 bytes each, and up to 2.3 times that for the free capacity of a hash map.
 ///
-/// Entries are found by a hash of zone and original tuple. Of a million entries two share theirs with a probability of
-/// 3 in 100 million; these two are then taken for one that was made anew, of which nothing is said.
+/// Entries are found by a hash of zone and original tuple. Among a million entries two share a hash with a probability of 3
+/// in 100 million. They then count as one entry that was made anew, and nothing is reported of it.
 #[derive(Debug, Default)]
 pub struct Sampler {
     pairs: HashMap<u64, Pair>,
@@ -37,24 +36,23 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// Keeps a look. A second one in the same round takes the place of the first: a round may be repeated.
-    pub fn look(&mut self, round: Round, flow: &Flow, at: Duration) {
+    /// Stores an observation. A second one in the same round replaces the first, so a round can be repeated.
+    pub fn record(&mut self, round: SampleRound, flow: &Flow, at: Duration) {
         let pair = self.pairs.entry(key(&self.hasher, flow)).or_default();
-        let look = Some(Look::of(flow, at));
+        let observation = Some(Observation::of(flow, at));
         match round {
-            Round::First => pair.first = look,
-            Round::Second => pair.second = look,
+            SampleRound::First => pair.first = observation,
+            SampleRound::Second => pair.second = observation,
         }
     }
 
-    /// What the looks that were kept and this one show together. An entry that was missing at the second look was made
-    /// anew since.
-    pub fn seen(&self, flow: &Flow, at: Duration) -> Seen {
-        let third = Look::of(flow, at);
+    /// Compares the stored observations with this one. An entry that is missing in the second round was made anew since.
+    pub fn activity(&self, flow: &Flow, at: Duration) -> Activity {
+        let third = Observation::of(flow, at);
         let pair = self.pairs.get(&key(&self.hasher, flow));
         let pair = pair.copied().unwrap_or_default();
         let first = pair.first;
-        let mut seen = match pair {
+        let mut activity = match pair {
             Pair {
                 first: Some(first),
                 second: Some(second),
@@ -65,11 +63,11 @@ impl Sampler {
             } => compare(&[second, third]),
             Pair { second: None, .. } => compare(&[third]),
         };
-        seen.is_new = first.is_none_or(|first| third.is_recreated_since(&first));
-        seen
+        activity.is_new = first.is_none_or(|first| third.is_recreated_since(&first));
+        activity
     }
 
-    /// Entries of which a look is kept.
+    /// Number of entries with a stored observation.
     pub fn len(&self) -> usize {
         self.pairs.len()
     }
@@ -101,10 +99,10 @@ mod tests {
         flow
     }
 
-    fn sampler(looks: &[(Round, u64, Flow)]) -> Sampler {
+    fn sampler(observations: &[(SampleRound, u64, Flow)]) -> Sampler {
         let mut sampler = Sampler::default();
-        for (round, at, flow) in looks {
-            sampler.look(*round, flow, Duration::from_secs(*at));
+        for (round, at, flow) in observations {
+            sampler.record(*round, flow, Duration::from_secs(*at));
         }
         sampler
     }
@@ -112,8 +110,8 @@ mod tests {
     const THIRD: Duration = Duration::from_secs(6);
 
     #[test]
-    fn each_entry_is_compared_with_its_own_looks() {
-        use Round::{First, Second};
+    fn entries_are_compared_with_their_own_observations_only() {
+        use SampleRound::{First, Second};
         let mut zoned = flow(1, 20);
         zoned.zone.id = 5;
         let sampler = sampler(&[
@@ -126,38 +124,45 @@ mod tests {
         ]);
         assert_eq!(sampler.len(), 4);
         let answer = |flow: &Flow| {
-            let seen = sampler.seen(flow, THIRD);
-            (seen.refreshing, seen.window().as_secs(), seen.is_new)
+            let activity = sampler.activity(flow, THIRD);
+            (
+                activity.refreshing,
+                activity.window().as_secs(),
+                activity.is_new,
+            )
         };
         assert_eq!(answer(&flow(1, 29)), (Refreshing::Yes, 6, false));
         assert_eq!(answer(&flow(2, 23)), (Refreshing::No, 6, false));
-        // The same client, led elsewhere.
+        // The same client, translated to another endpoint.
         let mut led_elsewhere = flow(2, 29);
         led_elsewhere.reply.src = [10, 1, 0, 8].into();
         assert_eq!(answer(&led_elsewhere), (Refreshing::Unknown, 0, true));
-        // New at the second look, new at the third, and gone at the second.
+        // New in the second round, new in the third, and gone at the second.
         assert_eq!(answer(&flow(3, 29)), (Refreshing::Yes, 3, true));
         assert_eq!(answer(&flow(4, 29)), (Refreshing::Unknown, 0, true));
         zoned.timeout = Some(29);
         assert_eq!(answer(&zoned), (Refreshing::Unknown, 0, false));
-        assert_eq!(sampler.seen(&zoned, THIRD).replies, Replies::OneWay);
+        assert_eq!(sampler.activity(&zoned, THIRD).replies, Replies::OneWay);
     }
 
     #[test]
-    fn a_look_that_is_repeated_counts_once() {
-        use Round::{First, Second};
+    fn a_repeated_observation_replaces_the_one_of_its_round() {
+        use SampleRound::{First, Second};
         let sampler = sampler(&[
             (First, 0, flow(1, 29)),
             (First, 1, flow(1, 28)),
             (Second, 4, flow(1, 25)),
             (Second, 5, flow(1, 24)),
         ]);
-        let seen = sampler.seen(&flow(1, 22), Duration::from_secs(7));
-        assert_eq!((seen.refreshing, seen.window()), (Refreshing::No, THIRD));
+        let activity = sampler.activity(&flow(1, 22), Duration::from_secs(7));
+        assert_eq!(
+            (activity.refreshing, activity.window()),
+            (Refreshing::No, THIRD)
+        );
     }
 
     #[test]
-    fn an_entry_takes_the_documented_room() {
+    fn an_entry_takes_the_documented_memory() {
         assert_eq!(size_of::<(u64, Pair)>() + 1, 105);
     }
 }

@@ -145,7 +145,7 @@ impl Setting<'_> {
             index: self.index,
             rules: self.rules,
             node: self.node,
-            instead: None,
+            kube_proxy_replacement: None,
             zones: self.zones,
             source_time: self.time,
         };
@@ -205,7 +205,7 @@ fn node_ports_answer_on_this_nodes_addresses_only() {
         time: None,
     };
     for (entry, expected) in [
-        // Whether an address beside the Node's own accepts node ports is known from rules only.
+        // Only rules tell whether an address other than the Node's accepts node ports.
         (
             "198.51.100.9:1 203.0.113.77:32053 203.0.113.77:32053",
             "unknown/source-incomplete",

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::verdict::APART;
+use crate::verdict::MIN_OBSERVATION_GAP;
 
 /// Pause before the look that replaces an incomplete one, and between two looks that a changed cluster asks for.
 const RETRY_INTERVAL: Duration = Duration::from_secs(1);
@@ -77,12 +77,12 @@ impl LookSchedule {
         self.next.map(|next| next.saturating_duration_since(now))
     }
 
-    /// Returns whether two complete looks, an interval apart, saw no activity since the first. They are at least [`APART`]
+    /// Returns whether two complete looks, an interval apart, saw no activity since the first. They are at least [`MIN_OBSERVATION_GAP`]
     /// from each other, because closer ones do not show a refill.
     pub fn is_quiet(&self, last_activity: Instant) -> bool {
         self.last.is_some_and(|last| {
             let quiet = last.began.saturating_duration_since(last.quiet_since);
-            last_activity <= last.quiet_since && quiet >= self.interval.max(APART)
+            last_activity <= last.quiet_since && quiet >= self.interval.max(MIN_OBSERVATION_GAP)
         })
     }
 }

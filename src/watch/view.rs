@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use crate::entry::Entry;
-use crate::verdict::{Look, Looks, Reason, Seen, Verdict};
+use crate::verdict::{Activity, Observation, Reason, RecentObservations, Verdict};
 use ctnetlink::flow::{AddressPort, Flow, Tuple, Zone};
 
 use super::flow_diff::{has_lost_status, is_recreated, is_same_entry, is_updated, merge_event};
@@ -29,10 +29,10 @@ pub type FlowKey = (Zone, Tuple);
 pub trait ResolveEntry<'c> {
     /// Returns the entry of a flow that passes every selector. `seen`: result of the looks at it; `None` when it enters the
     /// view.
-    fn select(&mut self, flow: Flow, seen: Option<Seen>) -> Option<Entry<'c>>;
+    fn select(&mut self, flow: Flow, seen: Option<Activity>) -> Option<Entry<'c>>;
 
     /// Returns the entry of a flow, whether it passes the selectors or not.
-    fn entry(&mut self, flow: Flow, seen: Option<Seen>) -> Entry<'c>;
+    fn entry(&mut self, flow: Flow, seen: Option<Activity>) -> Entry<'c>;
 
     /// Records that a NEW event reported this entry. Called after the removal of its predecessor, which is judged by its own
     /// age.
@@ -46,7 +46,7 @@ struct Tracked {
     reason: Option<Reason>,
     /// Verdict after the records that were emitted so far.
     emitted: Option<Verdict>,
-    looks: Looks,
+    looks: RecentObservations,
     /// Number of the look after which, or in which, it entered the view.
     first_look: u64,
     /// Number of the last dump that contained it.
@@ -55,8 +55,8 @@ struct Tracked {
 
 impl Tracked {
     /// Result of the looks at it.
-    fn seen(&self) -> Option<Seen> {
-        Some(self.looks.seen(&self.flow))
+    fn seen(&self) -> Option<Activity> {
+        Some(self.looks.activity(&self.flow))
     }
 }
 
@@ -265,7 +265,7 @@ impl View {
         resolver: &mut dyn ResolveEntry<'c>,
         emit: RecordHandler<'_, 'c>,
     ) {
-        let (key, look) = (key_of(&flow), Look::of(&flow, at));
+        let (key, look) = (key_of(&flow), Observation::of(&flow, at));
         if let Some(tracked) = self.tracked.get_mut(&key) {
             if !is_recreated(&tracked.flow, &flow) {
                 tracked.dump = self.dump;
@@ -363,7 +363,7 @@ impl View {
             flow: entry.flow.clone(),
             reason: entry.judgement.map(|judgement| judgement.reason),
             emitted: entry.judgement.map(|judgement| judgement.verdict()),
-            looks: Looks::default(),
+            looks: RecentObservations::default(),
             first_look: self.look,
             dump: self.dump,
         };

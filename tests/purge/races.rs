@@ -9,7 +9,7 @@ use ctk::purge::guard::{EntryJudge, Guard, SecondLookScope};
 use ctk::purge::plan::{PlanBuilder, PurgePlan};
 use ctk::purge::policy::VerdictPolicy;
 use ctk::purge::verify::verify;
-use ctk::verdict::Seen;
+use ctk::verdict::Activity;
 use ctnetlink::flow::{Direction, Flow, L4, Status};
 use ctnetlink::{BATCH, DeleteTarget, Table};
 use rustix::io::Errno;
@@ -73,11 +73,11 @@ fn plan(flows: &[Flow]) -> PurgePlan {
 struct SelectBy<F>(F);
 
 impl<'c, F: FnMut(&Flow) -> bool> EntryJudge<'c> for SelectBy<F> {
-    fn select(&mut self, flow: &Flow, seen: Option<Seen>) -> Option<Entry<'c>> {
+    fn select(&mut self, flow: &Flow, seen: Option<Activity>) -> Option<Entry<'c>> {
         (self.0)(flow).then(|| self.judge(flow, seen))
     }
 
-    fn judge(&self, flow: &Flow, _: Option<Seen>) -> Entry<'c> {
+    fn judge(&self, flow: &Flow, _: Option<Activity>) -> Entry<'c> {
         Entry::bare(flow.clone())
     }
 }

@@ -1,10 +1,10 @@
-//! Reads what the checks need to know beside the entries. What cannot be read is left unknown; `-v` says why.
+//! Reads the facts of the checks. Facts that cannot be read stay unknown; `-v` logs the cause.
 
 use std::fs;
 use std::time::Instant;
 
-use crate::doctor::metrics::{self, KubeProxy};
-use crate::doctor::{Facts, Moved, pod_network};
+use crate::doctor::kube_proxy_metrics::{self, KubeProxyMetrics};
+use crate::doctor::{Changes, Facts, pod_network};
 use crate::error::chain;
 use crate::reverse_path;
 use crate::stat::{self, Stat};
@@ -15,7 +15,7 @@ use ctnetlink::rtnetlink;
 use crate::session::cluster::{self, Cluster};
 use crate::session::node_rules;
 
-/// What is known before the first entry comes.
+/// Reads the facts that are known before the first entry.
 pub fn gather<'c>(netns: &Netns, cluster: Option<&'c Cluster>) -> Facts<'c> {
     let index = cluster.and_then(Cluster::index);
     let addresses = index.into_iter().flat_map(|index| index.pod_addresses());
@@ -24,7 +24,7 @@ pub fn gather<'c>(netns: &Netns, cluster: Option<&'c Cluster>) -> Facts<'c> {
         index,
         rules: cluster.and_then(Cluster::node_rules),
         node: cluster.map(|cluster| &cluster.node),
-        instead: cluster.and_then(Cluster::instead),
+        kube_proxy_replacement: cluster.and_then(Cluster::instead),
         netns: netns.name().to_string(),
         initial: netns.is_initial(),
         stat: stat(netns),
@@ -37,11 +37,11 @@ pub fn gather<'c>(netns: &Netns, cluster: Option<&'c Cluster>) -> Facts<'c> {
     }
 }
 
-/// Compares the rules with the cluster source, and once more as they are now: what kube-proxy wrote meanwhile was on its
-/// way. To be called late.
+/// Compares the rules with the cluster source, now and as they were read at the start. Differences that only the first
+/// reading shows were being written by kube-proxy. Called as late as possible.
 pub fn compare_rules(facts: &mut Facts<'_>, netns: &Netns, cluster: Option<&Cluster>) {
     let rules = cluster.and_then(|cluster| cluster.rules.as_ref());
-    // Saved rules are of another time, and maybe of another node.
+    // Saved rules are from another time, and perhaps from another node.
     let live = rules.filter(|read| read.path.is_none());
     let (Some(index), Some(before)) = (facts.index, live) else {
         return;
@@ -57,12 +57,12 @@ pub fn compare_rules(facts: &mut Facts<'_>, netns: &Netns, cluster: Option<&Clus
     facts.rules_apart = before.time.elapsed().unwrap_or_default();
 }
 
-/// What was counted since [`gather`], which was called at `began`.
+/// Reads the counters again. [`gather`] read them first, at `began`.
 pub fn look_again(facts: &mut Facts<'_>, netns: &Netns, began: Instant) {
     let now = stat(netns);
     let paths = read("reverse-path filter", reverse_path::read(netns)).unwrap_or_default();
     let filtered = paths.filtered.zip(facts.reverse_path.filtered);
-    facts.moved = Some(Moved {
+    facts.changes = Some(Changes {
         seconds: began.elapsed().as_secs_f64(),
         count: now.count,
         delta: now.since(&facts.stat),
@@ -78,9 +78,9 @@ fn stat(netns: &Netns) -> Stat {
     stat
 }
 
-/// kube-proxy is in the node's namespace.
-fn kube_proxy(netns: &Netns) -> Option<KubeProxy> {
-    let answer = netns.run(|| metrics::read(metrics::ADDRESS));
+/// Reads kube-proxy's metrics in the network namespace of the node.
+fn kube_proxy(netns: &Netns) -> Option<KubeProxyMetrics> {
+    let answer = netns.run(|| kube_proxy_metrics::read(kube_proxy_metrics::DEFAULT_ADDRESS));
     read("kube-proxy's metrics", read("network namespace", answer)?)
 }
 

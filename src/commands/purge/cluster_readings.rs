@@ -16,7 +16,7 @@ use crate::session::cluster_source::Purpose;
 use crate::session::pipeline::EntryPipeline;
 use crate::session::read_scope;
 use crate::terminal::messages::note;
-use crate::verdict::{Judgement, Seen};
+use crate::verdict::{Activity, Judgement};
 use ctk_cluster::read_scope::ReadScope;
 use ctk_cluster::source::ClusterSource;
 use ctnetlink::flow::Flow;
@@ -54,11 +54,11 @@ impl SecondLook {
 }
 
 impl<'c> EntryJudge<'c> for EntryPipeline<'c> {
-    fn select(&mut self, flow: &Flow, seen: Option<Seen>) -> Option<Entry<'c>> {
+    fn select(&mut self, flow: &Flow, seen: Option<Activity>) -> Option<Entry<'c>> {
         self.consider(flow.clone(), seen)
     }
 
-    fn judge(&self, flow: &Flow, seen: Option<Seen>) -> Entry<'c> {
+    fn judge(&self, flow: &Flow, seen: Option<Activity>) -> Entry<'c> {
         self.entry(flow.clone(), seen)
     }
 }

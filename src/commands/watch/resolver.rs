@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::entry::Entry;
 use crate::session::pipeline::{EntryPipeline, now};
-use crate::verdict::Seen;
+use crate::verdict::Activity;
 use crate::watch::freshness::FreshnessGuard;
 use crate::watch::view::{FlowKey, ResolveEntry};
 use ctnetlink::flow::Flow;
@@ -53,7 +53,7 @@ impl<'s, 'c> EntryResolver<'s, 'c> {
 }
 
 impl<'c> ResolveEntry<'c> for EntryResolver<'_, 'c> {
-    fn select(&mut self, flow: Flow, seen: Option<Seen>) -> Option<Entry<'c>> {
+    fn select(&mut self, flow: Flow, seen: Option<Activity>) -> Option<Entry<'c>> {
         let (guard, enters) = (&mut *self.guard, seen.is_none().then_some(self.at));
         let mut is_shown = true;
         let mut freshness = |entry: &mut Entry<'c>| {
@@ -63,7 +63,7 @@ impl<'c> ResolveEntry<'c> for EntryResolver<'_, 'c> {
         entry.filter(|_| is_shown)
     }
 
-    fn entry(&mut self, flow: Flow, seen: Option<Seen>) -> Entry<'c> {
+    fn entry(&mut self, flow: Flow, seen: Option<Activity>) -> Entry<'c> {
         let mut entry = self.pipeline.entry(flow, seen);
         self.guard.hold_back(&mut entry, None, now);
         entry

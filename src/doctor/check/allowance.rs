@@ -1,7 +1,7 @@
-//! The cloud's own limit for tracked connections: beyond it packets are lost before this machine sees them, and its own
-//! table knows nothing of it.
+//! The cloud's limit of tracked connections: beyond it packets are lost before this machine receives them, and its own
+//! table shows nothing of it.
 
-use crate::doctor::finding::not_lately;
+use crate::doctor::finding::unchanged_note;
 use crate::doctor::{Check, Facts, Finding, Severity, Thresholds};
 use crate::plural::count;
 use crate::stat::Allowance as Known;
@@ -16,21 +16,21 @@ impl Check for Allowance {
         NAME
     }
 
-    fn conclude(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
+    fn findings(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
         let known = facts.stat.interfaces.iter().flatten();
         known
             .filter_map(|one| {
                 let exceeded = facts
-                    .moved
+                    .changes
                     .as_ref()
-                    .and_then(|moved| moved.exceeded(&one.interface));
+                    .and_then(|changes| changes.exceeded(&one.interface));
                 finding(one, exceeded, facts, thresholds)
             })
             .collect()
     }
 }
 
-/// `exceeded`: packets since the first look.
+/// `exceeded` is the number of packets since the first reading.
 fn finding(
     one: &Known,
     exceeded: Option<u64>,
@@ -41,7 +41,10 @@ fn finding(
     let packets = |n| count(n, "packet was", "packets were");
     let total = one.exceeded.unwrap_or(0);
     let (severity, message) = if let Some(more) = exceeded.filter(|n| *n > 0) {
-        let seconds = facts.moved.as_ref().map_or(0.0, |moved| moved.seconds);
+        let seconds = facts
+            .changes
+            .as_ref()
+            .map_or(0.0, |changes| changes.seconds);
         let message = format!(
             "{interface}: {} dropped in {seconds:.1} s because the instance tracks more connections than its type allows",
             packets(more)
@@ -49,7 +52,7 @@ fn finding(
         (Severity::Critical, message)
     } else if let Some(left) = one
         .available
-        // A driver may have the name and nothing behind it: then both are 0 for ever.
+        // A driver may have the counter without support for it: both values are 0 forever then.
         .filter(|left| *left <= thresholds.allowance_left && (*left > 0 || total > 0))
     {
         let left = count(left, "connection", "connections");
@@ -62,7 +65,7 @@ fn finding(
             "{interface}: {} dropped since its driver was loaded, because the instance tracked more connections than its type \
              allows{}",
             packets(total),
-            not_lately(exceeded)
+            unchanged_note(exceeded)
         );
         (Severity::Info, message)
     } else {
@@ -84,7 +87,7 @@ mod tests {
     use crate::doctor::testing::counted;
 
     #[test]
-    fn packets_lost_now_are_worse_than_those_of_long_ago() {
+    fn recent_packet_losses_are_more_severe_than_old_ones() {
         for (total, more, available, expected) in [
             (Some(5012), Some(12), Some(0), Some(Severity::Critical)),
             (Some(5012), Some(0), Some(0), Some(Severity::Warning)),
@@ -103,9 +106,9 @@ mod tests {
                 exceeded: total,
                 available,
             }]);
-            let moved = facts.moved.as_mut().unwrap();
-            moved.delta.exceeded = vec![("eth0".to_owned(), more)];
-            let found = Allowance.conclude(&facts, &Thresholds::default());
+            let changes = facts.changes.as_mut().unwrap();
+            changes.delta.exceeded = vec![("eth0".to_owned(), more)];
+            let found = Allowance.findings(&facts, &Thresholds::default());
             let severity = found.first().map(|finding| finding.severity);
             assert_eq!(severity, expected, "{found:?}");
             if let Some(finding) = found.first() {

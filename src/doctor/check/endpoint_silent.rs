@@ -1,16 +1,16 @@
-//! An endpoint that does not answer: entries without a reply pile up at it while its neighbours answer.
+//! Endpoints that do not answer: entries without a reply accumulate at one while its neighbours answer.
 //!
-//! UDP that is never answered may be healthy (syslog, statsd, sFlow). So it is held against an endpoint only when others of
-//! the Service do answer, or when the port is one whose protocol always answers. That it answered once is not enough: a
-//! protocol may greet, and be one-way from then on.
+//! UDP without answers may be healthy (syslog, statsd, sFlow). It is a warning only when other endpoints of the Service
+//! answer, or when the protocol of the port always answers. An earlier answer is no proof: a protocol may greet and be
+//! one-way afterwards.
 
 use std::cmp::Reverse;
 use std::net::IpAddr;
 
 use serde_json::{Value, json};
 
-use crate::doctor::answers::ANSWERED_BY_DESIGN;
 use crate::doctor::example::{self, Examples};
+use crate::doctor::expected_reply::ANSWERED_BY_DESIGN;
 use crate::doctor::finding::percent;
 use crate::doctor::groups::Groups;
 use crate::doctor::{Check, Facts, Finding, Severity, Thresholds};
@@ -23,30 +23,30 @@ const NAME: &str = "endpoint-silent";
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-/// What a client sees.
+/// Destination of a client's packets.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-enum Whole {
+enum Target {
     Service(PortId),
-    /// Where no Service is known.
+    /// Destination without a known Service.
     Destination(u8, IpAddr, Option<u16>),
 }
 
-type Place = (IpAddr, Option<u16>);
+type Backend = (IpAddr, Option<u16>);
 
 #[derive(Default)]
-pub struct EndpointSilent(Groups<(Whole, Place), Endpoint>);
+pub struct EndpointSilent(Groups<(Target, Backend), Endpoint>);
 
 #[derive(Default)]
 struct Endpoint {
-    /// What clients ask: Service or destination, with the protocol.
+    /// Service or destination of the clients.
     asked: String,
     protocol: u8,
     pod: Option<String>,
-    /// Port that clients ask.
+    /// Destination port of the clients.
     port: Option<u16>,
     entries: u64,
     unreplied: u64,
-    /// Answered before, and not any more.
+    /// Entries that were answered earlier and are not any more.
     stopped: u64,
     refreshing: u64,
     examples: Examples,
@@ -60,6 +60,35 @@ impl Endpoint {
     fn answered(&self) -> u64 {
         self.entries.saturating_sub(self.silent())
     }
+
+    /// Severity, and an addition to the sentence. `neighbours_answer`: most entries at the other endpoints are answered;
+    /// `missed`: entries that the group may lack ([`Groups::missed`]); `least_share`: percent of silent entries.
+    fn assess(
+        &self,
+        neighbours_answer: bool,
+        missed: u64,
+        least_share: u64,
+    ) -> (Severity, &'static str) {
+        let by_design = self
+            .port
+            .is_some_and(|port| ANSWERED_BY_DESIGN.contains(&port));
+        let is_wrong = self.protocol == TCP || neighbours_answer || by_design;
+        // A group that was dropped and made anew lacks its earlier, possibly answered entries.
+        let sure =
+            percent(self.silent(), self.entries + missed).is_some_and(|share| share >= least_share);
+        if !is_wrong {
+            let note = "; healthy where the protocol has no answers, as syslog and statsd";
+            (Severity::Info, note)
+        } else if !sure {
+            let note =
+                "; others may have been answered, as there are more endpoints than are told apart";
+            (Severity::Info, note)
+        } else if neighbours_answer {
+            (Severity::Warning, "; other endpoints answer")
+        } else {
+            (Severity::Warning, "")
+        }
+    }
 }
 
 impl Check for EndpointSilent {
@@ -67,13 +96,13 @@ impl Check for EndpointSilent {
         NAME
     }
 
-    fn see(&mut self, entry: &Entry<'_>, _: &Facts<'_>) {
+    fn observe(&mut self, entry: &Entry<'_>, _: &Facts<'_>) {
         let flow = &entry.flow;
         let verdict = entry
             .judgement
             .as_ref()
             .map(|judgement| judgement.verdict());
-        // An endpoint that is gone is another check's.
+        // Other checks report endpoints that are gone.
         let gone = verdict.is_some_and(|v| {
             matches!(
                 v,
@@ -84,15 +113,15 @@ impl Check for EndpointSilent {
             return;
         }
         let (protocol, port) = (flow.protocol(), flow.original.dport());
-        let whole = match entry.names.matched.ports().next() {
-            Some((port, _)) => Whole::Service(port),
-            None => Whole::Destination(protocol, flow.original.dst, port),
+        let target = match entry.names.matched.ports().next() {
+            Some((port, _)) => Target::Service(port),
+            None => Target::Destination(protocol, flow.original.dst, port),
         };
-        let place = (flow.reply.src, flow.reply.sport());
-        let group = self.0.at((whole, place));
+        let backend = (flow.reply.src, flow.reply.sport());
+        let group = self.0.at((target, backend));
         if group.entries == 0 {
             let service = entry.names.service.as_ref().and_then(example::service);
-            let destination = || example::place(flow.original.dst, port);
+            let destination = || example::socket(flow.original.dst, port);
             group.asked = service.unwrap_or_else(destination);
             group.protocol = protocol;
         }
@@ -115,7 +144,7 @@ impl Check for EndpointSilent {
         }
     }
 
-    fn conclude(&self, _: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
+    fn findings(&self, _: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
         let mut found: Vec<_> = self
             .0
             .iter()
@@ -128,8 +157,8 @@ impl Check for EndpointSilent {
         found.sort_by(|(a, one), (b, other)| {
             (Reverse(one.silent()), a).cmp(&(Reverse(other.silent()), b))
         });
-        let finding = |((whole, place), endpoint): (&(Whole, Place), &Endpoint)| {
-            self.finding(whole, place, endpoint, thresholds.silent_share)
+        let finding = |((target, backend), endpoint): (&(Target, Backend), &Endpoint)| {
+            self.finding(target, backend, endpoint, thresholds.silent_share)
         };
         found.into_iter().map(finding).collect()
     }
@@ -138,50 +167,29 @@ impl Check for EndpointSilent {
 impl EndpointSilent {
     fn finding(
         &self,
-        whole: &Whole,
-        place: &Place,
+        target: &Target,
+        backend: &Backend,
         endpoint: &Endpoint,
         least_share: u64,
     ) -> Finding {
         let others = || {
             self.0
                 .iter()
-                .filter(|((of, at), _)| of == whole && at != place)
+                .filter(|((of, at), _)| of == target && at != backend)
                 .map(|((_, at), other)| (at, other))
         };
         let answered: u64 = others().map(|(_, other)| other.answered()).sum();
         let silent: u64 = others().map(|(_, other)| other.silent()).sum();
-        let neighbours_answer = answered > silent;
-        let by_design = endpoint
-            .port
-            .is_some_and(|port| ANSWERED_BY_DESIGN.contains(&port));
-        let is_wrong = endpoint.protocol == TCP || neighbours_answer || by_design;
-        // Of a group that was forgotten and made anew nobody knows how many were answered before.
         let missed = self.0.missed();
-        let at_most = endpoint.entries + missed;
-        let sure = percent(endpoint.silent(), at_most).is_some_and(|share| share >= least_share);
-        let severity = if is_wrong && sure {
-            Severity::Warning
-        } else {
-            Severity::Info
-        };
-        let at = example::place(place.0, place.1);
-        let who = match &endpoint.pod {
+        let (severity, note) = endpoint.assess(answered > silent, missed, least_share);
+        let at = example::socket(backend.0, backend.1);
+        let name = match &endpoint.pod {
             Some(pod) => format!("{pod} ({at})"),
             None => at.clone(),
         };
         let protocol = example::protocol(endpoint.protocol);
-        let but = if !is_wrong {
-            "; healthy where the protocol has no answers, as syslog and statsd"
-        } else if !sure {
-            "; others may have been answered, as there are more endpoints than are told apart"
-        } else if neighbours_answer {
-            "; other endpoints answer"
-        } else {
-            ""
-        };
         let message = format!(
-            "{who} does not answer for {}/{protocol}: {} of {} without a reply{but}",
+            "{name} does not answer for {}/{protocol}: {} of {} without a reply{note}",
             endpoint.asked,
             endpoint.silent(),
             count(endpoint.entries, "entry", "entries"),
@@ -190,7 +198,7 @@ impl EndpointSilent {
             .take(8)
             .map(|(at, other)| {
                 let silent = other.silent();
-                json!({"endpoint": example::place(at.0, at.1), "entries": other.entries, "unanswered": silent})
+                json!({"endpoint": example::socket(at.0, at.1), "entries": other.entries, "unanswered": silent})
             })
             .collect();
         Finding::new(NAME, severity, message)
@@ -206,7 +214,7 @@ impl EndpointSilent {
             .with("examples", endpoint.examples.to_json())
             .help(format!(
                 "see whether it listens and answers: ctk ls --reply-src {}",
-                place.0
+                backend.0
             ))
     }
 }
@@ -228,14 +236,14 @@ mod tests {
                 if n >= *answered {
                     unreplied(&mut flow);
                 }
-                check.see(&Entry::bare(flow), &facts);
+                check.observe(&Entry::bare(flow), &facts);
             }
         }
-        check.conclude(&facts, &Thresholds::default())
+        check.findings(&facts, &Thresholds::default())
     }
 
     #[test]
-    fn silence_is_held_against_an_endpoint_only_where_an_answer_is_due() {
+    fn silence_is_a_warning_only_where_an_answer_is_expected() {
         use Severity::{Info, Warning};
         type Case<'a> = (u8, u16, &'a [(&'a str, usize, usize)], Option<Severity>);
         let cases: [Case; 8] = [
@@ -246,7 +254,7 @@ mod tests {
                 Some(Warning),
             ),
             (UDP, 53, &[("10.1.0.1", 0, 9)], Some(Warning)),
-            // statsd: nobody ever answers.
+            // statsd: no endpoint ever answers.
             (
                 UDP,
                 8125,
@@ -272,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn one_way_after_a_greeting_is_told_and_not_a_warning() {
+    fn one_way_traffic_after_a_greeting_is_only_information() {
         for (neighbours, severity) in [(0, Severity::Info), (9, Severity::Warning)] {
             let mut check = EndpointSilent::default();
             for n in 0..9 + neighbours {
@@ -286,16 +294,16 @@ mod tests {
                 if n < 9 {
                     entry.replies = Replies::Stopped;
                 }
-                check.see(&entry, &Facts::default());
+                check.observe(&entry, &Facts::default());
             }
-            let neighbours_say = check.conclude(&Facts::default(), &Thresholds::default());
+            let neighbours_say = check.findings(&Facts::default(), &Thresholds::default());
             assert_eq!(neighbours_say[0].severity, severity);
             assert_eq!(neighbours_say[0].evidence["stopped"], 9);
         }
     }
 
     #[test]
-    fn one_neighbour_that_answers_among_many_that_do_not_is_no_comfort() {
+    fn one_answering_neighbour_among_many_silent_ones_is_not_mentioned() {
         let found = seen(
             TCP,
             80,
@@ -308,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn a_group_that_may_have_been_forgotten_is_no_warning() {
+    fn a_group_that_may_lack_entries_is_no_warning() {
         let mut check = EndpointSilent::default();
         let facts = Facts::default();
         let one = |n: u32, silent: bool| {
@@ -320,12 +328,12 @@ mod tests {
             Entry::bare(flow)
         };
         for n in 0..30_000 {
-            check.see(&one(n, false), &facts);
+            check.observe(&one(n, false), &facts);
         }
         for _ in 0..5 {
-            check.see(&one(100_000, true), &facts);
+            check.observe(&one(100_000, true), &facts);
         }
-        let found = check.conclude(&facts, &Thresholds::default());
+        let found = check.findings(&facts, &Thresholds::default());
         assert_eq!(found[0].severity, Severity::Info, "{found:?}");
         assert_eq!(found[0].evidence["missed_at_most"], 3);
     }

@@ -1,4 +1,4 @@
-//! Expectations near their limit: the data connections of helpers (FTP, SIP) are then not let through.
+//! Expectations near their limit. Beyond it, data connections of helpers (FTP, SIP) are blocked.
 
 use crate::doctor::finding::percent;
 use crate::doctor::{Check, Facts, Finding, Thresholds};
@@ -13,7 +13,7 @@ impl Check for Expectations {
         NAME
     }
 
-    fn conclude(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
+    fn findings(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
         let (count, max) = (facts.stat.expect_count, facts.stat.settings.expect_max);
         let Some((count, max)) = count.zip(max) else {
             return Vec::new();
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_table_near_its_limit_is_told() {
+    fn only_a_table_near_its_limit_is_reported() {
         for (count, max, found) in [
             (Some(80), Some(100), true),
             (Some(79), Some(100), false),
@@ -53,7 +53,7 @@ mod tests {
             let mut facts = Facts::default();
             facts.stat.expect_count = count;
             facts.stat.settings.expect_max = max;
-            let all = Expectations.conclude(&facts, &Thresholds::default());
+            let all = Expectations.findings(&facts, &Thresholds::default());
             assert_eq!(!all.is_empty(), found, "{count:?} {max:?}: {all:?}");
         }
     }

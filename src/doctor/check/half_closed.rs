@@ -1,5 +1,5 @@
-//! Half-closed TCP connections that pile up: one side has closed, the other does not. The state is conntrack's; the socket of
-//! the side that closed may be long gone, so that `ss` and `netstat` show nothing.
+//! Accumulated half-closed TCP connections: one side has closed, the other has not. The state is conntrack's; the socket of
+//! the side that closed may be gone already, so `ss` and `netstat` show nothing.
 
 use std::cmp::Reverse;
 
@@ -14,10 +14,10 @@ const NAME: &str = "half-closed";
 const FIN_WAIT: u8 = 4;
 const CLOSE_WAIT: u8 = 5;
 const LAST_ACK: u8 = 6;
-/// `IP_CT_TCP_FLAG_CLOSE_INIT`: this side sent the first FIN.
+/// `IP_CT_TCP_FLAG_CLOSE_INIT` of the kernel: this side sent the first FIN.
 const CLOSE_INIT: u8 = 4;
 
-/// By workload, the client of the connections, and the Service or destination that it talks to.
+/// Connections by client and by the Service or destination that it connects to.
 #[derive(Default)]
 pub struct HalfClosed(Groups<(String, String), Workload>);
 
@@ -28,7 +28,7 @@ struct Workload {
     last_ack: u64,
     closed_by_client: u64,
     closed_by_server: u64,
-    /// Seconds until the last of them ends.
+    /// Seconds until the last connection ends.
     longest: Option<u32>,
     examples: Examples,
 }
@@ -44,7 +44,7 @@ impl Check for HalfClosed {
         NAME
     }
 
-    fn see(&mut self, entry: &Entry<'_>, _: &Facts<'_>) {
+    fn observe(&mut self, entry: &Entry<'_>, _: &Facts<'_>) {
         let flow = &entry.flow;
         let Some(ProtocolState::Tcp {
             state,
@@ -59,7 +59,7 @@ impl Check for HalfClosed {
         }
         let client = entry.names.client.and_then(example::party);
         let service = entry.names.service.as_ref().and_then(example::service);
-        let destination = || example::place(flow.original.dst, flow.original.dport());
+        let destination = || example::socket(flow.original.dst, flow.original.dport());
         let group = self.0.at((
             client.unwrap_or_else(|| flow.original.src.to_string()),
             service.unwrap_or_else(destination),
@@ -75,7 +75,7 @@ impl Check for HalfClosed {
         group.examples.push(entry, state == CLOSE_WAIT);
     }
 
-    fn conclude(&self, _: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
+    fn findings(&self, _: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
         let all = self.0.iter();
         let mut found: Vec<_> = all
             .filter(|(_, group)| group.all() >= thresholds.half_closed)
@@ -110,13 +110,13 @@ fn began_closing(side: TcpDirection) -> bool {
 }
 
 fn help(group: &Workload) -> String {
-    let who = match group.closed_by_client.cmp(&group.closed_by_server) {
+    let cause = match group.closed_by_client.cmp(&group.closed_by_server) {
         std::cmp::Ordering::Greater => "the client closed and the server does not",
         std::cmp::Ordering::Less => "the server closed and the client does not",
         std::cmp::Ordering::Equal => "one side closed and the other does not",
     };
     format!(
-        "{who}: look for leaked sockets there; conntrack's state is not the socket's, and entries stay for net.netfilter.nf_conntrack_tcp_timeout_close_wait (kube-proxy sets 1h)"
+        "{cause}: look for leaked sockets there; conntrack's state is not the socket's, and entries stay for net.netfilter.nf_conntrack_tcp_timeout_close_wait (kube-proxy sets 1h)"
     )
 }
 
@@ -126,7 +126,7 @@ mod tests {
     use crate::doctor::testing::flow;
 
     #[test]
-    fn half_closed_connections_are_counted_by_workload_and_by_who_closed() {
+    fn half_closed_connections_are_counted_by_workload_and_by_the_side_that_closed() {
         let mut check = HalfClosed::default();
         let facts = Facts::default();
         for (port, state) in [(1, 5), (2, 5), (3, 5), (4, 4), (5, 6), (6, 3), (7, 7)] {
@@ -146,13 +146,13 @@ mod tests {
                 reply: TcpDirection::default(),
             });
             flow.timeout = Some(3500 + port);
-            check.see(&Entry::bare(flow), &facts);
+            check.observe(&Entry::bare(flow), &facts);
         }
         let thresholds = Thresholds {
             half_closed: 5,
             ..Thresholds::default()
         };
-        let found = check.conclude(&facts, &thresholds);
+        let found = check.findings(&facts, &thresholds);
         assert_eq!(
             found[0].message,
             "10.244.1.30 to 10.96.4.4:80: 5 TCP connections are half-closed (CLOSE_WAIT 3, FIN_WAIT 1, LAST_ACK 1)"
@@ -166,6 +166,6 @@ mod tests {
                 .unwrap()
                 .starts_with("the client closed")
         );
-        assert!(check.conclude(&facts, &Thresholds::default()).is_empty());
+        assert!(check.findings(&facts, &Thresholds::default()).is_empty());
     }
 }

@@ -1,10 +1,10 @@
-//! Packets that are lost although the table has room: two packets of one socket raced, each made an entry, and only one was
-//! put into the table. The usual case are the A and AAAA queries that a resolver sends at once; the lookup then takes 5 s.
+//! Packets that are lost although the table is not full: two packets of one socket raced, each made an entry, and only one
+//! was inserted (`insert_failed` of
+//! `nf_ct_resolve_clash`). The usual case are A and AAAA queries that a resolver sends
+//! at once; the lookup then takes 5 s.
 //!
-//! The kernel counts here, too, what an overfull bucket refused (another check's), and two connections that were
+//! The same counter includes refusals by overfull buckets, which the check `long-chains` reports, and connections that were
 //! masqueraded to the same port.
-
-use serde_json::Value;
 
 use crate::doctor::finding::percent;
 use crate::doctor::{Check, Facts, Finding, Severity, Thresholds};
@@ -14,7 +14,7 @@ use super::port_exhaustion::NAME as PORTS;
 
 const NAME: &str = "insert-failed";
 const COUNTER: &str = "insert_failed";
-const LONG: &str = "chaintoolong";
+const OVERFULL_COUNTER: &str = "chaintoolong";
 
 #[derive(Default)]
 pub struct InsertFailed;
@@ -24,71 +24,94 @@ impl Check for InsertFailed {
         NAME
     }
 
-    fn conclude(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
-        let Some(total) = facts.total(COUNTER).filter(|total| *total > 0) else {
+    fn findings(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
+        let Some(losses) = Losses::of(facts) else {
             return Vec::new();
         };
-        let moved = |name| facts.moved.as_ref().and_then(|moved| moved.counter(name));
+        let changed = |name| facts.changes.as_ref().and_then(|one| one.counter(name));
         let used = facts.stat.used_percent();
         let full = used.is_some_and(|used| used >= thresholds.room_below as f64)
-            || moved("early_drop").is_some_and(|evicted| evicted > 0);
-        let seconds = facts.moved.as_ref().map(|moved| moved.seconds);
-        let long = |all: Option<u64>| all.unwrap_or(0);
-        let more = moved(COUNTER).map(|more| more.saturating_sub(long(moved(LONG))));
-        let total = total.saturating_sub(long(facts.total(LONG)));
-        if total == 0 {
-            return Vec::new();
-        }
-        let finding = match more.filter(|more| *more >= thresholds.failed_insertions && !full) {
-            Some(more) => {
-                let entries = count(more, "entry was", "entries were");
-                let message = format!(
-                    "{entries} not put into the table in {:.1} s, and their packets were dropped, while {} is in use: packets \
-                     of one socket race (typical: parallel DNS queries over UDP through DNAT or SNAT, which then take 5 s)",
-                    seconds.unwrap_or(0.0),
-                    used.map_or_else(
-                        || "an unknown part of it".to_owned(),
-                        |used| format!("{used:.1} % of it")
-                    ),
-                );
-                Finding::warning(NAME, message)
-                    .help("a DNS cache on the node, options single-request-reopen in resolv.conf, or DNS over TCP (use-vc)")
-            }
-            None => {
-                let entries = count(total, "entry was", "entries were");
-                let lately = match (more, seconds) {
-                    (Some(more), Some(seconds)) => format!("; {more} in the last {seconds:.1} s"),
-                    _ => String::new(),
-                };
-                Finding::info(
-                    NAME,
-                    format!(
-                        "{entries} not put into the table since the namespace was made{lately}"
-                    ),
-                )
-            }
+            || changed("early_drop").is_some_and(|evicted| evicted > 0);
+        let raced = losses
+            .recent
+            .filter(|recent| *recent >= thresholds.failed_insertions && !full);
+        let finding = match raced {
+            Some(recent) => losses.race(recent, used),
+            None => losses.past(),
         };
-        let share = facts
-            .stat
-            .count
-            .zip(facts.stat.settings.max)
-            .and_then(|(count, max)| percent(count, max));
+        let stat = &facts.stat;
+        let counts = stat.count.zip(stat.settings.max);
         vec![
             finding
-                .with("lost", more)
-                .with("lost_total", total)
-                .with("insert_failed", moved(COUNTER))
+                .with("lost", losses.recent)
+                .with("lost_total", losses.total)
+                .with("insert_failed", changed(COUNTER))
                 .with("insert_failed_total", facts.total(COUNTER))
-                .with("chaintoolong", moved(LONG))
-                .with("drop", moved("drop"))
-                .with("clash_resolve", moved("clash_resolve"))
-                .with("seconds", seconds.map_or(Value::Null, Value::from))
-                .with("used_percent", share),
+                .with("chaintoolong", changed(OVERFULL_COUNTER))
+                .with("drop", changed("drop"))
+                .with("clash_resolve", changed("clash_resolve"))
+                .with("seconds", losses.seconds)
+                .with(
+                    "used_percent",
+                    counts.and_then(|(count, max)| percent(count, max)),
+                ),
         ]
     }
 }
 
-/// Connections that find no free source port fail so, too: where another check found that, it is the likely cause.
+/// Failed insertions, without refusals by overfull buckets.
+struct Losses {
+    /// Since the namespace was made. Above zero.
+    total: u64,
+    /// Between the two readings.
+    recent: Option<u64>,
+    /// Time between the two readings.
+    seconds: Option<f64>,
+}
+
+impl Losses {
+    fn of(facts: &Facts<'_>) -> Option<Self> {
+        let changed = |name| facts.changes.as_ref().and_then(|one| one.counter(name));
+        let refused = |count: Option<u64>| count.unwrap_or(0);
+        let total = facts.total(COUNTER)?;
+        let total = total.saturating_sub(refused(facts.total(OVERFULL_COUNTER)));
+        let recent = changed(COUNTER);
+        (total > 0).then(|| Losses {
+            total,
+            recent: recent.map(|n| n.saturating_sub(refused(changed(OVERFULL_COUNTER)))),
+            seconds: facts.changes.as_ref().map(|changes| changes.seconds),
+        })
+    }
+
+    /// `used`: usage of the table in percent.
+    fn race(&self, recent: u64, used: Option<f64>) -> Finding {
+        let entries = count(recent, "entry was", "entries were");
+        let usage = used.map_or_else(
+            || "an unknown part of it".to_owned(),
+            |used| format!("{used:.1} % of it"),
+        );
+        let message = format!(
+            "{entries} not put into the table in {:.1} s, and their packets were dropped, while {usage} is in use: packets \
+             of one socket race (typical: parallel DNS queries over UDP through DNAT or SNAT, which then take 5 s)",
+            self.seconds.unwrap_or(0.0),
+        );
+        Finding::warning(NAME, message)
+            .help("a DNS cache on the node, options single-request-reopen in resolv.conf, or DNS over TCP (use-vc)")
+    }
+
+    fn past(&self) -> Finding {
+        let entries = count(self.total, "entry was", "entries were");
+        let recent = match (self.recent, self.seconds) {
+            (Some(recent), Some(seconds)) => format!("; {recent} in the last {seconds:.1} s"),
+            _ => String::new(),
+        };
+        let message =
+            format!("{entries} not put into the table since the namespace was made{recent}");
+        Finding::info(NAME, message)
+    }
+}
+
+/// Adds the likely cause where port exhaustion was found: connections without a free source port fail in the same way.
 pub fn relate(findings: &mut [Finding]) {
     if !findings.iter().any(|finding| finding.check == PORTS) {
         return;
@@ -101,11 +124,13 @@ pub fn relate(findings: &mut [Finding]) {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
     use crate::doctor::testing::counted;
 
     #[test]
-    fn a_rising_count_is_a_race_only_while_the_table_has_room() {
+    fn a_rising_count_is_a_race_only_while_the_table_is_not_full() {
         for (used, total, more, evicted, expected) in [
             (1, 1068, 27, 0, Some(Severity::Warning)),
             (1, 1068, 4, 0, Some(Severity::Info)),
@@ -120,18 +145,18 @@ mod tests {
             );
             facts.stat.count = Some(used);
             facts.stat.settings.max = Some(100);
-            let found = InsertFailed.conclude(&facts, &Thresholds::default());
+            let found = InsertFailed.findings(&facts, &Thresholds::default());
             let severity = found.first().map(|finding| finding.severity);
             assert_eq!(severity, expected, "{used} {total} {more} {evicted}");
         }
     }
 
     #[test]
-    fn the_numbers_are_those_of_the_time_looked() {
+    fn the_numbers_are_those_between_the_two_readings() {
         let mut facts = counted(&[(COUNTER, 1068)], &[(COUNTER, 27), ("drop", 27)]);
         facts.stat.count = Some(412);
         facts.stat.settings.max = Some(262_144);
-        let found = InsertFailed.conclude(&facts, &Thresholds::default());
+        let found = InsertFailed.findings(&facts, &Thresholds::default());
         let text = &found[0].message;
         assert!(
             text.starts_with("27 entries were not put into the table in 2.0 s"),
@@ -144,19 +169,25 @@ mod tests {
     }
 
     #[test]
-    fn what_an_overfull_bucket_refused_is_no_race() {
-        let facts = counted(&[(COUNTER, 30), (LONG, 30)], &[(COUNTER, 27), (LONG, 27)]);
-        let found = InsertFailed.conclude(&facts, &Thresholds::default());
+    fn refusals_by_overfull_buckets_are_no_race() {
+        let facts = counted(
+            &[(COUNTER, 30), (OVERFULL_COUNTER, 30)],
+            &[(COUNTER, 27), (OVERFULL_COUNTER, 27)],
+        );
+        let found = InsertFailed.findings(&facts, &Thresholds::default());
         assert!(found.is_empty(), "{found:?}");
-        let facts = counted(&[(COUNTER, 30), (LONG, 10)], &[(COUNTER, 27), (LONG, 10)]);
-        let found = InsertFailed.conclude(&facts, &Thresholds::default());
+        let facts = counted(
+            &[(COUNTER, 30), (OVERFULL_COUNTER, 10)],
+            &[(COUNTER, 27), (OVERFULL_COUNTER, 10)],
+        );
+        let found = InsertFailed.findings(&facts, &Thresholds::default());
         assert_eq!(found[0].severity, Severity::Warning);
         assert_eq!(found[0].evidence["lost"], 17);
         assert_eq!(found[0].evidence["lost_total"], 20 + 17);
     }
 
     #[test]
-    fn used_up_ports_are_named_where_they_were_found() {
+    fn port_exhaustion_is_named_where_it_was_found() {
         let race = || Finding::warning(NAME, "27 entries");
         let mut alone = vec![race()];
         relate(&mut alone);
@@ -167,8 +198,8 @@ mod tests {
     }
 
     #[test]
-    fn counters_that_are_not_known_are_no_finding() {
-        let found = InsertFailed.conclude(&Facts::default(), &Thresholds::default());
+    fn unknown_counters_give_no_finding() {
+        let found = InsertFailed.findings(&Facts::default(), &Thresholds::default());
         assert!(found.is_empty(), "{found:?}");
     }
 }

@@ -1,7 +1,8 @@
-//! What kube-proxy says of itself: whether a change waits for it to write rules, and how long changes take to get there.
+//! Metrics of kube-proxy: whether a change waits to be written to the rules, and how long changes take.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use crate::doctor::kube_proxy_metrics::KubeProxyMetrics;
 use crate::doctor::{Check, Facts, Finding, Severity, Thresholds};
 
 const NAME: &str = "kube-proxy-sync";
@@ -14,75 +15,85 @@ impl Check for KubeProxySync {
         NAME
     }
 
-    fn conclude(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
+    fn findings(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
         let Some(metrics) = &facts.kube_proxy else {
             return Vec::new();
         };
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
-        let mut found = Vec::new();
-        // A quiet cluster has nothing to sync: only a change that was queued after the last sync waits.
-        let waiting = metrics
-            .last_queued
-            .zip(metrics.last_sync)
-            .filter(|(queued, synced)| queued > synced);
-        if let Some((queued, synced)) = waiting {
-            let behind = now.saturating_sub(queued);
-            if behind >= thresholds.sync_age {
-                let message = format!(
-                    "kube-proxy has not written its rules for {}, though a change waits for {}",
-                    spoken(now.saturating_sub(synced)),
-                    spoken(behind)
-                );
-                found.push(
-                    Finding::critical(NAME, message)
-                        .with("waiting_seconds", behind.as_secs())
-                        .with("last_sync_seconds_ago", now.saturating_sub(synced).as_secs())
-                        .help("see its log (kubectl -n kube-system logs -l k8s-app=kube-proxy); rules, and so new flows, follow old endpoints until it syncs"),
-                );
-            }
-        }
-        let slow = metrics
-            .programming_p99
-            .filter(|p99| p99.at_least >= thresholds.programming_time);
-        if let Some(p99) = slow {
-            let message = format!(
-                "1 in 100 endpoint changes or more took longer than {} to get into this node's rules, of {} since kube-proxy began",
-                spoken(p99.at_least),
-                p99.count
-            );
-            // Of few changes the slowest one is the hundredth part.
-            let severity = match p99.count >= thresholds.programmed_changes {
-                true => Severity::Warning,
-                false => Severity::Info,
-            };
-            found.push(
-                Finding::new(NAME, severity, message)
-                    .with("p99_seconds_at_least", p99.at_least.as_secs_f64())
-                    .with("changes", p99.count)
-                    .help("look at kube-proxy's CPU limit and at the number of Services; nftables mode syncs faster"),
-            );
-        }
-        found
+        let overdue = overdue_sync(metrics, now, thresholds);
+        let slow = slow_programming(metrics, thresholds);
+        overdue.into_iter().chain(slow).collect()
     }
 }
 
-fn spoken(duration: Duration) -> String {
+/// `now` is the time since the Unix epoch.
+fn overdue_sync(
+    metrics: &KubeProxyMetrics,
+    now: Duration,
+    thresholds: &Thresholds,
+) -> Option<Finding> {
+    // A quiet cluster has nothing to sync. Only a change that was queued after the last sync waits.
+    let (queued, synced) = metrics
+        .last_queued
+        .zip(metrics.last_sync)
+        .filter(|(queued, synced)| queued > synced)?;
+    let behind = now.saturating_sub(queued);
+    if behind < thresholds.sync_age {
+        return None;
+    }
+    let since_sync = now.saturating_sub(synced);
+    let message = format!(
+        "kube-proxy has not written its rules for {}, though a change waits for {}",
+        format_seconds(since_sync),
+        format_seconds(behind)
+    );
+    Some(
+        Finding::critical(NAME, message)
+            .with("waiting_seconds", behind.as_secs())
+            .with("last_sync_seconds_ago", since_sync.as_secs())
+            .help("see its log (kubectl -n kube-system logs -l k8s-app=kube-proxy); rules, and so new flows, follow old endpoints until it syncs"),
+    )
+}
+
+fn slow_programming(metrics: &KubeProxyMetrics, thresholds: &Thresholds) -> Option<Finding> {
+    let p99 = metrics
+        .programming_p99
+        .filter(|p99| p99.at_least >= thresholds.programming_time)?;
+    let message = format!(
+        "1 in 100 endpoint changes or more took longer than {} to get into this node's rules, of {} since kube-proxy began",
+        format_seconds(p99.at_least),
+        p99.count
+    );
+    // Among few changes the slowest one is already the hundredth part.
+    let severity = match p99.count >= thresholds.programmed_changes {
+        true => Severity::Warning,
+        false => Severity::Info,
+    };
+    Some(
+        Finding::new(NAME, severity, message)
+            .with("p99_seconds_at_least", p99.at_least.as_secs_f64())
+            .with("changes", p99.count)
+            .help("look at kube-proxy's CPU limit and at the number of Services; nftables mode syncs faster"),
+    )
+}
+
+fn format_seconds(duration: Duration) -> String {
     humantime::format_duration(Duration::from_secs(duration.as_secs())).to_string()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::metrics::{KubeProxy, Quantile};
+    use crate::doctor::kube_proxy_metrics::Quantile;
 
-    fn found(metrics: KubeProxy) -> Vec<Finding> {
+    fn found(metrics: KubeProxyMetrics) -> Vec<Finding> {
         let facts = Facts {
             kube_proxy: Some(metrics),
             ..Facts::default()
         };
-        KubeProxySync.conclude(&facts, &Thresholds::default())
+        KubeProxySync.findings(&facts, &Thresholds::default())
     }
 
     #[test]
@@ -95,11 +106,11 @@ mod tests {
             (60, 901, false),
             (901, 900, false),
         ] {
-            let metrics = KubeProxy {
+            let metrics = KubeProxyMetrics {
                 last_queued: ago(queued),
                 last_sync: ago(synced),
                 programming_p99: None,
-                ..KubeProxy::default()
+                ..KubeProxyMetrics::default()
             };
             assert_eq!(
                 found(metrics).len(),
@@ -107,20 +118,20 @@ mod tests {
                 "{queued} {synced}"
             );
         }
-        assert!(found(KubeProxy::default()).is_empty());
+        assert!(found(KubeProxyMetrics::default()).is_empty());
     }
 
     #[test]
-    fn slow_programming_is_told_with_its_number() {
-        let quantile = |seconds, count| KubeProxy {
+    fn slow_programming_is_reported_with_its_number() {
+        let quantile = |seconds, count| KubeProxyMetrics {
             programming_p99: Some(Quantile {
                 at_least: Duration::from_secs(seconds),
                 count,
             }),
-            ..KubeProxy::default()
+            ..KubeProxyMetrics::default()
         };
         assert!(found(quantile(59, 200)).is_empty());
-        // A node that came up with three changes waiting.
+        // A node that started with three changes waiting.
         assert_eq!(found(quantile(60, 3))[0].severity, Severity::Info);
         let found = found(quantile(60, 200));
         assert_eq!(found[0].severity, Severity::Warning);

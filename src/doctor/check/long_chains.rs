@@ -1,6 +1,7 @@
-//! Buckets of the hash that are overfull: the kernel refuses new entries for them, though the table has room.
+//! Overfull buckets of the hash: the kernel refuses new entries for them, though the table is not full
+//! (`nf_conntrack_hash_check_insert` and `__nf_conntrack_confirm` count them as `chaintoolong`).
 
-use crate::doctor::finding::not_lately;
+use crate::doctor::finding::unchanged_note;
 use crate::doctor::{Check, Facts, Finding, Thresholds};
 use crate::plural::count;
 
@@ -15,14 +16,14 @@ impl Check for LongChains {
         NAME
     }
 
-    fn conclude(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
+    fn findings(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
         let Some(total) = facts.total(COUNTER).filter(|total| *total > 0) else {
             return Vec::new();
         };
         let more = facts
-            .moved
+            .changes
             .as_ref()
-            .and_then(|moved| moved.counter(COUNTER));
+            .and_then(|changes| changes.counter(COUNTER));
         let settings = &facts.stat.settings;
         let buckets = match settings.buckets {
             Some(buckets) => format!("the hash has {}", count(buckets, "bucket", "buckets")),
@@ -30,7 +31,10 @@ impl Check for LongChains {
         };
         let finding = match more.filter(|more| *more >= thresholds.refused_insertions) {
             Some(more) => {
-                let seconds = facts.moved.as_ref().map_or(0.0, |moved| moved.seconds);
+                let seconds = facts
+                    .changes
+                    .as_ref()
+                    .map_or(0.0, |changes| changes.seconds);
                 let message = format!(
                     "{} not put into the table in {seconds:.1} s, and their packets were dropped, because their bucket was overfull; {buckets}",
                     count(more, "entry was", "entries were"),
@@ -42,7 +46,7 @@ impl Check for LongChains {
                 format!(
                     "{} not put into the table since the namespace was made, because their bucket was overfull{}; {buckets}",
                     count(total, "entry was", "entries were"),
-                    not_lately(more),
+                    unchanged_note(more),
                 ),
             ),
         };
@@ -67,7 +71,7 @@ mod tests {
     use crate::doctor::testing::counted;
 
     #[test]
-    fn refusals_now_are_a_warning_and_those_of_long_ago_are_told() {
+    fn recent_refusals_are_a_warning_and_old_ones_information() {
         for (total, more, expected) in [
             (40, 5, Some(Severity::Warning)),
             (40, 4, Some(Severity::Info)),
@@ -76,7 +80,7 @@ mod tests {
         ] {
             let mut facts = counted(&[(COUNTER, total)], &[(COUNTER, more)]);
             facts.stat.settings.buckets = Some(1024);
-            let found = LongChains.conclude(&facts, &Thresholds::default());
+            let found = LongChains.findings(&facts, &Thresholds::default());
             assert_eq!(found.first().map(|f| f.severity), expected, "{found:?}");
             if let Some(finding) = found.first() {
                 assert!(finding.message.ends_with("1024 buckets"), "{finding:?}");
@@ -92,7 +96,7 @@ mod tests {
         }
         assert!(
             LongChains
-                .conclude(&Facts::default(), &Thresholds::default())
+                .findings(&Facts::default(), &Thresholds::default())
                 .is_empty()
         );
     }

@@ -1,15 +1,15 @@
-//! Packets to an address that no pod has any more: clients keep an old pod address (from a cache, a headless Service, a
-//! connection pool) and get nothing but silence.
+//! Packets to an address that no Pod has any more: clients keep the address of an earlier Pod (from a cache, a headless
+//! Service, a connection pool) and get no answer.
 //!
-//! A plug-in may give pods addresses of the node's own network, where other machines live, too. So it is held against an
-//! address only inside a range of pods alone, and where an answer is due.
+//! A plug-in may assign addresses of the node's own network to Pods, where other machines exist, too. It is a warning only
+//! inside a range of Pods alone, and where an answer is expected.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use crate::doctor::answers;
 use crate::doctor::example::{self, Examples};
+use crate::doctor::expected_reply;
 use crate::doctor::groups::Groups;
 use crate::doctor::{Check, Facts, Finding, Severity, Thresholds, pod_network};
 use crate::entry::Entry;
@@ -18,8 +18,8 @@ use crate::verdict::{Refreshing, Replies, Verdict};
 use ctk_cluster::index::Index;
 
 const NAME: &str = "lost-pod";
-/// Clients and ports of one address that are told apart; there may be more.
-const MOST: usize = 16;
+/// Upper bound of the clients and ports that are stored of one address.
+const MAX_STORED: usize = 16;
 
 #[derive(Default)]
 pub struct LostPod(Groups<IpAddr, Address>);
@@ -28,9 +28,9 @@ pub struct LostPod(Groups<IpAddr, Address>);
 struct Address {
     entries: u64,
     syn_sent: u64,
-    /// Of protocols that always answer.
+    /// Unanswered entries of protocols that always answer.
     due: u64,
-    /// They were answered before, and are not any more.
+    /// Entries that were answered earlier and are not any more.
     stopped: u64,
     clients: BTreeSet<String>,
     ports: BTreeSet<u16>,
@@ -42,7 +42,7 @@ impl Check for LostPod {
         NAME
     }
 
-    fn see(&mut self, entry: &Entry<'_>, facts: &Facts<'_>) {
+    fn observe(&mut self, entry: &Entry<'_>, facts: &Facts<'_>) {
         let flow = &entry.flow;
         let address = flow.reply.src;
         let verdict = entry
@@ -54,36 +54,36 @@ impl Check for LostPod {
             flow.status.is_unreplied(),
             entry.replies == Replies::Stopped,
         );
-        if !(unreplied || stopped) || is_endpoint || !nobody_has(address, facts) {
+        if !(unreplied || stopped) || is_endpoint || !is_unassigned(address, facts) {
             return;
         }
         let connecting = flow.state.is_some_and(|state| state.is_connecting());
         let group = self.0.at(address);
         group.entries += 1;
         group.syn_sent += u64::from(connecting);
-        group.due += u64::from(unreplied && answers::is_due(flow));
+        group.due += u64::from(unreplied && expected_reply::expects_reply(flow));
         group.stopped += u64::from(stopped && !unreplied);
         group
             .examples
             .push(entry, entry.refreshing == Refreshing::Yes);
-        if group.clients.len() < MOST {
+        if group.clients.len() < MAX_STORED {
             let client = entry.names.client.and_then(example::party);
             let source = || flow.original.src.to_string();
             group.clients.insert(client.unwrap_or_else(source));
         }
-        if group.ports.len() < MOST {
+        if group.ports.len() < MAX_STORED {
             group.ports.extend(flow.reply.sport());
         }
     }
 
-    fn conclude(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
+    fn findings(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
         let all = self.0.iter();
         let mut found: Vec<_> = all
             .filter(|(_, group)| group.entries >= thresholds.lost_entries)
             .collect();
         found.sort_by_key(|(address, group)| (Reverse(group.entries), **address));
         let finding = |(address, group): (&IpAddr, &Address)| {
-            let more = if group.clients.len() == MOST {
+            let more = if group.clients.len() == MAX_STORED {
                 " or more"
             } else {
                 ""
@@ -125,8 +125,8 @@ impl Check for LostPod {
     }
 }
 
-/// Pods get addresses of this kind, all of them are known, and neither they nor a node or a Service have this one.
-fn nobody_has(address: IpAddr, facts: &Facts<'_>) -> bool {
+/// Whether the address is in a network of Pods, all Pods are known, and no Pod, node or Service has it.
+fn is_unassigned(address: IpAddr, facts: &Facts<'_>) -> bool {
     let Some(index) = facts.index else {
         return false;
     };
@@ -139,7 +139,8 @@ fn nobody_has(address: IpAddr, facts: &Facts<'_>) -> bool {
         && facts.may_be_a_pod(address)
 }
 
-/// Multicast, or a network's broadcast address (and the network itself, which older hosts take for one).
+/// Whether the address is multicast, or a network's broadcast or network address (which older hosts use as a broadcast
+/// address).
 fn is_for_all(address: IpAddr, index: &Index) -> bool {
     let IpAddr::V4(v4) = address else {
         return address.is_multicast();
@@ -158,7 +159,7 @@ mod tests {
     use crate::doctor::testing::{flow, unreplied};
     use ctk_cluster::testing::world;
 
-    /// What is said of 30 entries without an answer.
+    /// Severity of the finding for 30 entries without an answer.
     fn seen(protocol: u8, to: &str, stopped: bool) -> Option<Severity> {
         let index = world(&[
             "node n1 192.0.2.11 podCIDR=10.244.1.0/24",
@@ -181,14 +182,14 @@ mod tests {
             if stopped {
                 entry.replies = Replies::Stopped;
             }
-            check.see(&entry, &facts);
+            check.observe(&entry, &facts);
         }
-        let found = check.conclude(&facts, &Thresholds::default());
+        let found = check.findings(&facts, &Thresholds::default());
         found.first().map(|finding| finding.severity)
     }
 
     #[test]
-    fn only_a_pods_range_and_an_answer_that_is_due_make_silence_a_warning() {
+    fn silence_is_a_warning_only_in_a_range_of_pods_where_an_answer_is_expected() {
         use Severity::{Info, Warning};
         for (protocol, to, stopped, expected) in [
             (6, "10.244.1.77:80", false, Some(Warning)),

@@ -1,7 +1,7 @@
-//! UDP entries to a Service that were never translated: made before the rules were, and kept alive ever since. Those that a
-//! delete would not help are told apart.
+//! UDP entries to a Service that were never translated: they are older than the rules and were kept alive since. Entries
+//! for which a delete does not help are reported separately.
 
-use crate::doctor::check::destination::{Destination, Destinations};
+use crate::doctor::destinations::{Destination, Destinations};
 use crate::doctor::example;
 use crate::doctor::{Check, Facts, Finding, Severity, Thresholds};
 use crate::entry::Entry;
@@ -20,17 +20,17 @@ impl Check for NeverTranslated {
         NAME
     }
 
-    fn see(&mut self, entry: &Entry<'_>, _: &Facts<'_>) {
+    fn observe(&mut self, entry: &Entry<'_>, _: &Facts<'_>) {
         let reason = entry.judgement.as_ref().map(|judgement| judgement.reason);
         self.stale
-            .see(entry, reason.filter(|r| *r == Reason::NoDnat));
+            .observe(entry, reason.filter(|r| *r == Reason::NoDnat));
         let pending = reason.filter(|r| r.verdict() == Verdict::Pending);
         if pending.is_some() {
-            self.pending.see(entry, pending);
+            self.pending.observe(entry, pending);
         }
     }
 
-    fn conclude(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
+    fn findings(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
         let stale = self.stale.from(thresholds.stale_entries).into_iter();
         let stale = stale.map(|(key, group)| {
             let message = format!(
@@ -44,7 +44,7 @@ impl Check for NeverTranslated {
                 false => Severity::Warning,
             };
             let selector = match &group.service {
-                Some(service) => format!("--svc {}", example::word(service)),
+                Some(service) => format!("--svc {}", example::shell_word(service)),
                 None => format!("--dst {}", key.0),
             };
             group
@@ -92,15 +92,15 @@ mod tests {
             let flow = udp(&format!("198.51.100.{n}:7000"), vip, vip);
             let mut entry = judged(flow, Reason::NoDnat);
             entry.names.service = Some(crate::doctor::testing::service("syslog"));
-            check.see(&entry, &facts);
+            check.observe(&entry, &facts);
         }
         let healthy = udp("198.51.100.93:7000", vip, "10.244.1.6:514");
         let mut healthy = judged(healthy, Reason::Endpoint);
         healthy.names.service = Some(crate::doctor::testing::service("syslog"));
-        check.see(&healthy, &facts);
+        check.observe(&healthy, &facts);
         let pending = udp("198.51.100.93:7000", "10.96.0.9:514", "10.96.0.9:514");
-        check.see(&judged(pending, Reason::NoDnatNoEndpoint), &facts);
-        let found = check.conclude(&facts, &Thresholds::default());
+        check.observe(&judged(pending, Reason::NoDnatNoEndpoint), &facts);
+        let found = check.findings(&facts, &Thresholds::default());
         assert_eq!(found.len(), 2, "{found:?}");
         assert_eq!(found[0].severity, Severity::Warning);
         assert!(

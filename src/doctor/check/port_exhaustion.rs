@@ -1,5 +1,5 @@
-//! One source address and one destination can have as many connections as there are source ports. When they are used up, new
-//! ones fail though the table has room.
+//! Pairs of source address and destination whose source ports are used up. New connections of the pair fail though the
+//! table is not full.
 
 use std::cmp::Reverse;
 use std::net::IpAddr;
@@ -13,15 +13,16 @@ use crate::plural::count;
 use crate::service::is_open;
 
 pub const NAME: &str = "port-exhaustion";
-/// Masquerading chooses among 1024-65535 (`nf_nat_l4proto_unique_tuple`) for a client's port of 1024 or above.
-const MASQUERADE: u64 = 64_512;
+/// Number of ports 1024-65535, among which masquerading chooses (`nf_nat_l4proto_unique_tuple` of the kernel) for a
+/// client's port of 1024 or above.
+const MASQUERADE_PORTS: u64 = 64_512;
 
-/// Seconds for which a closed socket holds its port (`TCP_TIMEWAIT_LEN`). By default the entry outlives it by as much again, so
-/// the socket is there while more than this is left of the entry.
-const TIME_WAIT: u32 = 60;
+/// Seconds for which a closed socket holds its port (`TCP_TIMEWAIT_LEN` of the kernel). By default the entry lives twice as
+/// long, so the socket exists while more than this is left of the entry.
+const TIME_WAIT_SECONDS: u32 = 60;
 
-/// Zone, protocol, source address as the destination sees it, destination. This and the source port make a reply tuple, of which
-/// there can be only one in a zone.
+/// Zone, protocol, source address as the destination sees it, and destination. With the source port they form a reply
+/// tuple, which is unique in a zone.
 type Pair = (u16, u8, IpAddr, IpAddr, u16);
 
 #[derive(Default)]
@@ -30,7 +31,7 @@ pub struct PortExhaustion(Groups<Pair, Ports>);
 #[derive(Default)]
 struct Ports {
     masqueraded: u64,
-    /// Of this node's own processes.
+    /// Connections of this node's own processes.
     own: u64,
     examples: Examples,
 }
@@ -40,7 +41,7 @@ impl Check for PortExhaustion {
         NAME
     }
 
-    fn see(&mut self, entry: &Entry<'_>, facts: &Facts<'_>) {
+    fn observe(&mut self, entry: &Entry<'_>, facts: &Facts<'_>) {
         let flow = &entry.flow;
         let (Some(port), snat) = (flow.reply.sport(), flow.is_snat()) else {
             return;
@@ -56,18 +57,18 @@ impl Check for PortExhaustion {
             port,
         ));
         match snat {
-            // A tuple is taken for as long as the entry is there.
+            // A tuple is occupied for the life of its entry.
             true => group.masqueraded += 1,
-            false if is_open(flow) || flow.timeout.is_some_and(|left| left > TIME_WAIT) => {
+            false if is_open(flow) || flow.timeout.is_some_and(|left| left > TIME_WAIT_SECONDS) => {
                 group.own += 1;
             }
-            // The socket has let its port go; the entry stays for twice as long.
+            // The socket has released its port; the entry stays for twice as long.
             false => return,
         }
         group.examples.push(entry, false);
     }
 
-    fn conclude(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
+    fn findings(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
         let own_ports = facts
             .local_ports
             .map(|(first, last)| u64::from(last - first) + 1);
@@ -76,7 +77,8 @@ impl Check for PortExhaustion {
         pairs.sort_by_key(|(pair, ports)| (Reverse(ports.masqueraded + ports.own), **pair));
         for (pair, ports) in pairs {
             let all = ports.masqueraded + ports.own;
-            let masquerade = (ports.masqueraded > 0).then_some((all, MASQUERADE, "1024-65535"));
+            let masquerade =
+                (ports.masqueraded > 0).then_some((all, MASQUERADE_PORTS, "1024-65535"));
             let own = own_ports.map(|range| (ports.own, range, "net.ipv4.ip_local_port_range"));
             let worst = masquerade
                 .into_iter()
@@ -112,7 +114,7 @@ fn finding(
         false => Severity::Warning,
     };
     let protocol = example::protocol(*protocol);
-    let destination = example::place(*address, Some(*port));
+    let destination = example::socket(*address, Some(*port));
     let in_zone = match zone {
         0 => String::new(),
         zone => format!(" in zone {zone}"),
@@ -162,13 +164,13 @@ mod tests {
             let masqueraded = format!("{}:{port}", sources[place]);
             flow.reply = crate::doctor::testing::tuple(6, "203.0.113.10:443", &masqueraded);
             flow.zone.id = (n % zones) as u16;
-            check.see(&Entry::bare(flow), &facts);
+            check.observe(&Entry::bare(flow), &facts);
         }
-        check.conclude(&facts, &Thresholds::default())
+        check.findings(&facts, &Thresholds::default())
     }
 
     #[test]
-    fn a_pair_that_uses_its_ports_up_is_found_and_a_second_address_helps() {
+    fn a_pair_without_free_ports_is_found_and_a_second_address_helps() {
         let found = seen(63_900, &["192.0.2.11"], 1);
         assert_eq!(found.len(), 1);
         assert_eq!(found[0].severity, Severity::Critical);
@@ -178,12 +180,12 @@ mod tests {
         );
         assert_eq!(found[0].evidence["used"], 63_900);
         assert!(seen(63_900, &["192.0.2.11", "192.0.2.12"], 1).is_empty());
-        // Each zone has ports of its own.
+        // Each zone has its own ports.
         assert!(seen(63_900, &["192.0.2.11"], 2).is_empty());
     }
 
     #[test]
-    fn ports_that_sockets_have_let_go_are_not_used_up() {
+    fn ports_that_sockets_released_are_not_used_up() {
         let node = ThisNode {
             name: None,
             local: Some(vec![LocalAddress {
@@ -198,11 +200,11 @@ mod tests {
             ..Facts::default()
         };
         const ESTABLISHED: u8 = 3;
-        const TIME_WAIT: u8 = 7;
+        const TIME_WAIT_SECONDS: u8 = 7;
         for (state, left, used) in [
             (ESTABLISHED, 400_000, Some(97)),
-            (TIME_WAIT, 61, Some(97)),
-            (TIME_WAIT, 60, None),
+            (TIME_WAIT_SECONDS, 61, Some(97)),
+            (TIME_WAIT_SECONDS, 60, None),
         ] {
             let mut check = PortExhaustion::default();
             for port in 40_000..40_097 {
@@ -214,13 +216,13 @@ mod tests {
                     reply: TcpDirection::default(),
                 });
                 flow.timeout = Some(left);
-                check.see(&Entry::bare(flow), &facts);
+                check.observe(&Entry::bare(flow), &facts);
             }
-            let found = check.conclude(&facts, &Thresholds::default());
-            let told = found
+            let found = check.findings(&facts, &Thresholds::default());
+            let own = found
                 .first()
                 .map(|finding| finding.evidence["own"].as_u64());
-            assert_eq!(told, used.map(Some), "{state} {left}");
+            assert_eq!(own, used.map(Some), "{state} {left}");
         }
     }
 }

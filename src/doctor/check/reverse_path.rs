@@ -1,4 +1,4 @@
-//! Packets that the reverse-path filter drops: they are seen on the interface, and no entry of them is ever in the table.
+//! Packets that the reverse-path filter drops: the interface shows them, and the table never has an entry of them.
 
 use serde_json::{Value, json};
 
@@ -7,8 +7,8 @@ use crate::plural::count;
 use crate::reverse_path::Interface;
 
 const NAME: &str = "reverse-path";
-/// Interfaces that are named; a node has one for each pod.
-const MOST: usize = 5;
+/// Upper bound of the interfaces that are named; a node has one for each Pod.
+const MAX_LISTED: usize = 5;
 
 #[derive(Default)]
 pub struct ReversePath;
@@ -18,42 +18,14 @@ impl Check for ReversePath {
         NAME
     }
 
-    fn conclude(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
+    fn findings(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
         let paths = &facts.reverse_path;
         let strict: Vec<&Interface> = paths.interfaces.iter().filter(|i| i.is_strict()).collect();
-        let more = facts.moved.as_ref().and_then(|moved| moved.filtered);
-        let packets = |n| count(n, "packet was", "packets were");
-        let finding = match (more, paths.filtered) {
-            (Some(more), _) if more >= thresholds.filtered_packets => {
-                let seconds = facts.moved.as_ref().map_or(0.0, |moved| moved.seconds);
-                Finding::warning(
-                    NAME,
-                    format!(
-                        "{} dropped by the reverse-path filter in {seconds:.1} s, before an entry was made of them; {}",
-                        packets(more),
-                        names(&strict)
-                    ),
-                )
-            }
-            (_, Some(total)) if total > 0 => Finding::info(
-                NAME,
-                format!(
-                    "{} dropped by the reverse-path filter since the namespace was made{}; {}",
-                    packets(total),
-                    more.map_or_else(String::new, |more| format!(", {more} while it was looked")),
-                    names(&strict)
-                ),
-            ),
-            (_, None) if !strict.is_empty() => Finding::info(
-                NAME,
-                format!(
-                    "whether the reverse-path filter drops packets cannot be read; {}",
-                    names(&strict)
-                ),
-            ),
-            _ => return Vec::new(),
+        let more = facts.changes.as_ref().and_then(|changes| changes.filtered);
+        let Some(finding) = finding(facts, more, &strict, thresholds) else {
+            return Vec::new();
         };
-        let shown = strict.iter().take(MOST);
+        let shown = strict.iter().take(MAX_LISTED);
         let shown: Vec<Value> = shown
             .map(|i| json!({"interface": i.name, "rp_filter": i.rp_filter, "has_ipv4": i.has_ipv4}))
             .collect();
@@ -65,11 +37,51 @@ impl Check for ReversePath {
                 .with("strict_interfaces", strict.len())
                 .with("interfaces", shown)
                 .help(
-                    "answers must be routed out of the interface that packets come in on; else sysctl -w \
+                    "expected_reply must be routed out of the interface that packets come in on; else sysctl -w \
                      net.ipv4.conf.INTERFACE.rp_filter=2 (0 where it has no IPv4 address), and the same for all: the larger one \
                      holds; net.ipv4.conf.all.log_martians=1 logs what is dropped",
                 ),
         ]
+    }
+}
+
+/// `more` is the number of packets between the two readings, `strict` are the strict interfaces.
+fn finding(
+    facts: &Facts<'_>,
+    more: Option<u64>,
+    strict: &[&Interface],
+    thresholds: &Thresholds,
+) -> Option<Finding> {
+    let packets = |n| count(n, "packet was", "packets were");
+    let interfaces = names(strict);
+    match (more, facts.reverse_path.filtered) {
+        (Some(more), _) if more >= thresholds.filtered_packets => {
+            let seconds = facts
+                .changes
+                .as_ref()
+                .map_or(0.0, |changes| changes.seconds);
+            let message = format!(
+                "{} dropped by the reverse-path filter in {seconds:.1} s, before an entry was made of them; {interfaces}",
+                packets(more)
+            );
+            Some(Finding::warning(NAME, message))
+        }
+        (_, Some(total)) if total > 0 => {
+            let recent =
+                more.map_or_else(String::new, |more| format!(", {more} while it was looked"));
+            let message = format!(
+                "{} dropped by the reverse-path filter since the namespace was made{recent}; {interfaces}",
+                packets(total)
+            );
+            Some(Finding::info(NAME, message))
+        }
+        (_, None) if !strict.is_empty() => {
+            let message = format!(
+                "whether the reverse-path filter drops packets cannot be read; {interfaces}"
+            );
+            Some(Finding::info(NAME, message))
+        }
+        _ => None,
     }
 }
 
@@ -84,11 +96,11 @@ fn names(strict: &[&Interface]) -> String {
     };
     let mut text = strict
         .iter()
-        .take(MOST)
+        .take(MAX_LISTED)
         .map(one)
         .collect::<Vec<_>>()
         .join(", ");
-    if let Some(others) = strict.len().checked_sub(MOST).filter(|n| *n > 0) {
+    if let Some(others) = strict.len().checked_sub(MAX_LISTED).filter(|n| *n > 0) {
         text += &format!(" and {}", count(others as u64, "other", "others"));
     }
     format!("strict on {text}")
@@ -109,10 +121,10 @@ mod tests {
     }
 
     #[test]
-    fn dropped_packets_are_told_with_the_interfaces_that_drop_them() {
+    fn dropped_packets_are_reported_with_the_interfaces_that_drop_them() {
         for (total, more, expected) in [
             (Some(120), Some(50), Some(Severity::Warning)),
-            // A stray packet is none of this node's doing.
+            // A few stray packets are normal.
             (Some(120), Some(49), Some(Severity::Info)),
             (Some(12), Some(0), Some(Severity::Info)),
             (Some(12), None, Some(Severity::Info)),
@@ -121,14 +133,14 @@ mod tests {
         ] {
             let mut facts = counted(&[], &[]);
             facts.reverse_path.filtered = total;
-            facts.moved.as_mut().unwrap().filtered = more;
+            facts.changes.as_mut().unwrap().filtered = more;
             facts.reverse_path.interfaces = vec![
                 interface("eth0", 1, true),
                 interface("eth1", 2, true),
                 interface("cali1", 2, false),
                 interface("eth2", 0, true),
             ];
-            let found = ReversePath.conclude(&facts, &Thresholds::default());
+            let found = ReversePath.findings(&facts, &Thresholds::default());
             assert_eq!(found.first().map(|f| f.severity), expected, "{found:?}");
             if let Some(finding) = found.first() {
                 let end = "strict on eth0, cali1 (loose, without an IPv4 address)";
@@ -139,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_with_many_pods_is_told_in_one_sentence() {
+    fn many_interfaces_are_shortened_to_one_sentence() {
         let all: Vec<_> = (0..500)
             .map(|n| interface(&format!("cali{n}"), 1, false))
             .collect();
@@ -156,10 +168,10 @@ mod tests {
     }
 
     #[test]
-    fn nothing_known_is_nothing_found() {
+    fn unknown_counters_give_no_finding() {
         assert!(
             ReversePath
-                .conclude(&Facts::default(), &Thresholds::default())
+                .findings(&Facts::default(), &Thresholds::default())
                 .is_empty()
         );
     }

@@ -1,4 +1,4 @@
-//! kube-proxy's rules on this node differ from the API: new flows go by the rules.
+//! Differences between kube-proxy's rules on this node and the API. New flows follow the rules.
 
 use std::collections::BTreeSet;
 
@@ -9,8 +9,8 @@ use crate::plural::count;
 use ctk_cluster::compare::Disagreement;
 
 const NAME: &str = "rules-behind";
-/// Differences that are listed.
-const LISTED: usize = 10;
+/// Upper bound of the listed differences.
+const MAX_LISTED: usize = 10;
 
 #[derive(Default)]
 pub struct RulesBehind;
@@ -20,7 +20,7 @@ impl Check for RulesBehind {
         NAME
     }
 
-    fn conclude(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
+    fn findings(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
         let differences = facts.disagreements.len() as u64;
         if differences < thresholds.rules_behind {
             return Vec::new();
@@ -55,7 +55,11 @@ impl Check for RulesBehind {
                 "one of the two is older: fetch the file again, or use --cluster api, which tells whether kube-proxy is behind",
             )
         };
-        let listed: Vec<Value> = lines.iter().take(LISTED).map(|line| json!(line)).collect();
+        let listed: Vec<Value> = lines
+            .iter()
+            .take(MAX_LISTED)
+            .map(|line| json!(line))
+            .collect();
         vec![
             finding
                 .with("differences", differences)
@@ -91,7 +95,7 @@ mod tests {
                 disagreements: vec![lingers.clone(), lingers.clone()],
                 ..Facts::default()
             };
-            let found = RulesBehind.conclude(&facts, &Thresholds::default());
+            let found = RulesBehind.findings(&facts, &Thresholds::default());
             assert_eq!(found[0].severity, severity);
             assert_eq!(found[0].evidence["differences"], 2);
             assert_eq!(found[0].evidence["differing"].as_array().unwrap().len(), 1);
@@ -103,7 +107,7 @@ mod tests {
         }
         assert!(
             RulesBehind
-                .conclude(&Facts::default(), &Thresholds::default())
+                .findings(&Facts::default(), &Thresholds::default())
                 .is_empty()
         );
     }

@@ -1,4 +1,4 @@
-//! kube-proxy's rules on this node have a form that the readers do not know: nothing that hangs on them can be said.
+//! Rules of kube-proxy with a form that the readers do not know. No check can judge what depends on them.
 
 use crate::doctor::{Check, Facts, Finding, Thresholds, Version};
 use crate::plural::count;
@@ -13,7 +13,7 @@ impl Check for RulesNotUnderstood {
         NAME
     }
 
-    fn conclude(&self, facts: &Facts<'_>, _: &Thresholds) -> Vec<Finding> {
+    fn findings(&self, facts: &Facts<'_>, _: &Thresholds) -> Vec<Finding> {
         let Some(rules) = facts.rules.filter(|rules| rules.not_understood() > 0) else {
             return Vec::new();
         };
@@ -46,7 +46,7 @@ impl Check for RulesNotUnderstood {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::metrics::KubeProxy;
+    use crate::doctor::kube_proxy_metrics::KubeProxyMetrics;
     use ctk_cluster::rules::NodeRules;
 
     #[test]
@@ -59,13 +59,13 @@ mod tests {
         let conclude = |rules| {
             let facts = Facts {
                 rules: Some(rules),
-                kube_proxy: Some(KubeProxy {
+                kube_proxy: Some(KubeProxyMetrics {
                     version: Some("v1.39.0".to_owned()),
-                    ..KubeProxy::default()
+                    ..KubeProxyMetrics::default()
                 }),
                 ..Facts::default()
             };
-            RulesNotUnderstood.conclude(&facts, &Thresholds::default())
+            RulesNotUnderstood.findings(&facts, &Thresholds::default())
         };
         assert!(conclude(&whole).is_empty());
         let found = conclude(&odd);

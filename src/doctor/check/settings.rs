@@ -1,4 +1,4 @@
-//! Settings that leave out evidence which other checks and commands live on.
+//! Settings of the kernel that hide evidence from other checks and commands.
 
 use crate::doctor::{Check, Facts, Finding, Thresholds};
 
@@ -12,7 +12,7 @@ impl Check for Settings {
         NAME
     }
 
-    fn conclude(&self, facts: &Facts<'_>, _: &Thresholds) -> Vec<Finding> {
+    fn findings(&self, facts: &Facts<'_>, _: &Thresholds) -> Vec<Finding> {
         let settings = &facts.stat.settings;
         let hides = [
             (
@@ -67,9 +67,9 @@ mod tests {
     use crate::doctor::Severity;
 
     #[test]
-    fn each_setting_that_hides_something_is_told_and_no_other() {
+    fn each_setting_that_hides_evidence_is_reported_and_no_other() {
         let mut facts = Facts::default();
-        assert!(Settings.conclude(&facts, &Thresholds::default()).is_empty());
+        assert!(Settings.findings(&facts, &Thresholds::default()).is_empty());
         for (acct, timestamp, events, expected) in [
             (1, 1, 1, &[][..]),
             (0, 1, 1, &["nf_conntrack_acct is 0"]),
@@ -84,7 +84,7 @@ mod tests {
             facts.stat.settings.acct = Some(acct);
             facts.stat.settings.timestamp = Some(timestamp);
             facts.stat.settings.events = Some(events);
-            let found = Settings.conclude(&facts, &Thresholds::default());
+            let found = Settings.findings(&facts, &Thresholds::default());
             assert_eq!(found.len(), expected.len(), "{found:?}");
             for (finding, start) in found.iter().zip(expected) {
                 assert!(finding.message.starts_with(start), "{finding:?}");

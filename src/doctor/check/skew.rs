@@ -1,8 +1,9 @@
-//! Flows of a Service that lie on one endpoint: connections that are kept open stay where they were made, whatever endpoints
-//! come later.
+//! Flows of a Service concentrated on one endpoint: connections that are kept open stay at their endpoint, even if others
+//! are added.
 //!
-//! Connection tracking sees connections and, with accounting, packets; never requests. Many connections on one endpoint are
-//! a warning when chance cannot explain them. One busy connection is only told: every pool of one has that.
+//! Connection tracking shows connections and, with accounting, packets, but no requests. Many connections to one endpoint
+//! are a warning when chance does not explain them. One busy connection is only information, as every pool of one
+//! connection has that.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -23,33 +24,33 @@ use ctk_cluster::index::{Affinity, PortId};
 const NAME: &str = "keep-alive-skew";
 const TCP: u8 = 6;
 const UDP: u8 = 17;
-/// Clients and source ports of one Service that are told apart: whether they are one, and an idea of how many.
-const MOST: usize = 64;
-/// Endpoints of all Services together that flows are counted by, at some 130 bytes each. A node's rules hold fewer.
-const PLACES: usize = 65_536;
-/// Services in the list of those with one busy endpoint.
-const LISTED: usize = 10;
+/// Upper bound of the distinct clients and source ports that are stored of one Service.
+const MAX_DISTINCT: usize = 64;
+/// Upper bound of the endpoints of all Services together, at some 130 bytes each. A node's rules hold fewer.
+const MAX_ENDPOINTS: usize = 65_536;
+/// Upper bound of the listed Services and endpoints.
+const MAX_LISTED: usize = 10;
 
 pub struct Skew {
     groups: Groups<(PortId, Reach), Flows>,
-    /// Places that may still be told apart.
-    room: usize,
+    /// Endpoints that can still be added.
+    free_endpoints: usize,
 }
 
 impl Default for Skew {
     fn default() -> Self {
         Skew {
             groups: Groups::default(),
-            room: PLACES,
+            free_endpoints: MAX_ENDPOINTS,
         }
     }
 }
 
-/// Open flows of one Service port that had the same endpoints to go to.
+/// Open flows of one Service port with the same candidate endpoints.
 #[derive(Default)]
 struct Flows {
-    places: HashMap<SocketAddr, Load>,
-    /// There was no room for all of its places, so nothing is said of it.
+    endpoints: HashMap<SocketAddr, Load>,
+    /// Not all endpoints could be stored, so the group is not judged.
     is_cut: bool,
     clients: BTreeSet<IpAddr>,
     source_ports: BTreeSet<u16>,
@@ -71,7 +72,7 @@ impl Check for Skew {
         NAME
     }
 
-    fn see(&mut self, entry: &Entry<'_>, facts: &Facts<'_>) {
+    fn observe(&mut self, entry: &Entry<'_>, facts: &Facts<'_>) {
         let flow = &entry.flow;
         let (Some((port, kind)), Some(number), Some(index)) = (
             entry.names.matched.ports().next(),
@@ -91,12 +92,12 @@ impl Check for Skew {
         });
         let group = self.groups.at((port, reach));
         let place = SocketAddr::new(flow.reply.src, number);
-        let is_known = group.places.contains_key(&place);
-        if !is_known && self.room == 0 {
+        let is_known = group.endpoints.contains_key(&place);
+        if !is_known && self.free_endpoints == 0 {
             group.is_cut = true;
         } else {
-            self.room -= usize::from(!is_known);
-            let load = group.places.entry(place).or_default();
+            self.free_endpoints -= usize::from(!is_known);
+            let load = group.endpoints.entry(place).or_default();
             load.flows += 1;
             match flow.packets() {
                 Some(packets) => load.packets = load.packets.saturating_add(packets),
@@ -105,16 +106,16 @@ impl Check for Skew {
         }
         group.tcp += u64::from(flow.protocol() == TCP);
         group.udp += u64::from(flow.protocol() == UDP);
-        if group.clients.len() < MOST {
+        if group.clients.len() < MAX_DISTINCT {
             group.clients.insert(flow.original.src);
         }
-        if group.source_ports.len() < MOST {
+        if group.source_ports.len() < MAX_DISTINCT {
             group.source_ports.extend(flow.original.sport());
         }
         group.examples.push(entry, false);
     }
 
-    fn conclude(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
+    fn findings(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
         let missed = self.groups.missed();
         let services = self.groups.iter().filter(|(_, flows)| !flows.is_cut);
         let mut services: Vec<Service<'_>> = services
@@ -135,12 +136,12 @@ impl Check for Skew {
     }
 }
 
-/// A Service port with the endpoints that its flows lie on.
+/// A Service port with the endpoints of its flows.
 struct Service<'a> {
     name: String,
     reach: Reach,
     flows: &'a Flows,
-    /// By pod, else by address.
+    /// Load by Pod, else by address.
     backends: BTreeMap<String, Load>,
     affine: bool,
     spread: Spread,
@@ -157,7 +158,7 @@ impl<'a> Service<'a> {
         let mut backends: BTreeMap<String, Load> = BTreeMap::new();
         for endpoint in &known.endpoints {
             let load = flows
-                .places
+                .endpoints
                 .get(&endpoint.place)
                 .copied()
                 .unwrap_or_default();
@@ -212,7 +213,7 @@ impl<'a> Service<'a> {
                 .is_some_and(|chance| chance < thresholds.skew_chance)
     }
 
-    /// `missed`: flows that it may lack, on whatever endpoint ([`Groups::missed`]).
+    /// `missed` is the number of flows that it may lack, at any endpoint ([`Groups::missed`]).
     fn finding(&self, missed: u64) -> Finding {
         let spread = &self.spread;
         let busiest = self.backends.iter().max_by_key(|(_, load)| load.flows);
@@ -229,7 +230,7 @@ impl<'a> Service<'a> {
         let endpoints: Vec<Value> = self
             .backends
             .iter()
-            .take(LISTED)
+            .take(MAX_LISTED)
             .map(|(name, load)| {
                 let packets = (load.uncounted == 0).then_some(load.packets);
                 json!({"endpoint": name, "flows": load.flows, "packets": packets})
@@ -255,11 +256,11 @@ impl<'a> Service<'a> {
             .with("examples", self.flows.examples.to_json())
             .help(format!(
                 "let clients renew connections now and then (a maximum age or number of requests), or balance requests in the client or a mesh; this node only: ctk svc {}",
-                example::word(&self.name)
+                example::shell_word(&self.name)
             ))
     }
 
-    /// The endpoint with most packets, its part in percent, and all packets; where packets are counted.
+    /// Endpoint with the most packets, its share in percent, and all packets; `None` unless all packets are counted.
     fn busiest(&self) -> Option<(&str, u64, u64)> {
         if self.affine || self.backends.len() < 2 {
             return None;
@@ -273,7 +274,7 @@ impl<'a> Service<'a> {
     }
 }
 
-/// One line for all Services whose packets nearly all go to one endpoint.
+/// Reports all Services together whose packets nearly all go to one endpoint.
 fn busy(services: &[Service<'_>], thresholds: &Thresholds) -> Option<Finding> {
     let least = thresholds.skew_share;
     let mut found: Vec<(u64, Value)> = Vec::new();
@@ -296,7 +297,7 @@ fn busy(services: &[Service<'_>], thresholds: &Thresholds) -> Option<Finding> {
             "{} {least} % or more of its packets from here to one endpoint: connections that are kept open stay where they were made",
             count(all, "Service sends", "Services send")
         );
-        let listed: Vec<Value> = found.into_iter().take(LISTED).map(|(_, line)| line).collect();
+        let listed: Vec<Value> = found.into_iter().take(MAX_LISTED).map(|(_, line)| line).collect();
         Finding::info(NAME, message)
             .with("services", all)
             .with("busiest", listed)
@@ -307,7 +308,7 @@ fn busy(services: &[Service<'_>], thresholds: &Thresholds) -> Option<Finding> {
 fn distinct(count: usize) -> Distinct {
     Distinct {
         count,
-        at_least: count >= MOST,
+        at_least: count >= MAX_DISTINCT,
     }
 }
 
@@ -323,16 +324,16 @@ mod tests {
         "svc shop/api 10.96.8.8 http:80/TCP ingress=203.0.113.9 externalTrafficPolicy=Local";
     const SLICE: &str = "slice shop/api http:8080/TCP 10.244.1.1(ready)@n1->a 10.244.2.2(ready)@n2->b 10.244.3.3(ready)@n3->c";
 
-    /// What is found where 100 connections go from there to the first endpoint.
+    /// Findings for 100 connections from `client` to the first endpoint.
     fn found(cluster: &[&str], client: &str, destination: &str) -> Vec<Finding> {
         seen(Skew::default(), cluster, client, destination)
     }
 
     #[test]
-    fn a_service_whose_endpoints_find_no_room_is_not_judged() {
-        for (room, findings) in [(0, 0), (1, 1)] {
+    fn a_service_with_more_endpoints_than_can_be_stored_is_not_judged() {
+        for (free_endpoints, findings) in [(0, 0), (1, 1)] {
             let skew = Skew {
-                room,
+                free_endpoints,
                 ..Skew::default()
             };
             let found = seen(skew, &[SERVICE, SLICE], "10.244.1.9", "10.96.8.8:80");
@@ -340,7 +341,7 @@ mod tests {
         }
     }
 
-    /// What is said of 100 connections of one client, all of them to the first endpoint.
+    /// Findings of `skew` for 100 connections of one client, all to the first endpoint.
     fn seen(mut skew: Skew, objects: &[&str], client: &str, destination: &str) -> Vec<Finding> {
         let all: Vec<&str> = objects
             .iter()
@@ -363,17 +364,18 @@ mod tests {
             let mut entry = Entry::bare(flow(6, &client, destination, "10.244.1.1:8080"));
             let matched = FrontendMatch::of(&entry.flow, &index, &node);
             entry.names = attribution::names(&entry.flow, matched, &index);
-            skew.see(&entry, &facts);
+            skew.observe(&entry, &facts);
         }
-        skew.conclude(&facts, &Thresholds::default())
+        skew.findings(&facts, &Thresholds::default())
     }
 
     #[test]
-    fn flows_are_held_against_the_endpoints_that_they_could_go_to() {
+    fn flows_are_compared_with_the_endpoints_that_they_could_reach() {
         let all = [SERVICE, SLICE];
         let inside = found(&all, "10.244.1.9", "10.96.8.8:80");
         assert_eq!(inside.len(), 1, "{inside:?}");
-        // The node's pods reach every endpoint by the load balancer's address, too; clients from outside this node's only.
+        // The node's Pods reach every endpoint by the load balancer's address, too; external clients only this node's
+        // endpoints.
         assert_eq!(found(&all, "10.244.1.9", "203.0.113.9:80").len(), 1);
         let outside = found(&all, "198.51.100.7", "203.0.113.9:80");
         assert!(outside.is_empty(), "{outside:?}");

@@ -1,6 +1,6 @@
-//! UDP entries that still lead to an endpoint that is gone. Those that are kept alive come first: they never end.
+//! UDP entries that still lead to an endpoint that is gone. Entries that are kept alive come first, as they never end.
 
-use crate::doctor::check::destination::Destinations;
+use crate::doctor::destinations::Destinations;
 use crate::doctor::example;
 use crate::doctor::{Check, Facts, Finding, Severity, Thresholds};
 use crate::entry::Entry;
@@ -16,16 +16,16 @@ impl Check for StaleUdp {
         NAME
     }
 
-    fn see(&mut self, entry: &Entry<'_>, _: &Facts<'_>) {
+    fn observe(&mut self, entry: &Entry<'_>, _: &Facts<'_>) {
         let reason = entry.judgement.as_ref().map(|judgement| judgement.reason);
-        // Untranslated ones are another check's.
+        // The check `never-translated` reports untranslated entries.
         let stale = reason.filter(|r| r.verdict() == Verdict::Stale && *r != Reason::NoDnat);
-        self.0.see(entry, stale);
+        self.0.observe(entry, stale);
     }
 
-    fn conclude(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
+    fn findings(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
         let found = self.0.from(thresholds.stale_entries).into_iter();
-        let finding = |(key, group): (&_, &super::destination::Destination)| {
+        let finding = |(key, group): (&_, &crate::doctor::destinations::Destination)| {
             let message = format!(
                 "{}: {} stale ({}){}",
                 group.name(key),
@@ -33,13 +33,15 @@ impl Check for StaleUdp {
                 group.reasons(),
                 group.alive(facts)
             );
-            // Answers come from a stranger, or the flow never recovers by itself.
+            // A wrong Pod answers, or the flow does not recover by itself.
             let severity = match group.misdelivered > 0 || group.refreshing > 0 {
                 true => Severity::Critical,
                 false => Severity::Warning,
             };
             let help = match (&group.service, key) {
-                (Some(service), _) => format!("ctk purge --stale --svc {}", example::word(service)),
+                (Some(service), _) => {
+                    format!("ctk purge --stale --svc {}", example::shell_word(service))
+                }
                 (None, (address, Some(port))) => {
                     format!("ctk purge --stale --dst {address} --udp {port}")
                 }
@@ -81,9 +83,9 @@ mod tests {
                 2 => Refreshing::Yes,
                 _ => Refreshing::No,
             };
-            check.see(&entry, &facts);
+            check.observe(&entry, &facts);
         }
-        let found = check.conclude(&facts, &Thresholds::default());
+        let found = check.findings(&facts, &Thresholds::default());
         assert_eq!(found.len(), 1);
         let finding = &found[0];
         assert_eq!(finding.severity, Severity::Critical);
@@ -107,6 +109,6 @@ mod tests {
             stale_entries: 4,
             ..Thresholds::default()
         };
-        assert!(check.conclude(&facts, &patient).is_empty());
+        assert!(check.findings(&facts, &patient).is_empty());
     }
 }

@@ -1,8 +1,8 @@
-//! A table at its limit: new connections push out entries that are not ASSURED (`early_drop`), and where there are none,
-//! their packets are dropped. From 95 % of the limit on the kernel's own clean-up (`gc_worker`) removes, too, what is ASSURED
-//! and closing (`tcp_can_early_drop` and its like).
+//! A table at its limit: new connections evict entries that are not ASSURED (`early_drop`), and their packets are dropped
+//! where there are none. From 95 % of the limit on, the kernel's garbage collection (`gc_worker`) also removes ASSURED
+//! entries that are closing (`tcp_can_early_drop` and its counterparts).
 
-use crate::doctor::finding::{not_lately, percent};
+use crate::doctor::finding::{percent, unchanged_note};
 use crate::doctor::{Check, Facts, Finding, Severity, Thresholds};
 use crate::entry::Entry;
 use crate::plural::count;
@@ -10,7 +10,7 @@ use ctnetlink::flow::Status;
 
 const NAME: &str = "table-full";
 
-/// `nf_conntrack_max95`, in percent.
+/// `nf_conntrack_max95` of `gc_worker`, in percent.
 const CLEANED_UP: u64 = 95;
 /// States of TCP, SCTP and DCCP in which an ASSURED entry is removed from 95 % of the limit on.
 const CLOSING: [&str; 11] = [
@@ -30,7 +30,7 @@ const CLOSING: [&str; 11] = [
 #[derive(Default)]
 pub struct TableFull {
     entries: u64,
-    /// They may make room for new ones.
+    /// Entries that new ones can evict.
     evictable: u64,
     /// ASSURED and closing.
     closing: u64,
@@ -41,9 +41,9 @@ impl Check for TableFull {
         NAME
     }
 
-    fn see(&mut self, entry: &Entry<'_>, _: &Facts<'_>) {
+    fn observe(&mut self, entry: &Entry<'_>, _: &Facts<'_>) {
         self.entries += 1;
-        // `early_drop` spares what is ASSURED and what is not confirmed yet; the latter is never listed.
+        // `early_drop` spares ASSURED entries and those that are not confirmed. The latter are never listed.
         let assured = entry.flow.status.contains(Status::ASSURED);
         self.evictable += u64::from(!assured);
         let name = entry.flow.state.and_then(|state| state.name());
@@ -51,13 +51,18 @@ impl Check for TableFull {
         self.closing += u64::from(assured && closing);
     }
 
-    fn conclude(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
-        let moved = |name| facts.moved.as_ref().and_then(|moved| moved.counter(name));
-        let (evicted, failed) = (moved("early_drop"), moved("insert_failed"));
-        // A lost race drops its packet, and is counted as a drop, too; a refusal by an overfull bucket is not.
-        let long = moved("chaintoolong").unwrap_or(0);
+    fn findings(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
+        let changes = |name| {
+            facts
+                .changes
+                .as_ref()
+                .and_then(|changes| changes.counter(name))
+        };
+        let (evicted, failed) = (changes("early_drop"), changes("insert_failed"));
+        // A lost race drops its packet and counts as a drop, too; a refusal by an overfull bucket does not.
+        let long = changes("chaintoolong").unwrap_or(0);
         let raced = failed.unwrap_or(0).saturating_sub(long);
-        let refused = moved("drop").map(|drop| drop.saturating_sub(raced));
+        let refused = changes("drop").map(|drop| drop.saturating_sub(raced));
         let used = facts
             .stat
             .count
@@ -122,7 +127,10 @@ impl TableFull {
                 count(self.closing, "is ASSURED", "are ASSURED")
             );
         }
-        let seconds = facts.moved.as_ref().map_or(0.0, |moved| moved.seconds);
+        let seconds = facts
+            .changes
+            .as_ref()
+            .map_or(0.0, |changes| changes.seconds);
         if let Some(evicted) = evicted.filter(|n| *n > 0) {
             let entries = count(evicted, "entry was", "entries were");
             message += &format!("; {entries} pushed out in {seconds:.1} s");
@@ -134,17 +142,17 @@ impl TableFull {
         message
     }
 
-    /// It was full once, and is not now.
+    /// Reports evictions in the past.
     fn evicted_before(&self, facts: &Facts<'_>) -> Option<Finding> {
         let before = facts.total("early_drop").filter(|n| *n > 0)?;
         let entries = count(before, "entry was", "entries were");
         let message = format!(
             "{entries} pushed out by new ones (early_drop) at some time since the namespace was made{}",
-            not_lately(
+            unchanged_note(
                 facts
-                    .moved
+                    .changes
                     .as_ref()
-                    .and_then(|moved| moved.counter("early_drop"))
+                    .and_then(|changes| changes.counter("early_drop"))
             )
         );
         Some(
@@ -168,8 +176,8 @@ mod tests {
     use super::*;
     use crate::doctor::testing::{counted, udp, unreplied};
 
-    fn conclude(count: u64, evictable: u64, moved: &[(&str, u64)]) -> Vec<Finding> {
-        let mut facts = counted(&[("early_drop", 7)], moved);
+    fn findings(count: u64, evictable: u64, changes: &[(&str, u64)]) -> Vec<Finding> {
+        let mut facts = counted(&[("early_drop", 7)], changes);
         facts.stat.count = Some(count);
         facts.stat.settings.max = Some(200);
         let mut check = TableFull::default();
@@ -182,14 +190,14 @@ mod tests {
             if n < evictable {
                 unreplied(&mut flow);
             }
-            check.see(&Entry::bare(flow), &facts);
+            check.observe(&Entry::bare(flow), &facts);
         }
-        check.conclude(&facts, &Thresholds::default())
+        check.findings(&facts, &Thresholds::default())
     }
 
     #[test]
-    fn how_full_and_who_can_make_room_decides_how_bad_it_is() {
-        for (count, evictable, moved, severity, says) in [
+    fn usage_and_evictable_entries_decide_the_severity() {
+        for (count, evictable, changes, severity, says) in [
             (
                 100,
                 50,
@@ -247,7 +255,7 @@ mod tests {
                 Severity::Critical,
                 "; 1 entry was pushed out",
             ),
-            // Lost races drop packets, too, and do not fill a table.
+            // Lost races drop packets, too, and do not show a full table.
             (
                 100,
                 9,
@@ -256,8 +264,8 @@ mod tests {
                 "pushed out",
             ),
         ] {
-            let found = conclude(count, evictable, moved);
-            assert_eq!(found.len(), 1, "{count} {moved:?}: {found:?}");
+            let found = findings(count, evictable, changes);
+            assert_eq!(found.len(), 1, "{count} {changes:?}: {found:?}");
             assert_eq!(found[0].severity, severity, "{found:?}");
             assert!(found[0].message.contains(says), "{says}: {found:?}");
             assert_eq!(found[0].evidence["evictable"], evictable);
@@ -265,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_closes_is_told_apart_from_what_stays() {
+    fn closing_entries_are_counted_apart_from_lasting_ones() {
         let mut check = TableFull::default();
         for (n, (state, assured)) in [(3, true), (7, true), (8, true), (7, false)]
             .into_iter()
@@ -285,13 +293,13 @@ mod tests {
                 original: ctnetlink::flow::TcpDirection::default(),
                 reply: ctnetlink::flow::TcpDirection::default(),
             });
-            check.see(&Entry::bare(flow), &Facts::default());
+            check.observe(&Entry::bare(flow), &Facts::default());
         }
         let mut facts = counted(&[], &[]);
         facts.stat.count = Some(199);
         facts.stat.settings.max = Some(200);
-        let found = check.conclude(&facts, &Thresholds::default());
-        // ESTABLISHED stays, TIME_WAIT and CLOSE go, and what is not ASSURED makes room anyway.
+        let found = check.findings(&facts, &Thresholds::default());
+        // ESTABLISHED stays, TIME_WAIT and CLOSE are removed, and entries that are not ASSURED can be evicted anyway.
         assert_eq!(found[0].evidence["closing"], 2, "{found:?}");
         assert_eq!(found[0].evidence["evictable"], 1);
         assert!(
@@ -301,10 +309,10 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_second_look_says_nothing_of_now() {
+    fn without_a_second_reading_nothing_is_reported_of_the_present() {
         let mut facts = counted(&[("early_drop", 7)], &[]);
-        facts.moved = None;
-        let found = TableFull::default().conclude(&facts, &Thresholds::default());
+        facts.changes = None;
+        let found = TableFull::default().findings(&facts, &Thresholds::default());
         assert!(
             found[0].message.ends_with("since the namespace was made"),
             "{found:?}"
@@ -315,7 +323,7 @@ mod tests {
     fn an_unknown_limit_is_no_finding() {
         let mut facts = counted(&[], &[]);
         facts.stat.count = Some(1 << 30);
-        let found = TableFull::default().conclude(&facts, &Thresholds::default());
+        let found = TableFull::default().findings(&facts, &Thresholds::default());
         assert!(found.is_empty(), "{found:?}");
     }
 }

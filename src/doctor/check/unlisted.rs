@@ -1,5 +1,5 @@
-//! More entries counted than listed: what is left is not in the hash. It is not confirmed yet, dying, or a reference to it
-//! was leaked; a leak fills the table with entries that nobody can see or delete.
+//! More entries counted than listed. The others are not in the hash: not confirmed yet, dying, or leaked references. A leak
+//! fills the table with entries that cannot be listed or deleted.
 
 use crate::doctor::finding::percent;
 use crate::doctor::{Check, Facts, Finding, Thresholds};
@@ -14,12 +14,12 @@ impl Check for Unlisted {
         NAME
     }
 
-    fn conclude(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
+    fn findings(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
         let scan = &facts.scan;
-        // The table may have grown or shrunk while it was read: the lower count of the two looks around it is compared.
+        // The table may grow or shrink during the scan, so the lower of the counts before and after it is compared.
         let counts = [
             facts.stat.count,
-            facts.moved.as_ref().and_then(|moved| moved.count),
+            facts.changes.as_ref().and_then(|changes| changes.count),
         ];
         let Some(count) = counts
             .into_iter()
@@ -56,7 +56,7 @@ mod tests {
     use crate::doctor::testing::counted;
 
     #[test]
-    fn a_few_more_are_no_leak_and_many_are() {
+    fn few_unlisted_entries_are_no_leak_and_many_are() {
         for (count, later, listed, inconsistent, found) in [
             (300, 300, 6, false, true),
             (410, 410, 409, false, false),
@@ -70,16 +70,16 @@ mod tests {
         ] {
             let mut facts = counted(&[], &[]);
             facts.stat.count = Some(count);
-            facts.moved.as_mut().unwrap().count = Some(later);
+            facts.changes.as_mut().unwrap().count = Some(later);
             facts.scan.scanned = listed;
             facts.scan.inconsistent = inconsistent;
-            let all = Unlisted.conclude(&facts, &Thresholds::default());
+            let all = Unlisted.findings(&facts, &Thresholds::default());
             assert_eq!(!all.is_empty(), found, "{count} {later} {listed}: {all:?}");
         }
         let mut facts = counted(&[], &[]);
         facts.stat.count = Some(300);
         (facts.scan.scanned, facts.scan.unreadable) = (5, 1);
-        let all = Unlisted.conclude(&facts, &Thresholds::default());
+        let all = Unlisted.findings(&facts, &Thresholds::default());
         assert!(
             all[0]
                 .message

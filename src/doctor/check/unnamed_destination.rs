@@ -1,6 +1,5 @@
-//! Entries that were translated though nothing in the cluster names their destination: the node port, external or
-//! load-balancer address of a Service that was deleted, or somebody else's rule. Nothing tells any more which of the two, so
-//! this is told as what it is.
+//! Translated entries whose destination no object names: the node port, external or load-balancer address of a deleted
+//! Service, or the destination of a foreign rule. Nothing distinguishes the two any more, so the finding names both.
 
 use std::cmp::Reverse;
 use std::net::IpAddr;
@@ -14,8 +13,8 @@ use crate::verdict::{Reason, Refreshing};
 
 const NAME: &str = "unnamed-destination";
 const UDP: u8 = 17;
-/// `--service-node-port-range` of the API server, unless told otherwise.
-const NODE_PORTS: std::ops::RangeInclusive<u16> = 30_000..=32_767;
+/// Default of the API server's `--service-node-port-range`.
+const DEFAULT_NODE_PORTS: std::ops::RangeInclusive<u16> = 30_000..=32_767;
 
 type Key = (IpAddr, u16);
 
@@ -35,7 +34,7 @@ impl Check for UnnamedDestination {
         NAME
     }
 
-    fn see(&mut self, entry: &Entry<'_>, facts: &Facts<'_>) {
+    fn observe(&mut self, entry: &Entry<'_>, facts: &Facts<'_>) {
         let flow = &entry.flow;
         let reason = entry.judgement.as_ref().map(|judgement| judgement.reason);
         let unnamed = reason == Some(Reason::NoFrontend) && flow.is_dnat();
@@ -56,15 +55,15 @@ impl Check for UnnamedDestination {
         group.examples.push(entry, refreshing);
     }
 
-    fn conclude(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
+    fn findings(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
         let all = self.0.iter();
         let mut found: Vec<_> = all
             .filter(|(_, group)| group.entries >= thresholds.stale_entries)
             .collect();
         found.sort_by_key(|(key, group)| (Reverse((group.refreshing, group.entries)), **key));
         let finding = |((address, port), group): (&Key, &Destination)| {
-            let place = example::place(*address, Some(*port));
-            let node_port = group.own && NODE_PORTS.contains(port);
+            let place = example::socket(*address, Some(*port));
+            let node_port = group.own && DEFAULT_NODE_PORTS.contains(port);
             let like = match node_port {
                 true => ", which looks like a node port",
                 false => "",

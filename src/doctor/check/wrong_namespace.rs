@@ -1,4 +1,5 @@
-//! Run in a pod: its own table says little of the node, and every healthy flow to a clusterIP looks untranslated there.
+//! Execution in a Pod: the Pod's own table shows little of the node, and every healthy flow to a clusterIP looks
+//! untranslated there.
 
 use crate::doctor::{Check, Facts, Finding, Thresholds};
 use crate::entry::Entry;
@@ -9,7 +10,7 @@ const NAME: &str = "wrong-namespace";
 
 #[derive(Default)]
 pub struct WrongNamespace {
-    /// Entries without a verdict for this reason.
+    /// Entries without a verdict because of the namespace.
     foreign: u64,
 }
 
@@ -18,12 +19,12 @@ impl Check for WrongNamespace {
         NAME
     }
 
-    fn see(&mut self, entry: &Entry<'_>, _: &Facts<'_>) {
+    fn observe(&mut self, entry: &Entry<'_>, _: &Facts<'_>) {
         let reason = entry.judgement.as_ref().map(|judgement| judgement.reason);
         self.foreign += u64::from(reason == Some(Reason::ForeignNetns));
     }
 
-    fn conclude(&self, facts: &Facts<'_>, _: &Thresholds) -> Vec<Finding> {
+    fn findings(&self, facts: &Facts<'_>, _: &Thresholds) -> Vec<Finding> {
         let foreign = facts
             .node
             .is_some_and(|node| node.namespace == NetnsOwner::Foreign);
@@ -45,7 +46,7 @@ impl Check for WrongNamespace {
 }
 
 impl WrongNamespace {
-    /// Without a cluster source nothing tells whose namespace it is; one that a container has is worth a word.
+    /// Reports a namespace other than the initial one. Without a cluster source nothing shows its owner.
     fn not_initial(&self, facts: &Facts<'_>) -> Option<Finding> {
         if facts.node.is_some() || facts.initial != Some(false) {
             return None;

@@ -1,4 +1,4 @@
-//! What looks prove and what they do not.
+//! Proofs by observations and their limits.
 
 use proptest::prelude::*;
 
@@ -30,7 +30,7 @@ fn flow(backend: u8) -> Flow {
     flow
 }
 
-/// A flow with something else about it.
+/// A flow with one change.
 fn with(change: impl FnOnce(&mut Flow)) -> Flow {
     let mut flow = flow(71);
     change(&mut flow);
@@ -41,7 +41,7 @@ fn left(seconds: u32) -> Flow {
     with(|flow| flow.timeout = Some(seconds))
 }
 
-/// Packets of both directions, and a timer that says the contrary of what counters say in these tests.
+/// Packets of both directions, and a timer that contradicts the counters.
 fn counted(original: u64, reply: u64) -> Flow {
     with(|flow| {
         let count = |packets| Some(Counters { packets, bytes: 0 });
@@ -50,27 +50,27 @@ fn counted(original: u64, reply: u64) -> Flow {
     })
 }
 
-/// The answer for looks at these times in milliseconds.
-fn seen(looks: &[(u64, Flow)]) -> Seen {
-    let looks: Vec<Look> = looks
+/// Result of observations at these times in milliseconds.
+fn activity(observations: &[(u64, Flow)]) -> Activity {
+    let observations: Vec<Observation> = observations
         .iter()
-        .map(|(at, flow)| Look::of(flow, Duration::from_millis(*at)))
+        .map(|(at, flow)| Observation::of(flow, Duration::from_millis(*at)))
         .collect();
-    compare(&looks)
+    compare(&observations)
 }
 
-fn refreshing(looks: &[(u64, Flow)]) -> Refreshing {
-    seen(looks).refreshing
+fn refreshing(observations: &[(u64, Flow)]) -> Refreshing {
+    activity(observations).refreshing
 }
 
 #[test]
 fn a_timer_that_rose_was_refilled_and_one_that_fell_with_the_clock_was_not() {
     use Refreshing::{No, Unknown, Yes};
-    for (looks, expected) in [
+    for (observations, expected) in [
         // 27 s, and 29 s five seconds later.
         (vec![(0, 27), (5000, 29)], Yes),
         (vec![(0, 27), (5000, 22)], No),
-        // Nothing to compare with, and looks too near to each other.
+        // A single observation, none, and two that are too near to each other.
         (vec![(0, 27)], Unknown),
         (vec![], Unknown),
         (vec![(0, 27), (2999, 30)], Unknown),
@@ -82,22 +82,25 @@ fn a_timer_that_rose_was_refilled_and_one_that_fell_with_the_clock_was_not() {
         (vec![(0, 100), (5999, 96)], No),
         (vec![(0, 100), (6001, 93)], No),
         (vec![(0, 100), (6000, 92)], Unknown),
-        // Given a shorter time (a TCP connection that closes): no refill, and no silence either.
+        // Set to a shorter time (a TCP connection that closes): no refill, and no proof of silence.
         (vec![(0, 432_000), (6000, 119)], Unknown),
         (vec![(0, 432_000), (3000, 117), (6000, 119)], Yes),
-        // Refilled between the first two looks only, and between the last two only.
+        // Refilled between the first two observations only, and between the last two only.
         (vec![(0, 100), (3000, 119), (6000, 116)], Yes),
         (vec![(0, 100), (3000, 97), (6000, 119)], Yes),
         (vec![(0, 100), (3000, 97), (6000, 94)], No),
-        // The looks of the middle are too near, the outer ones are not.
+        // The middle observations are too near to each other, the outer ones are not.
         (vec![(0, 100), (2990, 97), (5980, 94)], No),
         (vec![(0, 100), (2990, 100), (5980, 100)], Yes),
         // The largest numbers there are.
         (vec![(0, u32::MAX), (u64::MAX / 2_000_000, 0)], Yes),
         (vec![(0, 0), (3000, u32::MAX)], Yes),
     ] {
-        let flows: Vec<_> = looks.iter().map(|(at, to)| (*at, left(*to))).collect();
-        assert_eq!(refreshing(&flows), expected, "{looks:?}");
+        let flows: Vec<_> = observations
+            .iter()
+            .map(|(at, to)| (*at, left(*to)))
+            .collect();
+        assert_eq!(refreshing(&flows), expected, "{observations:?}");
     }
 }
 
@@ -114,8 +117,8 @@ fn counters_beat_timers_and_packets_of_either_direction_count() {
         let timeout = if expected == Yes { 94 } else { 119 };
         let mut later = counted(last.0, last.1);
         later.timeout = Some(timeout);
-        let looks = [(0, counted(first.0, first.1)), (6000, later)];
-        assert_eq!(refreshing(&looks), expected, "{first:?} {last:?}");
+        let observations = [(0, counted(first.0, first.1)), (6000, later)];
+        assert_eq!(refreshing(&observations), expected, "{first:?} {last:?}");
     }
 }
 
@@ -127,12 +130,12 @@ fn packets_do_not_refill_a_timer_that_is_fixed() {
         flow.timeout = Some(timeout);
         flow
     };
-    let looks = [(0, fixed(5, 100)), (6000, fixed(9, 94))];
-    assert_eq!(refreshing(&looks), Refreshing::No);
+    let observations = [(0, fixed(5, 100)), (6000, fixed(9, 94))];
+    assert_eq!(refreshing(&observations), Refreshing::No);
 }
 
 #[test]
-fn what_has_no_timer_or_is_offloaded_is_unknown() {
+fn entries_without_a_timer_or_offloaded_are_unknown() {
     let timeless = with(|flow| flow.timeout = None);
     assert_eq!(
         refreshing(&[(0, left(100)), (6000, timeless)]),
@@ -141,9 +144,9 @@ fn what_has_no_timer_or_is_offloaded_is_unknown() {
     for bit in [Status::OFFLOAD, Status::HW_OFFLOAD] {
         let mut offloaded = counted(9, 9);
         offloaded.status = ASSURED.with(bit);
-        let seen = seen(&[(0, counted(5, 5)), (6000, offloaded)]);
+        let activity = activity(&[(0, counted(5, 5)), (6000, offloaded)]);
         assert_eq!(
-            (seen.refreshing, seen.replies),
+            (activity.refreshing, activity.replies),
             (Refreshing::Unknown, Replies::Unknown),
             "{bit:?}"
         );
@@ -185,11 +188,11 @@ fn an_entry_that_was_made_anew_is_not_compared_with_the_old_one() {
             }),
         ),
     ] {
-        let seen = seen(&[(0, old()), (3000, new.clone()), (6000, new.clone())]);
-        assert_eq!(seen.refreshing, Refreshing::Unknown, "{name}");
+        let activity = activity(&[(0, old()), (3000, new.clone()), (6000, new.clone())]);
+        assert_eq!(activity.refreshing, Refreshing::Unknown, "{name}");
         assert_eq!(
-            seen.replies,
-            Replies::of_one_look(new.status.is_unreplied()),
+            activity.replies,
+            Replies::of_one_observation(new.status.is_unreplied()),
             "{name}"
         );
         assert!(is_recreated(&old(), &new), "{name}");
@@ -217,7 +220,7 @@ fn answers_stopped_only_where_there_were_some_and_two_intervals_without() {
         // One packet may have been the last before its answer.
         (vec![(5, 5), (6, 5), (6, 5)], Unknown),
         (vec![(5, 5), (5, 5), (5, 5)], Unknown),
-        // Two looks are one interval.
+        // Two observations are one interval.
         (vec![(5, 5), (11, 5)], Unknown),
         // Answered in the first interval only.
         (vec![(5, 5), (8, 6), (11, 6)], TwoWay),
@@ -226,28 +229,28 @@ fn answers_stopped_only_where_there_were_some_and_two_intervals_without() {
         (vec![(5, 0), (8, 0), (11, 0)], OneWay),
         (vec![(5, 0), (5, 0)], OneWay),
     ] {
-        let looks: Vec<_> = packets
+        let observations: Vec<_> = packets
             .iter()
             .zip(0..)
             .map(|((original, reply), n)| (n * 3000, counted(*original, *reply)))
             .collect();
-        assert_eq!(seen(&looks).replies, expected, "{packets:?}");
+        assert_eq!(activity(&observations).replies, expected, "{packets:?}");
     }
 }
 
 #[test]
-fn without_counters_only_the_status_tells_of_replies() {
-    let looks = |status| {
+fn without_counters_only_the_status_proves_replies() {
+    let observations = |status| {
         let flow = with(|flow| flow.status = status);
-        seen(&[(0, flow.clone()), (3000, flow.clone()), (6000, flow)]).replies
+        activity(&[(0, flow.clone()), (3000, flow.clone()), (6000, flow)]).replies
     };
-    assert_eq!(looks(UNREPLIED), Replies::OneWay);
-    assert_eq!(looks(ASSURED), Replies::Unknown);
+    assert_eq!(observations(UNREPLIED), Replies::OneWay);
+    assert_eq!(observations(ASSURED), Replies::Unknown);
 }
 
 #[test]
 fn the_sentence_names_the_window() {
-    for (looks, expected) in [
+    for (observations, expected) in [
         (
             vec![(0, left(100)), (6004, left(119))],
             "timer refilled within the last 6 s",
@@ -278,25 +281,25 @@ fn the_sentence_names_the_window() {
             "no refill in 6 s",
         ),
     ] {
-        assert_eq!(seen(&looks).to_string(), expected);
+        assert_eq!(activity(&observations).to_string(), expected);
     }
-    let window = seen(&[(1000, left(100)), (4000, left(97)), (7500, left(94))]).window();
+    let window = activity(&[(1000, left(100)), (4000, left(97)), (7500, left(94))]).window();
     assert_eq!(window, Duration::from_millis(6500));
 }
 
 #[test]
-fn a_look_and_its_answer_stay_within_their_documented_sizes() {
-    assert_eq!(size_of::<Look>(), 48);
-    assert_eq!(size_of::<Option<Look>>(), 48);
-    assert_eq!(size_of::<Looks>(), 144);
-    assert!(size_of::<Option<Seen>>() <= 20);
+fn observations_stay_within_their_documented_sizes() {
+    assert_eq!(size_of::<Observation>(), 48);
+    assert_eq!(size_of::<Option<Observation>>(), 48);
+    assert_eq!(size_of::<RecentObservations>(), 144);
+    assert!(size_of::<Option<Activity>>() <= 20);
 }
 
 #[test]
-fn who_looks_every_second_hears_of_each_refill_once() {
-    let mut looks = Looks::default();
+fn observations_every_second_report_each_refill_once() {
+    let mut observations = RecentObservations::default();
     // Falls for 8 s, is refilled once, falls on.
-    let heard: Vec<u64> = (0..20u64)
+    let refills_reported: Vec<u64> = (0..20u64)
         .filter(|second| {
             let timeout = if *second < 8 {
                 100 - second
@@ -304,62 +307,62 @@ fn who_looks_every_second_hears_of_each_refill_once() {
                 127 - second
             };
             let flow = left(timeout as u32);
-            looks.push(Look::of(&flow, Duration::from_secs(*second)))
+            observations.push(Observation::of(&flow, Duration::from_secs(*second)))
         })
         .collect();
-    assert_eq!(heard, [9]);
-    assert_eq!(looks.last_timeout(), Some(108));
-    let seen = looks.seen(&left(108));
-    assert_eq!(seen.refreshing, Refreshing::No, "long ago");
-    assert!(seen.window() >= Duration::from_secs(4));
+    assert_eq!(refills_reported, [9]);
+    assert_eq!(observations.last_timeout(), Some(108));
+    let activity = observations.activity(&left(108));
+    assert_eq!(activity.refreshing, Refreshing::No, "long ago");
+    assert!(activity.window() >= Duration::from_secs(4));
 }
 
 #[test]
-fn who_looks_every_five_seconds_compares_the_last_three_looks() {
-    let mut looks = Looks::default();
+fn observations_every_five_seconds_compare_the_last_three() {
+    let mut observations = RecentObservations::default();
     let mut push = |at, original, reply| {
         let flow = counted(original, reply);
-        let refilled = looks.push(Look::of(&flow, Duration::from_secs(at)));
-        (refilled, looks.seen(&flow))
+        let refilled = observations.push(Observation::of(&flow, Duration::from_secs(at)));
+        (refilled, observations.activity(&flow))
     };
     assert!(!push(0, 5, 5).0);
-    let (refilled, seen) = push(5, 10, 10);
+    let (refilled, activity) = push(5, 10, 10);
     assert!(refilled);
     assert_eq!(
-        (seen.refreshing, seen.replies),
+        (activity.refreshing, activity.replies),
         (Refreshing::Yes, Replies::TwoWay)
     );
     // The backend dies. One more interval may hold an answer from before.
     assert_eq!(push(10, 15, 11).1.replies, Replies::TwoWay);
     push(15, 20, 11);
-    let (_, seen) = push(20, 25, 11);
-    assert_eq!(seen.replies, Replies::Stopped);
-    assert_eq!(seen.window(), Duration::from_secs(10));
+    let (_, activity) = push(20, 25, 11);
+    assert_eq!(activity.replies, Replies::Stopped);
+    assert_eq!(activity.window(), Duration::from_secs(10));
     let (refilled, _) = push(25, 25, 11);
     assert!(!refilled);
     assert_eq!(push(30, 25, 11).1.refreshing, Refreshing::No);
-    // Made anew: what was seen of the old one is forgotten.
-    let (refilled, seen) = push(35, 1, 1);
+    // Made anew: observations of the old one are dropped.
+    let (refilled, activity) = push(35, 1, 1);
     assert!(!refilled);
-    assert_eq!(seen, Seen::default());
+    assert_eq!(activity, Activity::default());
 }
 
-/// A kernel timer: what is left at a time, rounded down, `None` when the entry has ended by then. Milliseconds.
+/// Time left on a kernel timer at a time, rounded down; `None` when the entry has ended by then. Milliseconds.
 fn kernel_says(full: u64, refills: &[u64], at: u64) -> Option<u32> {
     let last = refills.iter().rev().find(|refill| **refill <= at)?;
     let left = full.checked_sub(at - last).filter(|left| *left > 0)?;
     Some((left / 1000) as u32)
 }
 
-/// Three looks over a sample of `duration`, each with a clock that is off by up to `slip`.
-fn sampled(full: u64, refills: &[u64], first: u64, duration: u64, slip: [u64; 3]) -> Seen {
+/// Three observations over a sample of `duration`, each with a clock that is wrong by up to `slip`.
+fn sampled(full: u64, refills: &[u64], first: u64, duration: u64, slip: [u64; 3]) -> Activity {
     let times = [first, first + duration / 2, first + duration];
-    let looks: Option<Vec<_>> = times
+    let observations: Option<Vec<_>> = times
         .into_iter()
         .zip(slip)
         .map(|(at, slip)| Some((at + slip, left(kernel_says(full, refills, at)?))))
         .collect();
-    seen(&looks.expect("the entry lives"))
+    activity(&observations.expect("the entry lives"))
 }
 
 proptest! {
@@ -370,8 +373,8 @@ proptest! {
         duration in 6_000..20_000u64,
         slip in [0..900u64, 0..900u64, 0..900u64],
     ) {
-        let seen = sampled(full, &[0], first, duration, slip);
-        prop_assert_eq!(seen.refreshing, Refreshing::No);
+        let activity = sampled(full, &[0], first, duration, slip);
+        prop_assert_eq!(activity.refreshing, Refreshing::No);
     }
 
     /// The end was put off by 3 s or more.
@@ -386,8 +389,8 @@ proptest! {
         let refill = first + 1 + (refill * (duration - 1) as f64) as u64;
         // The last packet before the sample: 3 s or more before the one inside of it.
         let before = (refill - 3_000).min(first).saturating_sub(before);
-        let seen = sampled(full, &[before, refill], first, duration, [0; 3]);
-        prop_assert_eq!(seen.refreshing, Refreshing::Yes);
+        let activity = sampled(full, &[before, refill], first, duration, [0; 3]);
+        prop_assert_eq!(activity.refreshing, Refreshing::Yes);
     }
 
     /// For a client that sends at regular intervals the answer is exact.
@@ -400,40 +403,44 @@ proptest! {
     ) {
         let refills: Vec<u64> = (0..5_000u64).map(|n| n * interval).take_while(|at| *at < 90_000).collect();
         let asked = refills.iter().any(|at| (first + 1..=first + duration).contains(at));
-        let seen = sampled(full, &refills, first, duration, [0; 3]);
-        prop_assert_eq!(seen.refreshing == Refreshing::Yes, asked);
-        prop_assert_eq!(seen.refreshing == Refreshing::No, !asked);
+        let activity = sampled(full, &refills, first, duration, [0; 3]);
+        prop_assert_eq!(activity.refreshing == Refreshing::Yes, asked);
+        prop_assert_eq!(activity.refreshing == Refreshing::No, !asked);
     }
 }
 
 #[test]
 fn a_client_that_sends_regularly_sends_again_within_its_longest_interval() {
     let counts = |n: u64| {
-        seen(&[
+        activity(&[
             (0, counted(5, 5)),
             (3000, counted(5 + n / 2, 5)),
             (6000, counted(5 + n, 5)),
         ])
     };
-    for (looks, expected) in [
-        // One packet, or a refill that nobody counted: it may be as rare as the looks are apart.
+    for (observations, expected) in [
+        // One packet, or a refill without counters: the packets may be as rare as the observations.
         (counts(1), Some(6000)),
         (
-            seen(&[(0, left(27)), (3000, left(29)), (6000, left(28))]),
+            activity(&[(0, left(27)), (3000, left(29)), (6000, left(28))]),
             Some(6000),
         ),
         (counts(2), Some(6000)),
         (counts(4), Some(2000)),
         (counts(7), Some(1000)),
-        // It fell silent, or nothing tells.
+        // It fell silent, or nothing proves a packet.
         (counts(0), None),
         (
-            seen(&[(0, left(27)), (3000, left(24)), (6000, left(21))]),
+            activity(&[(0, left(27)), (3000, left(24)), (6000, left(21))]),
             None,
         ),
-        (seen(&[(0, left(27))]), None),
+        (activity(&[(0, left(27))]), None),
     ] {
         let expected = expected.map(Duration::from_millis);
-        assert_eq!(looks.longest_interval(), expected, "{looks:?}");
+        assert_eq!(
+            observations.longest_interval(),
+            expected,
+            "{observations:?}"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! Who is named behind an entry.
+//! Names of client, Service and endpoint of an entry.
 
 use super::*;
 use crate::attribution;
@@ -76,10 +76,10 @@ fn the_pod_of_the_slice_comes_before_the_pod_of_the_address() {
         (Some("new"), None),
         "conditions belong to listed endpoints"
     );
-    let nobody = names("10.244.0.2:1 10.96.0.10:53 10.244.0.99:53", &index);
-    assert_eq!(nobody.endpoint, None);
-    assert_eq!(nobody.client.unwrap().name, Some("client"));
-    let service = nobody.service.unwrap();
+    let unlisted = names("10.244.0.2:1 10.96.0.10:53 10.244.0.99:53", &index);
+    assert_eq!(unlisted.endpoint, None);
+    assert_eq!(unlisted.client.unwrap().name, Some("client"));
+    let service = unlisted.service.unwrap();
     assert_eq!(
         (service.name, service.port, service.port_number),
         (Some("dns"), Some("dns"), 53)

@@ -13,7 +13,7 @@ fn frontend(targets: &[&str]) -> RuleFrontend {
 }
 
 #[test]
-fn rules_alone_suspect_but_never_condemn_a_missing_endpoint() {
+fn rules_alone_never_make_a_missing_endpoint_stale() {
     let mut rules = NodeRules::default();
     let key = |ip: &str, port| (ip.parse::<IpAddr>().unwrap(), 17, port);
     rules
@@ -220,7 +220,7 @@ fn published_container_ports_are_judged_by_every_rule_that_could_match() {
         ),
     ] {
         let rules = docker(conditions);
-        // The rules were read in this namespace, whose it is does not matter.
+        // The rules were read in this namespace, so its owner does not matter.
         for namespace in [NetnsOwner::Node, NetnsOwner::Foreign] {
             let node = ThisNode {
                 namespace,
@@ -243,7 +243,7 @@ fn published_container_ports_are_judged_by_every_rule_that_could_match() {
 }
 
 #[test]
-fn a_rule_of_somebody_else_that_leads_there_too_keeps_the_entry() {
+fn a_foreign_rule_to_the_same_endpoint_keeps_the_entry() {
     let index = cluster(&[
         "svc a/s 10.96.0.9 x:52897/UDP external=192.168.7.1",
         "slice a/s x:52897/UDP 10.244.0.11",
@@ -371,7 +371,7 @@ fn ipvs_servers_are_judged_as_rules_are() {
 }
 
 #[test]
-fn ipvs_servers_beside_the_cluster_have_their_word_on_untranslated_entries() {
+fn ipvs_servers_beside_the_cluster_decide_on_untranslated_entries() {
     let index = cluster(&[
         VIP,
         "slice a/dns dns:53/UDP 10.244.0.11",
@@ -404,7 +404,7 @@ fn ipvs_servers_beside_the_cluster_have_their_word_on_untranslated_entries() {
 }
 
 #[test]
-fn nothing_is_stale_where_bpf_programs_translate_in_kube_proxys_place() {
+fn entries_are_not_stale_where_bpf_programs_replace_kube_proxy() {
     let index = cluster(&[
         VIP,
         "slice a/dns dns:53/UDP 10.244.0.11 10.244.0.14(!ready,serving,terminating)",
@@ -459,7 +459,7 @@ fn nothing_is_stale_where_bpf_programs_translate_in_kube_proxys_place() {
                 // Without kube-proxy's rules an untranslated entry would be pending.
                 rules: (matched.is_nothing()).then_some(&docker),
                 node: &node,
-                instead: datapath,
+                kube_proxy_replacement: datapath,
                 zones: &[],
                 source_time: None,
             };

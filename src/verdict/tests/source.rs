@@ -1,4 +1,4 @@
-//! No verdict from less than the whole.
+//! Incomplete sources give no verdict.
 
 use std::time::Duration;
 
@@ -177,7 +177,7 @@ fn policy_local_is_not_decided_on_a_node_that_is_not_known() {
 }
 
 #[test]
-fn a_reading_that_left_something_out_says_nothing_of_it() {
+fn a_narrow_read_scope_gives_no_verdict_on_the_rest() {
     use ctk_cluster::build::Builder;
     use ctk_cluster::service_scope::{Destinations, ServiceScope};
     let lines = [
@@ -231,7 +231,7 @@ fn a_reading_that_left_something_out_says_nothing_of_it() {
 }
 
 #[test]
-fn a_service_that_only_shares_an_address_keeps_nobodys_entries_from_a_verdict() {
+fn an_unread_service_at_the_same_address_keeps_no_entry_from_a_verdict() {
     let lines = [
         "svc default/kubernetes 10.96.0.1 https:443/TCP",
         "slice default/kubernetes https:443/TCP 192.168.7.1",
@@ -255,7 +255,7 @@ fn a_service_that_only_shares_an_address_keeps_nobodys_entries_from_a_verdict() 
     for (port, endpoint, expected) in [
         (53, "10.244.0.12:53", "ok/endpoint"),
         (53, "10.244.0.99:53", "stale/endpoint-gone"),
-        // The slices of this one were not read, and nobody knows what a port of no Service would be.
+        // The slices of this Service were not read, so the verdict on a port of no Service is open, too.
         (54, "10.244.0.99:54", "unknown/source-incomplete"),
         (55, "10.244.0.99:55", "unknown/source-incomplete"),
     ] {

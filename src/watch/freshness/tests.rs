@@ -87,7 +87,7 @@ impl Fixture {
             index: Some(&self.index),
             rules: None,
             node: &node,
-            instead: None,
+            kube_proxy_replacement: None,
             zones: &[],
             source_time: None,
         };

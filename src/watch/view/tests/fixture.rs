@@ -98,11 +98,11 @@ impl FixtureResolver<'_> {
 }
 
 impl<'c> ResolveEntry<'c> for FixtureResolver<'c> {
-    fn select(&mut self, flow: Flow, seen: Option<Seen>) -> Option<Entry<'c>> {
+    fn select(&mut self, flow: Flow, seen: Option<Activity>) -> Option<Entry<'c>> {
         (self.passes)(&flow).then(|| self.entry(flow, seen))
     }
 
-    fn entry(&mut self, flow: Flow, seen: Option<Seen>) -> Entry<'c> {
+    fn entry(&mut self, flow: Flow, seen: Option<Activity>) -> Entry<'c> {
         let mut entry = Entry::bare(flow);
         if let Some(index) = self.index {
             let matched = FrontendMatch::of(&entry.flow, index, self.node);
@@ -111,7 +111,7 @@ impl<'c> ResolveEntry<'c> for FixtureResolver<'c> {
                 index: Some(index),
                 rules: None,
                 node: self.node,
-                instead: None,
+                kube_proxy_replacement: None,
                 zones: &[],
                 source_time: None,
             };
@@ -122,7 +122,7 @@ impl<'c> ResolveEntry<'c> for FixtureResolver<'c> {
             }
         }
         if let Some(seen) = seen {
-            entry.see(seen);
+            entry.add_activity(seen);
         }
         entry
     }

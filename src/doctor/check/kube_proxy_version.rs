@@ -1,22 +1,23 @@
-//! kube-proxy before 1.32 deletes entries only for the endpoint changes that it sees happen. What it misses, it never finds.
+//! Versions of kube-proxy without a reconciler. kube-proxy before 1.32 deletes entries only for the endpoint changes that
+//! it observes, and never finds entries that it missed.
 
 use crate::doctor::{Check, Facts, Finding, Thresholds, Version};
 
 const NAME: &str = "kube-proxy-version";
-/// The first with a reconciler (`pkg/proxy/conntrack/cleanup.go`).
+/// First version with a reconciler (`pkg/proxy/conntrack/cleanup.go`).
 const RECONCILES: (u32, u32) = (1, 32);
 
 #[derive(Default)]
-pub struct OldKubeProxy;
+pub struct KubeProxyVersion;
 
-impl Check for OldKubeProxy {
+impl Check for KubeProxyVersion {
     fn name(&self) -> &'static str {
         NAME
     }
 
-    fn conclude(&self, facts: &Facts<'_>, _: &Thresholds) -> Vec<Finding> {
-        // Another translator stands in its place.
-        if facts.instead.is_some() {
+    fn findings(&self, facts: &Facts<'_>, _: &Thresholds) -> Vec<Finding> {
+        // BPF programs replace kube-proxy.
+        if facts.kube_proxy_replacement.is_some() {
             return Vec::new();
         }
         let Some(version) = facts.kube_proxy_version() else {

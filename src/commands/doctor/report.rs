@@ -1,75 +1,66 @@
-//! Findings on stdout: sentences with their evidence for people, items for scripts.
+//! Findings as text for people and as JSON for scripts.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::time::SystemTime;
 
 use serde_json::{Map, Value, json};
 
+use crate::output::{Palette, Style, Summary, safe_json, safe_text};
+use crate::plural::count;
+
 use crate::doctor::{Finding, Severity};
-use crate::output::{ColorChoice, Palette, Style, Summary, safe_json, safe_text};
 
-use super::DoctorFormat;
-
-/// What one round prints.
-pub struct Frame<'a> {
+/// Findings of one examination, ready to be printed.
+pub struct Report<'a> {
     pub findings: &'a [Finding],
     pub summary: &'a Summary,
-    /// Another one follows.
-    pub repeated: bool,
+    /// Time of the examination, printed where examinations are repeated.
+    pub time: Option<SystemTime>,
 }
 
-/// How many findings of each severity there are, for the summary.
-pub fn counts(findings: &[Finding]) -> Map<String, Value> {
+/// Number of findings of each severity, for the summary of the JSON document.
+pub fn summary_counts(findings: &[Finding]) -> Map<String, Value> {
     let of = |severity| findings.iter().filter(|f| f.severity == severity).count();
     let all = Severity::ALL.map(|severity| (severity.name().to_owned(), of(severity).into()));
     let counts: Map<String, Value> = all.into_iter().collect();
     Map::from_iter([("findings".to_owned(), Value::Object(counts))])
 }
 
-impl Frame<'_> {
-    /// Writes it in one go, so that a watch that is ended by a signal ends between two frames.
-    pub fn print(&self, format: DoctorFormat, color: ColorChoice) -> io::Result<()> {
-        let stdout = io::stdout();
-        let terminal = stdout.is_terminal();
-        let palette = Palette::of_environment(color, terminal);
-        let text = match format {
-            DoctorFormat::Table => self.table(palette, terminal),
-            DoctorFormat::Json => self.document()?,
-            DoctorFormat::Jsonl => self.lines(),
-        };
-        let mut stdout = stdout.lock();
-        stdout.write_all(&text)?;
-        stdout.flush()
-    }
-
-    fn table(&self, palette: Palette, terminal: bool) -> Vec<u8> {
+impl Report<'_> {
+    /// Sentences with their evidence. Where examinations are repeated, a line with the time precedes them and, with
+    /// `clear_screen`, the sequence that clears the terminal.
+    pub fn to_table(&self, palette: Palette, clear_screen: bool) -> Vec<u8> {
         let mut out = Vec::new();
-        if self.repeated {
-            if terminal {
-                // Home, and clear what an earlier frame left.
+        if let Some(time) = self.time {
+            if clear_screen {
+                // Cursor home, then clear the previous report.
                 out.extend_from_slice(b"\x1b[H\x1b[2J");
             }
             let line = format!(
-                "{}: {} in {} entries\n\n",
-                now(),
+                "{}: {} in {}\n\n",
+                rfc3339(time),
                 tally(self.findings),
-                self.summary.scanned
+                count(self.summary.scanned, "entry", "entries")
             );
             out.extend_from_slice(line.as_bytes());
         }
-        for (place, finding) in self.findings.iter().enumerate() {
-            if place > 0 {
+        for (position, finding) in self.findings.iter().enumerate() {
+            if position > 0 {
                 out.push(b'\n');
             }
             sentence(finding, palette, &mut out);
         }
-        if self.repeated && !self.findings.is_empty() {
+        if self.time.is_some() && !self.findings.is_empty() {
             out.push(b'\n');
         }
         out
     }
 
-    fn document(&self) -> io::Result<Vec<u8>> {
+    /// One JSON document.
+    ///
+    /// # Errors
+    /// The summary cannot be serialized.
+    pub fn to_json(&self) -> io::Result<Vec<u8>> {
         let mut out = b"{\"schema\":\"ctk/v1\",\"items\":[\n".to_vec();
         let items: Vec<String> = self
             .findings
@@ -82,8 +73,9 @@ impl Frame<'_> {
         Ok(out)
     }
 
-    fn lines(&self) -> Vec<u8> {
-        let time = self.repeated.then(now);
+    /// One line of JSON a finding, with the time where examinations are repeated.
+    pub fn to_jsonl(&self) -> Vec<u8> {
+        let time = self.time.map(rfc3339);
         let mut out = Vec::new();
         for finding in self.findings {
             let mut item = finding.to_json();
@@ -97,11 +89,11 @@ impl Frame<'_> {
     }
 }
 
-fn now() -> String {
-    humantime::format_rfc3339_seconds(SystemTime::now()).to_string()
+fn rfc3339(time: SystemTime) -> String {
+    humantime::format_rfc3339_seconds(time).to_string()
 }
 
-/// `1 critical, 2 info`; `nothing found`.
+/// `1 critical, 2 info`, or `nothing found`.
 fn tally(findings: &[Finding]) -> String {
     let counts = Severity::ALL.map(|severity| {
         let count = findings.iter().filter(|f| f.severity == severity).count();
@@ -114,7 +106,7 @@ fn tally(findings: &[Finding]) -> String {
     }
 }
 
-/// Evidence and help stand below the sentence, under its first word.
+/// Indent of evidence and help, to the column of the check's name.
 const INDENT: &str = "          ";
 
 fn sentence(finding: &Finding, palette: Palette, out: &mut Vec<u8>) {
@@ -141,7 +133,7 @@ fn sentence(finding: &Finding, palette: Palette, out: &mut Vec<u8>) {
     }
 }
 
-/// Numbers on one line, then a line for each member of a list, examples last.
+/// Formats numbers as one line, then each member of a list as a line, examples last.
 fn evidence(evidence: &Map<String, Value>) -> Vec<String> {
     let mut lines = Vec::new();
     let scalars: Vec<String> = evidence
@@ -235,19 +227,19 @@ mod tests {
     }
 
     #[test]
-    fn names_of_others_cannot_steer_the_terminal() {
+    fn foreign_names_cannot_control_the_terminal() {
         let finding = Finding::info("x", "a\u{1b}[2Jb")
             .with("name", "\u{202e}")
             .help("\u{9b}");
         let text = printed(&finding);
         assert!(!text.contains(['\u{1b}', '\u{202e}', '\u{9b}']), "{text:?}");
         let summary = Summary::default();
-        let frame = Frame {
+        let report = Report {
             findings: &[finding],
             summary: &summary,
-            repeated: false,
+            time: None,
         };
-        let lines = String::from_utf8(frame.lines()).unwrap();
+        let lines = String::from_utf8(report.to_jsonl()).unwrap();
         assert!(
             !lines.contains(['\u{1b}', '\u{202e}', '\u{9b}']),
             "{lines:?}"
@@ -255,7 +247,7 @@ mod tests {
         let item: Value = serde_json::from_str(&lines).unwrap();
         assert_eq!(item["evidence"]["name"], "\u{202e}");
         assert!(item.get("time").is_none());
-        let document = frame.document().unwrap();
+        let document = report.to_json().unwrap();
         let document: Value = serde_json::from_slice(&document).unwrap();
         assert_eq!(document["items"][0], item);
         assert_eq!(document["summary"]["shown"], 0);

@@ -1,4 +1,4 @@
-//! A reason before it becomes a judgement.
+//! Result of the decision table, before it becomes a judgement.
 
 use ctk_cluster::index::{PortId, Service};
 use ctk_cluster::rules::RuleService;
@@ -6,19 +6,19 @@ use ctk_cluster::rules::RuleService;
 use super::evidence::Detail;
 use super::{Reason, Verdict};
 
-/// A reason with what its sentence needs.
-pub(super) struct Finding<'c> {
+/// A reason, and the objects that its sentence names.
+pub(super) struct Decision<'c> {
     pub reason: Reason,
     pub port: Option<PortId>,
     pub owner: Option<&'c Service>,
-    /// The Service as the node's rules name it.
+    /// Service as the node's rules name it.
     pub named: Option<&'c RuleService>,
     pub detail: Detail<'c>,
 }
 
-impl<'c> Finding<'c> {
+impl<'c> Decision<'c> {
     pub(super) fn new(reason: Reason) -> Self {
-        Finding {
+        Decision {
             reason,
             port: None,
             owner: None,
@@ -28,7 +28,7 @@ impl<'c> Finding<'c> {
     }
 
     pub(super) fn incomplete(because: &'static str) -> Self {
-        Finding::new(Reason::SourceIncomplete).with(Detail::Because(because))
+        Decision::new(Reason::SourceIncomplete).with(Detail::Because(because))
     }
 
     pub(super) fn with(mut self, detail: Detail<'c>) -> Self {
@@ -41,7 +41,8 @@ impl<'c> Finding<'c> {
         self
     }
 
-    /// It only holds where kube-proxy translates: it says more than where the entry leads, and no other rule said it.
+    /// Whether the decision holds only where kube-proxy translates. Facts (where the entry leads) and rules that are not
+    /// kube-proxy's hold everywhere.
     pub(super) fn is_by_kube_proxy(&self) -> bool {
         let fact = matches!(
             self.reason.verdict(),

@@ -1,17 +1,17 @@
-//! Whether silence tells anything: UDP that is never answered may be healthy (syslog, statsd, sFlow).
+//! Protocols whose requests are always answered. UDP without answers may be healthy (syslog, statsd, sFlow).
 
 use ctnetlink::flow::Flow;
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
-/// Every datagram to these is a question.
+/// UDP ports of DNS and NTP: every datagram to them asks for an answer.
 pub const ANSWERED_BY_DESIGN: [u16; 2] = [53, 123];
 
-/// Whoever is asked so by such a flow answers, if it lives.
-pub fn is_due(flow: &Flow) -> bool {
+/// Whether a healthy server answers such a flow.
+pub fn expects_reply(flow: &Flow) -> bool {
     match flow.protocol() {
         TCP => true,
-        // The client's port, and the one that it was translated to.
+        // The port that the client sent to, and the one after translation.
         UDP => [flow.original.dport(), flow.reply.sport()]
             .into_iter()
             .flatten()

@@ -1,7 +1,7 @@
-//! DNAT rules of this node that are not kube-proxy's: published container ports and hostPorts.
+//! Verdicts by DNAT rules that are not kube-proxy's: published container ports and hostPorts.
 //!
-//! Such a rule says where new packets go, and nothing else: an entry is judged by it only where every rule that could
-//! match is understood.
+//! Such a rule proves only the path of new packets. An entry is judged by it only where every rule that could match is
+//! understood.
 
 use std::net::IpAddr;
 
@@ -12,29 +12,21 @@ use crate::attribution::forwards_to as candidates;
 use crate::this_node::ThisNode;
 
 use super::Reason;
+use super::decision::Decision;
+use super::evidence::Detail;
 
-/// What the rules for one destination say of an entry.
-pub(super) struct ForwardFinding<'c> {
-    pub reason: Reason,
-    /// The rule to show as evidence.
-    pub rule: &'c str,
-}
-
-/// `None` when no rule could match the entry's destination.
-pub(super) fn find<'c>(
+/// Decides by the rules for the entry's destination; `None` when no rule could match it.
+pub(super) fn decide<'c>(
     rules: &'c NodeRules,
     node: &ThisNode,
     flow: &Flow,
-) -> Option<ForwardFinding<'c>> {
+) -> Option<Decision<'c>> {
     let candidates: Vec<&Forward> = candidates(rules, node, flow).collect();
     let first = candidates.first()?;
-    let finding = |reason, rule: &'c Forward| ForwardFinding {
-        reason,
-        rule: &rule.rule,
-    };
+    let decision = |reason, rule: &'c Forward| Decision::new(reason).with(Detail::Rule(&rule.rule));
     if flow.is_dnat() {
         if let Some(rule) = candidates.iter().find(|rule| leads_to(rule, flow)) {
-            return Some(finding(Reason::Endpoint, rule));
+            return Some(decision(Reason::Endpoint, rule));
         }
         let plain = candidates.iter().all(|rule| is_plain(rule));
         let reason = if plain {
@@ -42,11 +34,11 @@ pub(super) fn find<'c>(
         } else {
             Reason::NotKubeProxy
         };
-        return Some(finding(reason, first));
+        return Some(decision(reason, first));
     }
-    // A rule to the very address and port that was asked for leaves nothing to see.
+    // The tuples do not change where the rule leads to the destination itself.
     if let Some(rule) = candidates.iter().find(|rule| leads_to(rule, flow)) {
-        return Some(finding(Reason::Endpoint, rule));
+        return Some(decision(Reason::Endpoint, rule));
     }
     let understood = candidates
         .iter()
@@ -55,22 +47,23 @@ pub(super) fn find<'c>(
         .iter()
         .find(|rule| rule.conditions.iter().all(|c| holds(c, node, flow)));
     Some(match certain {
-        Some(rule) if understood => finding(Reason::NoDnat, rule),
-        _ => finding(Reason::NotKubeProxy, first),
+        Some(rule) if understood => decision(Reason::NoDnat, rule),
+        _ => decision(Reason::NotKubeProxy, first),
     })
 }
 
-/// A rule that is not kube-proxy's leads this entry's destination to its reply source.
+/// Whether a rule that is not kube-proxy's leads this entry's destination to its reply source.
 pub(super) fn leads(rules: &NodeRules, node: &ThisNode, flow: &Flow) -> bool {
     candidates(rules, node, flow).any(|rule| leads_to(rule, flow))
 }
 
-/// The rule that leads to this entry's source, where the source's own packets left with another port than that of the rule:
-/// the entry of a peer that sent before there was the rule holds the tuple that they would have had.
-pub(super) fn displaced_from<'c>(rules: &'c NodeRules, flow: &Flow) -> Option<&'c Forward> {
-    let (own, seen) = (flow.original.source(), flow.reply.destination());
-    let (port, moved) = (own.port?, own.port != seen.port);
-    if !moved || own.address == seen.address {
+/// Finds the rule that leads to this entry's source although the source's packets left with another port. The entry of a
+/// peer that sent before the rule existed holds the tuple that the packets would have had, so the kernel chose another port
+/// (`nf_nat_used_tuple`).
+pub(super) fn displacing_rule<'c>(rules: &'c NodeRules, flow: &Flow) -> Option<&'c Forward> {
+    let (own, after) = (flow.original.source(), flow.reply.destination());
+    let (port, moved) = (own.port?, own.port != after.port);
+    if !moved || own.address == after.address {
         return None;
     }
     rules.forwards.iter().find(|rule| {
@@ -86,7 +79,7 @@ pub(super) fn displaced_from<'c>(rules: &'c NodeRules, flow: &Flow) -> Option<&'
             && rule.ports.contains(&port)
             && rule
                 .destination
-                .is_none_or(|net| net.contains(&seen.address))
+                .is_none_or(|net| net.contains(&after.address))
             && rule.targets.iter().any(to_own_port)
     })
 }
@@ -107,8 +100,8 @@ fn leads_to(rule: &Forward, flow: &Flow) -> bool {
     rule.targets.iter().any(is_target)
 }
 
-/// No match besides protocol, destination, port and `addrtype LOCAL`, but for the exclusion of an input interface, which
-/// every container engine writes to let containers reach each other.
+/// Whether the rule matches only protocol, destination, port and `addrtype LOCAL`. The exclusion of an input interface
+/// counts as plain: container engines write it to let containers reach each other.
 fn is_plain(rule: &Forward) -> bool {
     rule.conditions.iter().all(|condition| {
         matches!(
@@ -124,8 +117,8 @@ fn is_other(condition: &Condition) -> bool {
     matches!(condition, Condition::Other(_))
 }
 
-/// The condition certainly holds for the entry's first packet. What is behind an interface is told by the networks of its
-/// addresses; a source that lies in no network of this node came in by some interface that is not known.
+/// Whether the condition certainly holds for the entry's first packet. The networks of an interface's addresses tell which
+/// sources are behind it; a source in none of this node's networks came in by an unknown interface.
 fn holds(condition: &Condition, node: &ThisNode, flow: &Flow) -> bool {
     let source = flow.original.src;
     match condition {
@@ -134,9 +127,9 @@ fn holds(condition: &Condition, node: &ThisNode, flow: &Flow) -> bool {
             Some(behind) => behind == *equal,
             None => false,
         },
-        // Such a rule is no candidate where it does not hold.
+        // A rule whose condition fails is no candidate.
         Condition::NotDestination(_) => true,
-        // Without the local addresses nobody knows by which hook the packet came.
+        // The hook of the packet is unknown without the local addresses.
         Condition::Origin { local } => {
             node.local.is_some() && node.interface_of(source).is_some() == *local
         }
@@ -144,7 +137,7 @@ fn holds(condition: &Condition, node: &ThisNode, flow: &Flow) -> bool {
     }
 }
 
-/// Whether packets from `source` come in by the interface; `None` when the interface is not known here.
+/// Whether packets from `source` come in by the interface; `None` when the interface is not known.
 fn behind(node: &ThisNode, interface: &str, source: IpAddr) -> Option<bool> {
     let local = node.local.as_deref()?;
     let mut networks = local

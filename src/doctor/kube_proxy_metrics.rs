@@ -1,21 +1,21 @@
-//! kube-proxy's own metrics, as it serves them on the node's loopback: a small reader of HTTP and of Prometheus' text.
+//! Metrics of kube-proxy from the node's loopback address: a small reader of HTTP and of the Prometheus text format.
 
 use std::collections::BTreeMap;
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-/// Where kube-proxy serves them unless told otherwise (`--metrics-bind-address`).
-pub const ADDRESS: SocketAddr =
+/// Default address of kube-proxy's metrics (`--metrics-bind-address`).
+pub const DEFAULT_ADDRESS: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 10249);
-/// For connecting, and for all of the answer.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// kube-proxy's answer has some 100 KiB.
-const MOST: u64 = 4 << 20;
+/// Time limit for the connection, and for the whole response.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Upper bound of the response. kube-proxy sends about 100 KiB.
+const MAX_RESPONSE_BYTES: u64 = 4 << 20;
 
-/// kube-proxy's version, and how old its rules are. Times are since the Unix epoch.
+/// Version of kube-proxy, and the age of its rules. Times are since the Unix epoch.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct KubeProxy {
+pub struct KubeProxyMetrics {
     /// `git_version` of `kubernetes_build_info`, such as `v1.36.3`.
     pub version: Option<String>,
     /// `kubeproxy_sync_proxy_rules_last_timestamp_seconds`
@@ -26,31 +26,31 @@ pub struct KubeProxy {
     pub programming_p99: Option<Quantile>,
 }
 
-/// A quantile of a histogram, as exactly as its buckets tell.
+/// Quantile of a histogram, as exact as its buckets.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Quantile {
-    /// Lower bound of the bucket that it lies in.
+    /// Lower bound of the bucket that holds it.
     pub at_least: Duration,
-    /// Observations.
+    /// Number of observations.
     pub count: u64,
 }
 
-/// Asks for the metrics in the namespace of the calling thread.
+/// Reads the metrics in the network namespace of the calling thread.
 ///
 /// # Errors
-/// Nobody listens there, or what came is no answer to `GET`.
-pub fn read(address: SocketAddr) -> io::Result<KubeProxy> {
-    let ends = Instant::now() + PATIENCE;
-    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
-    stream.set_write_timeout(Some(PATIENCE))?;
-    // HTTP/1.0: the answer ends with the connection, and comes in one piece.
+/// The connection fails or takes longer than the time limit, or the response is no plain `200` response to `GET`.
+pub fn read(address: SocketAddr) -> io::Result<KubeProxyMetrics> {
+    let ends = Instant::now() + RESPONSE_TIMEOUT;
+    let mut stream = TcpStream::connect_timeout(&address, RESPONSE_TIMEOUT)?;
+    stream.set_write_timeout(Some(RESPONSE_TIMEOUT))?;
+    // HTTP/1.0 responses end with the connection and are not chunked.
     let request = format!("GET /metrics HTTP/1.0\r\nHost: {address}\r\nAccept: text/plain\r\n\r\n");
     stream.write_all(request.as_bytes())?;
     let mut answer = Vec::new();
     let mut piece = [0; 16 * 1024];
     loop {
         let left = ends.saturating_duration_since(Instant::now());
-        if left.is_zero() || answer.len() as u64 > MOST {
+        if left.is_zero() || answer.len() as u64 > MAX_RESPONSE_BYTES {
             return Err(io::ErrorKind::TimedOut.into());
         }
         stream.set_read_timeout(Some(left))?;
@@ -76,11 +76,11 @@ pub fn read(address: SocketAddr) -> io::Result<KubeProxy> {
     Ok(parse(body))
 }
 
-/// Reads the samples it knows out of a text; every line that it does not understand is left out.
-pub fn parse(text: &str) -> KubeProxy {
-    let mut metrics = KubeProxy::default();
+/// Parses the known samples of a text and skips all other lines.
+pub fn parse(text: &str) -> KubeProxyMetrics {
+    let mut metrics = KubeProxyMetrics::default();
     let mut buckets: Vec<(f64, f64)> = Vec::new();
-    // With both families in one process each has its own, told apart by labels.
+    // In a process for both families each family has its own sample, distinguished by labels.
     let mut syncs: BTreeMap<&str, Sync> = BTreeMap::new();
     for (name, labels, value) in text.lines().filter_map(sample) {
         let time = Duration::try_from_secs_f64(value)
@@ -104,7 +104,7 @@ pub fn parse(text: &str) -> KubeProxy {
             _ => {}
         }
     }
-    // The family that waits longest, if one does.
+    // The family with the oldest waiting change, if there is one.
     let waiting = syncs.values().filter(|sync| sync.queued > sync.last);
     let sync = waiting
         .min_by_key(|sync| sync.queued)
@@ -122,7 +122,7 @@ struct Sync {
     queued: Option<Duration>,
 }
 
-/// Buckets of the families together.
+/// Adds a bucket to the sum over the families.
 fn add(buckets: &mut Vec<(f64, f64)>, bound: f64, count: f64) {
     match buckets.iter_mut().find(|(known, _)| *known == bound) {
         Some((_, sum)) => *sum += count,
@@ -130,7 +130,7 @@ fn add(buckets: &mut Vec<(f64, f64)>, bound: f64, count: f64) {
     }
 }
 
-/// `name{labels} value`, with an optional time behind it.
+/// Parses `name{labels} value`, with an optional time behind it.
 fn sample(line: &str) -> Option<(&str, &str, f64)> {
     let line = line.trim();
     if line.starts_with('#') {
@@ -145,12 +145,12 @@ fn sample(line: &str) -> Option<(&str, &str, f64)> {
     Some((name, labels, value.parse().ok()?))
 }
 
-/// The value of `le`. Rust reads "+Inf" as Prometheus writes it.
+/// Value of the label `le`. Rust parses Prometheus' "+Inf".
 fn upper_bound(labels: &str) -> Option<f64> {
     label(labels, "le")?.parse().ok()
 }
 
-/// The value of one label.
+/// Value of one label.
 fn label<'t>(labels: &'t str, name: &str) -> Option<&'t str> {
     let mut all = labels.split(',');
     let (_, value) = all.find_map(|one| one.split_once('=').filter(|(key, _)| *key == name))?;
@@ -191,7 +191,7 @@ mod tests {
         kubeproxy_network_programming_duration_seconds_count 100\n";
 
     #[test]
-    fn what_is_known_is_read_and_the_rest_left_out() {
+    fn known_samples_are_read_and_others_skipped() {
         let metrics = parse(TEXT);
         assert_eq!(metrics.version.as_deref(), Some("v1.36.3"));
         assert_eq!(metrics.last_sync, Some(Duration::from_secs(1_700_000_010)));
@@ -201,15 +201,15 @@ mod tests {
         );
         let p99 = metrics.programming_p99.unwrap();
         assert_eq!((p99.at_least, p99.count), (Duration::from_secs(60), 100));
-        assert_eq!(parse(""), KubeProxy::default());
-        // Never synced, nothing observed.
+        assert_eq!(parse(""), KubeProxyMetrics::default());
+        // Never synced, without observations.
         let fresh = "kubeproxy_sync_proxy_rules_last_timestamp_seconds 0\n\
             kubeproxy_network_programming_duration_seconds_bucket{le=\"+Inf\"} 0\n";
-        assert_eq!(parse(fresh), KubeProxy::default());
+        assert_eq!(parse(fresh), KubeProxyMetrics::default());
     }
 
     /// Reads from a server that answers with `answer`.
-    fn read_from(answer: &'static str) -> io::Result<KubeProxy> {
+    fn read_from(answer: &'static str) -> io::Result<KubeProxyMetrics> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let server = std::thread::spawn(move || {
@@ -225,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn only_an_answer_that_says_ok_counts() {
+    fn only_a_plain_ok_response_counts() {
         let ok = "HTTP/1.0 200 OK\r\nContent-Type: text/plain\r\n\r\nkubeproxy_sync_proxy_rules_last_timestamp_seconds 5\n";
         assert_eq!(
             read_from(ok).unwrap().last_sync,

@@ -1,4 +1,4 @@
-//! UDP entries by original destination: `203.0.113.77:31514/udp: 3 stale of 4`. For the checks of stale ones.
+//! UDP entries grouped by original destination, for the checks of stale entries.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -25,23 +25,23 @@ pub struct Destinations(Groups<Key, Destination>);
 #[derive(Default)]
 pub struct Destination {
     pub service: Option<String>,
-    /// All of them, also those that are as they should be.
+    /// All entries, including healthy ones.
     pub entries: u64,
-    /// Those that the check is about.
+    /// Entries that the check reports.
     pub bad: u64,
     pub refreshing: u64,
-    /// Of these it cannot be told: they were too many, or were made meanwhile.
+    /// Reported entries whose refreshing is unknown: the sample was full, or they were made since.
     unknown: u64,
     pub misdelivered: u64,
     reasons: BTreeMap<&'static str, u64>,
-    /// Nanoseconds since the Unix epoch, where the kernel tells when entries began.
+    /// Start of the oldest entry in nanoseconds since the Unix epoch, where the kernel records it.
     oldest: Option<u64>,
     examples: Examples,
 }
 
 impl Destinations {
-    /// Takes in an entry; `reason` is why it is one that the check is about.
-    pub fn see(&mut self, entry: &Entry<'_>, reason: Option<Reason>) {
+    /// Counts an entry; `reason` is set for one that the check reports.
+    pub fn observe(&mut self, entry: &Entry<'_>, reason: Option<Reason>) {
         let flow = &entry.flow;
         if flow.protocol() != UDP || (reason.is_none() && entry.names.service.is_none()) {
             return;
@@ -64,7 +64,7 @@ impl Destinations {
         group.examples.push(entry, refreshing);
     }
 
-    /// Destinations with so many bad entries, the urgent ones first.
+    /// Destinations with at least `least` reported entries, urgent ones first.
     pub fn from(&self, least: u64) -> Vec<(&Key, &Destination)> {
         let mut found: Vec<_> = self
             .0
@@ -82,7 +82,7 @@ impl Destinations {
 impl Destination {
     /// `kube-system/kube-dns:dns (10.96.0.10:53/udp)`
     pub fn name(&self, (address, port): &Key) -> String {
-        let place = example::place(*address, *port);
+        let place = example::socket(*address, *port);
         match &self.service {
             Some(service) => format!("{service} ({place}/udp)"),
             None => format!("{place}/udp"),
@@ -105,7 +105,7 @@ impl Destination {
         reasons.join(", ")
     }
 
-    /// Whether clients keep them alive, as far as it was looked for.
+    /// Clause about entries that clients keep alive; empty without a sample.
     pub fn alive(&self, facts: &Facts<'_>) -> String {
         let alive = match (facts.sampled, self.refreshing) {
             (None, _) => return String::new(),
@@ -121,7 +121,7 @@ impl Destination {
         }
     }
 
-    /// The finding with the numbers in it; `what` names the bad ones.
+    /// Adds the numbers to a finding; `what` names the number of reported entries.
     pub fn evidence(
         &self,
         finding: Finding,
@@ -137,7 +137,7 @@ impl Destination {
         let refreshing = facts.sampled.map(|_| self.refreshing);
         finding
             .with("service", self.service.clone())
-            .with("destination", example::place(*address, *port))
+            .with("destination", example::socket(*address, *port))
             .with("entries", self.entries)
             .with(what, self.bad)
             .with("refreshing", refreshing)
@@ -148,7 +148,7 @@ impl Destination {
     }
 }
 
-/// Whole seconds since a start.
+/// Seconds since a start, rounded down.
 fn age(start: u64) -> Option<u64> {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
     Some(now.as_secs().saturating_sub(start / 1_000_000_000))

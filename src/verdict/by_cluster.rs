@@ -1,4 +1,4 @@
-//! Rows 5 to 15 of the decision table: one entry held against a complete cluster.
+//! Rows 5 to 15 of the decision table: one entry compared with a complete cluster.
 
 use std::net::IpAddr;
 
@@ -9,15 +9,15 @@ use ctk_cluster::index::{AddressKind, Endpoint, Index, PortId, Service, ServiceI
 use ctk_cluster::rules::NodeRules;
 use ctnetlink::flow::{Family, Flow};
 
+use super::decision::Decision;
 use super::evidence::Detail;
-use super::finding::Finding;
-use super::{Reason, forward};
+use super::{Reason, dnat_rule};
 
 const TCP: u8 = 6;
 const SCTP: u8 = 132;
 
-/// One entry before the rows that need a complete cluster.
-pub(super) struct Case<'a, 'c> {
+/// One entry and the complete cluster that it is compared with.
+pub(super) struct ClusterJudge<'a, 'c> {
     pub node: &'c ThisNode,
     pub rules: Option<&'c NodeRules>,
     pub index: &'c Index,
@@ -26,40 +26,13 @@ pub(super) struct Case<'a, 'c> {
     pub translated: bool,
 }
 
-impl<'c> Case<'_, 'c> {
+impl<'c> ClusterJudge<'_, 'c> {
     /// Row 5: the destination is no frontend.
-    pub(super) fn no_frontend(&self) -> Finding<'c> {
+    pub(super) fn no_frontend(&self) -> Decision<'c> {
         let (index, flow) = (self.index, self.flow);
         let address = flow.original.dst;
-        let owners = index.owners(address);
-        let owner = |wanted: fn(&Service, AddressKind) -> bool| {
-            let mut services = owners.iter().map(|(id, kind)| (index.service(*id), *kind));
-            services
-                .find(|(service, kind)| wanted(service, *kind))
-                .map(|(service, _)| service)
-        };
-        let owned = |reason, service: &'c Service| {
-            let mut finding = Finding::new(reason);
-            finding.owner = Some(service);
-            finding
-        };
-        if let Some((first, _)) = owners.first() {
-            let first = index.service(*first);
-            if owner(|service, kind| service.kube_proxy && kind != AddressKind::ProxyIngress)
-                .is_none()
-            {
-                return owned(Reason::NotKubeProxy, first);
-            }
-            if owner(|_, kind| kind == AddressKind::ProxyIngress).is_some() {
-                return owned(Reason::NotKubeProxy, first)
-                    .with(Detail::Because("the load balancer's own address"));
-            }
-            let cluster_ip =
-                owner(|service, kind| service.kube_proxy && kind == AddressKind::ClusterIp);
-            return match cluster_ip {
-                Some(service) if self.translated => owned(Reason::PortGone, service),
-                _ => owned(Reason::OtherPort, first),
-            };
+        if let Some(decision) = self.owned_address() {
+            return decision;
         }
         let node_port = flow
             .original
@@ -68,12 +41,12 @@ impl<'c> Case<'_, 'c> {
         if node_port {
             match self.node.owns(Some(index), address) {
                 None => {
-                    return Finding::incomplete(
+                    return Decision::incomplete(
                         "this node's addresses are not known, and the port is a node port",
                     );
                 }
                 Some(_) if index.node_at(address).is_some() => {
-                    return Finding::new(Reason::RemoteNodePort);
+                    return Decision::new(Reason::RemoteNodePort);
                 }
                 Some(_) => {}
             }
@@ -81,13 +54,46 @@ impl<'c> Case<'_, 'c> {
         match index.in_service_range(address) {
             Some(true) if self.translated => {
                 let pod = index.pods_at(flow.reply.src).next();
-                Finding::new(Reason::ServiceGone).with(pod.map_or(Detail::None, Detail::Pod))
+                Decision::new(Reason::ServiceGone).with(pod.map_or(Detail::None, Detail::Pod))
             }
             None if self.translated && index.node_at(address).is_none() => {
-                Finding::new(Reason::ServiceRangeUnknown)
+                Decision::new(Reason::ServiceRangeUnknown)
             }
-            _ => Finding::new(Reason::NoFrontend),
+            _ => Decision::new(Reason::NoFrontend),
         }
+    }
+
+    /// Row 5 where the address is a Service's.
+    fn owned_address(&self) -> Option<Decision<'c>> {
+        let index = self.index;
+        let owners = index.owners(self.flow.original.dst);
+        let owner = |condition: fn(&Service, AddressKind) -> bool| {
+            let mut services = owners.iter().map(|(id, kind)| (index.service(*id), *kind));
+            services
+                .find(|(service, kind)| condition(service, *kind))
+                .map(|(service, _)| service)
+        };
+        let owned = |reason, service: &'c Service| {
+            let mut decision = Decision::new(reason);
+            decision.owner = Some(service);
+            decision
+        };
+        let (first, _) = owners.first()?;
+        let first = index.service(*first);
+        if owner(|service, kind| service.kube_proxy && kind != AddressKind::ProxyIngress).is_none()
+        {
+            return Some(owned(Reason::NotKubeProxy, first));
+        }
+        if owner(|_, kind| kind == AddressKind::ProxyIngress).is_some() {
+            let decision = owned(Reason::NotKubeProxy, first);
+            return Some(decision.with(Detail::Because("the load balancer's own address")));
+        }
+        let cluster_ip =
+            owner(|service, kind| service.kube_proxy && kind == AddressKind::ClusterIp);
+        Some(match cluster_ip {
+            Some(service) if self.translated => owned(Reason::PortGone, service),
+            _ => owned(Reason::OtherPort, first),
+        })
     }
 
     fn ports(&self) -> impl Iterator<Item = (PortId, &'c ServicePort)> + use<'_, 'c> {
@@ -103,20 +109,20 @@ impl<'c> Case<'_, 'c> {
     }
 
     /// Rows 6 to 15: the destination is a frontend.
-    pub(super) fn frontend(&self) -> Finding<'c> {
+    pub(super) fn frontend(&self) -> Decision<'c> {
         let Some((first, _)) = self.ports().next() else {
-            return Finding::new(Reason::NoFrontend);
+            return Decision::new(Reason::NoFrontend);
         };
-        if let Some(finding) = self.not_kube_proxys() {
-            return finding;
+        if let Some(decision) = self.foreign_service() {
+            return decision;
         }
         let source = self.flow.reply.src;
         let listed_address = self.endpoints().any(|endpoint| endpoint.address == source);
         if self.translated && is_link_local(source) && !listed_address {
-            return Finding::new(Reason::CniInternal).of(first);
+            return Decision::new(Reason::CniInternal).of(first);
         }
-        if let Some(finding) = self.listed() {
-            return finding;
+        if let Some(decision) = self.listed() {
+            return decision;
         }
         let mut all = self.ports();
         let secondary = all.find(|(_, port)| {
@@ -124,7 +130,7 @@ impl<'c> Case<'_, 'c> {
             endpoints.any(|endpoint| endpoint.secondary.contains(&source))
         });
         if let Some((port, _)) = secondary {
-            return Finding::new(Reason::SecondaryAddress).of(port);
+            return Decision::new(Reason::SecondaryAddress).of(port);
         }
         if self.translated {
             self.translated_elsewhere().of(first)
@@ -133,25 +139,25 @@ impl<'c> Case<'_, 'c> {
         }
     }
 
-    /// Row 6.
-    fn not_kube_proxys(&self) -> Option<Finding<'c>> {
+    /// Row 6: the frontend is not kube-proxy's.
+    fn foreign_service(&self) -> Option<Decision<'c>> {
         if let FrontendMatch::Addresses(frontends) = self.matched {
             let mut proxy = frontends
                 .iter()
                 .filter(|f| f.kind == AddressKind::ProxyIngress);
             if let Some(frontend) = proxy.next() {
                 let because = Detail::Because("the load balancer's own address (ipMode Proxy)");
-                let finding = Finding::new(Reason::NotKubeProxy).with(because);
-                return Some(finding.of(frontend.port));
+                let decision = Decision::new(Reason::NotKubeProxy).with(because);
+                return Some(decision.of(frontend.port));
             }
         }
         let mut ports = self.ports();
         let foreign = ports.find(|(_, port)| !self.index.service(port.service).kube_proxy);
-        foreign.map(|(id, _)| Finding::new(Reason::NotKubeProxy).of(id))
+        foreign.map(|(id, _)| Decision::new(Reason::NotKubeProxy).of(id))
     }
 
-    /// Rows 7 and 8. An endpoint that several matched Services list counts by its best conditions.
-    fn listed(&self) -> Option<Finding<'c>> {
+    /// Rows 7 and 8. The best conditions count where several matched Services list the endpoint.
+    fn listed(&self) -> Option<Decision<'c>> {
         let reply = &self.flow.reply;
         let found = self
             .ports()
@@ -162,40 +168,40 @@ impl<'c> Case<'_, 'c> {
             (false, _) => (0, Reason::EndpointNotServing),
         };
         let (id, best) = found.max_by_key(|(_, endpoint)| rank(endpoint).0)?;
-        let finding = Finding::new(rank(best).1).of(id);
-        // A terminating one is not ready again.
+        let decision = Decision::new(rank(best).1).of(id);
+        // A terminating endpoint does not become ready again.
         let is_last = !best.terminating && !self.endpoints().any(Endpoint::serves);
-        Some(match finding.reason {
-            Reason::EndpointNotServing if is_last => finding.with(Detail::LastEndpoint),
-            _ => finding,
+        Some(match decision.reason {
+            Reason::EndpointNotServing if is_last => decision.with(Detail::LastEndpoint),
+            _ => decision,
         })
     }
 
     /// Rows 9 and 11: RS = OD.
-    fn not_translated(&self) -> Finding<'c> {
+    fn not_translated(&self) -> Decision<'c> {
         let (index, node) = (self.index, self.node);
         let address = self.flow.original.dst;
         let mut kinds = self.matched.ports().map(|(_, kind)| kind);
         let cluster_ip = kinds.any(|kind| kind == FrontendKind::ClusterIp);
         if cluster_ip && node.interface_of(address).is_some() {
-            return Finding::new(Reason::NodelocalDns);
+            return Decision::new(Reason::NodelocalDns);
         }
         let usable = match self.usable_endpoints() {
             Some(usable) => usable,
             None => {
-                return Finding::incomplete(
+                return Decision::incomplete(
                     "the traffic policy is Local, and this node is not known",
                 );
             }
         };
         let by_rules = self.rules.map(|rules| self.rules_translate(rules));
         if usable == 0 || by_rules == Some(RuleAnswer::Refused) {
-            return Finding::new(Reason::NoDnatNoEndpoint);
+            return Decision::new(Reason::NoDnatNoEndpoint);
         }
         match by_rules {
-            Some(RuleAnswer::None) => return Finding::new(Reason::NoDnatNoRule),
+            Some(RuleAnswer::None) => return Decision::new(Reason::NoDnatNoRule),
             Some(RuleAnswer::NotUnderstood) => {
-                return Finding::incomplete(
+                return Decision::incomplete(
                     "whether this node's rules translate this destination is not known: some of them are not understood",
                 );
             }
@@ -205,19 +211,19 @@ impl<'c> Case<'_, 'c> {
                     .object(index)
                     .is_some_and(|node| node.internal.contains(&address));
                 if !internal || address.is_loopback() {
-                    return Finding::incomplete(
+                    return Decision::incomplete(
                         "without the node's rules it is not known whether this address accepts node ports",
                     );
                 }
             }
             None => {}
         }
-        Finding::new(Reason::NoDnat).with(Detail::Endpoints(usable))
+        Decision::new(Reason::NoDnat).with(Detail::Endpoints(usable))
     }
 
-    /// How many endpoints a new packet could be sent to from here; `None` when that depends on which node this is, and
-    /// that is not known. Ready ones or, where there is none, those that serve while they terminate
-    /// (`CategorizeEndpoints` in kube-proxy's `pkg/proxy/topology.go`).
+    /// Number of endpoints that a new packet from this node could reach: the ready ones or, if none is ready, those that
+    /// serve while they terminate (`CategorizeEndpoints` in kube-proxy's `pkg/proxy/topology.go`). `None` when the number
+    /// depends on the identity of this node and that is not known.
     fn usable_endpoints(&self) -> Option<usize> {
         let family = self.flow.family();
         let mut total = 0;
@@ -233,7 +239,7 @@ impl<'c> Case<'_, 'c> {
                 _ => service.external_local && !self.source_is_inside(),
             };
             let node = self.node.name.as_deref();
-            // Whether the policy binds hangs on a Pod that nobody asked for.
+            // The policy applies unless the source is a Pod, and that Pod was not read.
             let external = kind != FrontendKind::ClusterIp;
             if local && external && self.index.pods_are_chosen() {
                 let source = self.flow.original.src;
@@ -257,7 +263,8 @@ impl<'c> Case<'_, 'c> {
         Some(total)
     }
 
-    /// Pods and this node itself reach external frontends as if the policy were Cluster.
+    /// Whether the source is a Pod or this node: both reach external frontends as if the policy were Cluster (`KUBE-EXT`
+    /// chains of kube-proxy).
     fn source_is_inside(&self) -> bool {
         let source = self.flow.original.src;
         self.index.in_pod_range(source) == Some(true)
@@ -278,7 +285,8 @@ impl<'c> Case<'_, 'c> {
         match frontend {
             None if !rules.is_whole() => RuleAnswer::NotUnderstood,
             None => RuleAnswer::None,
-            // Pods and the node itself are translated all the same where only local endpoints lack.
+            // Rules refuse external clients where only local endpoints are missing; they translate packets of Pods and of
+            // the node.
             Some(frontend)
                 if frontend.refused
                     && (frontend.targets.is_empty() || !self.source_is_inside()) =>
@@ -291,38 +299,38 @@ impl<'c> Case<'_, 'c> {
         }
     }
 
-    /// Rows 10 and 11b to 15: translated to something that is not listed.
-    fn translated_elsewhere(&self) -> Finding<'c> {
+    /// Rows 10 and 11b to 15: translated to an address and port that no matched Service lists.
+    fn translated_elsewhere(&self) -> Decision<'c> {
         let (index, flow) = (self.index, self.flow);
         if self.is_service_hop() {
-            return Finding::new(Reason::ServiceHop);
+            return Decision::new(Reason::ServiceHop);
         }
         let rules = self.rules;
-        if rules.is_some_and(|rules| forward::leads(rules, self.node, flow)) {
+        if rules.is_some_and(|rules| dnat_rule::leads(rules, self.node, flow)) {
             let because = "a rule that is not kube-proxy's leads there, too";
-            return Finding::new(Reason::NotKubeProxy).with(Detail::Because(because));
+            return Decision::new(Reason::NotKubeProxy).with(Detail::Because(because));
         }
         let connected = matches!(flow.protocol(), TCP | SCTP);
         let source = flow.reply.src;
         if (connected || index.pods_are_chosen()) && !index.pods_known_at(source) {
-            return Finding::incomplete("the Pods are not known");
+            return Decision::incomplete("the Pods are not known");
         }
         if self.endpoints().any(|e| e.address == source && e.serves()) {
-            return Finding::new(Reason::EndpointPortChanged);
+            return Decision::new(Reason::EndpointPortChanged);
         }
         if let Some(pod) = index.pods_at(source).next()
             && !self.backs_service(source)
         {
             let begun = !flow.state.is_some_and(|state| state.is_connecting());
-            // Only a connection that is still being made has nothing to lose.
+            // A connection that is still being made has no data to lose.
             let reason = match connected && begun {
                 true => Reason::PodNotEndpoint,
                 false => Reason::Misdelivery,
             };
-            return Finding::new(reason).with(Detail::Pod(pod));
+            return Decision::new(reason).with(Detail::Pod(pod));
         }
         let serving = self.endpoints().filter(|e| e.serves()).count();
-        Finding::new(if serving == 0 {
+        Decision::new(if serving == 0 {
             Reason::ServiceEmpty
         } else {
             Reason::EndpointGone
@@ -356,7 +364,7 @@ impl<'c> Case<'_, 'c> {
         frontend || node_port()
     }
 
-    /// The address is listed under some port of a matched Service.
+    /// Whether the address is listed under some port of a matched Service.
     fn backs_service(&self, address: IpAddr) -> bool {
         let services: Vec<ServiceId> = self.ports().map(|(_, port)| port.service).collect();
         services.into_iter().any(|service| {
