@@ -11,7 +11,7 @@ pub const ALLOWANCE_EXCEEDED: &str = "conntrack_allowance_exceeded";
 pub const ALLOWANCE_AVAILABLE: &str = "conntrack_allowance_available";
 
 /// The largest adapters have 20,000 statistics.
-const LIMIT: u64 = 4 << 20;
+const MAX_OUTPUT_BYTES: u64 = 4 << 20;
 
 /// Why there are no statistics.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -29,7 +29,7 @@ pub enum EthtoolError {
 /// [`EthtoolError`].
 pub fn statistics(interface: &str, until: Instant) -> Result<Vec<(String, u64)>, EthtoolError> {
     let path = tool::find("ethtool").ok_or(EthtoolError::NoTool)?;
-    match tool::output(&path, &["-S", interface], until, LIMIT) {
+    match tool::output(&path, &["-S", interface], until, MAX_OUTPUT_BYTES) {
         Ok(text) => Ok(parse(&text)),
         Err(Fault { text, .. }) if has_none(&text) => Ok(Vec::new()),
         Err(Fault { text, .. }) => Err(EthtoolError::Failed {

@@ -12,8 +12,9 @@ mod column;
 mod conntrack;
 mod csv;
 mod digits;
-mod endpoint;
-mod expect;
+mod endpoint_change;
+mod escape;
+mod expectation;
 #[cfg(test)]
 pub(crate) mod fixture;
 mod groups;
@@ -21,7 +22,6 @@ mod json;
 mod layout;
 mod record;
 mod row;
-mod safe;
 mod service;
 mod sink;
 mod sort;
@@ -37,10 +37,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::entry::Entry;
 
 pub use bar::{Glyphs, bar};
-pub use bounded::{Lean, TextCell, bounded_table};
+pub use bounded::{Alignment, TextCell, bounded_table};
 pub use color::{ColorChoice, Palette, Style};
 pub use column::{COLUMNS, Column, Columns, UnknownColumn, find};
-pub use expect::ExpectationPrinter;
+pub use expectation::ExpectationPrinter;
 pub use groups::{GroupStyle, group_csv, group_document, group_lines, group_table};
 pub use record::{RecordFormat, RecordPrinter};
 pub use row::ItemResult;
@@ -52,11 +52,11 @@ pub use summary::{ClusterSummary, Summary};
 
 use csv::Csv;
 use row::Row;
-use summary::Document;
-use table::{Kind, Table};
+use summary::JsonDocument;
+use table::{EntryTable, TableColumns};
 
 /// Entries between two looks at the clock: ages are whole seconds.
-const CLOCK_EVERY: u32 = 64;
+const ENTRIES_PER_CLOCK_READ: u32 = 64;
 
 /// What `-o` says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -100,13 +100,13 @@ pub struct Options {
 /// Writes entries in one format. Call [`Printer::finish`] at the end: tables hold their first rows back until then.
 pub struct Printer<'w> {
     sink: Sink<'w>,
-    form: Form,
+    form: EntryWriter,
     clock: Clock,
 }
 
-enum Form {
-    Table(Table),
-    Json(Document),
+enum EntryWriter {
+    Table(EntryTable),
+    Json(JsonDocument),
     Lines(fn(&Row<'_>, &mut Vec<u8>)),
     /// The header, while it is not out yet.
     Csv {
@@ -117,9 +117,9 @@ enum Form {
 
 impl<'w> Printer<'w> {
     pub fn new(options: Options, out: Box<dyn Write + 'w>) -> Self {
-        let kind = |usual| options.columns.clone().map_or(usual, Kind::Chosen);
+        let kind = |usual| options.columns.clone().map_or(usual, TableColumns::Chosen);
         let table = |kind| {
-            Form::Table(Table::new(
+            EntryWriter::Table(EntryTable::new(
                 kind,
                 options.results,
                 options.palette,
@@ -128,12 +128,12 @@ impl<'w> Printer<'w> {
             ))
         };
         let form = match options.format {
-            Format::Table => table(kind(Kind::Usual)),
-            Format::Wide => table(kind(Kind::Wide)),
-            Format::Json => Form::Json(Document::default()),
-            Format::Jsonl => Form::Lines(json::item),
-            Format::Conntrack => Form::Lines(conntrack::line),
-            Format::Csv => Form::Csv {
+            Format::Table => table(kind(TableColumns::Default)),
+            Format::Wide => table(kind(TableColumns::Wide)),
+            Format::Json => EntryWriter::Json(JsonDocument::default()),
+            Format::Jsonl => EntryWriter::Lines(json::item),
+            Format::Conntrack => EntryWriter::Lines(conntrack::line),
+            Format::Csv => EntryWriter::Csv {
                 csv: Csv::new(options.columns, options.results),
                 header: options.header,
             },
@@ -158,16 +158,16 @@ impl<'w> Printer<'w> {
     fn row(&mut self, row: &Row<'_>) -> io::Result<()> {
         let out = self.sink.buffer();
         match &mut self.form {
-            Form::Table(table) => table.row(row, out),
-            Form::Json(document) => {
+            EntryWriter::Table(table) => table.row(row, out),
+            EntryWriter::Json(document) => {
                 document.before_item(out);
                 json::item(row, out);
             }
-            Form::Lines(line) => {
+            EntryWriter::Lines(line) => {
                 line(row, out);
                 out.push(b'\n');
             }
-            Form::Csv { csv, header } => {
+            EntryWriter::Csv { csv, header } => {
                 if std::mem::take(header) {
                     csv.header(out);
                 }
@@ -180,7 +180,7 @@ impl<'w> Printer<'w> {
     /// Shows everything printed so far: after each batch of a purge, whose lines may be its only record. A table fixes its
     /// widths by the rows it has.
     pub fn flush(&mut self) -> io::Result<()> {
-        if let Form::Table(table) = &mut self.form {
+        if let EntryWriter::Table(table) = &mut self.form {
             table.release(self.sink.buffer());
         }
         self.sink.flush()
@@ -190,9 +190,9 @@ impl<'w> Printer<'w> {
     pub fn finish(&mut self, summary: &Summary) -> io::Result<()> {
         let out = self.sink.buffer();
         match &mut self.form {
-            Form::Table(_) | Form::Lines(_) => {}
-            Form::Json(document) => document.end(summary, out)?,
-            Form::Csv { csv, header } => {
+            EntryWriter::Table(_) | EntryWriter::Lines(_) => {}
+            EntryWriter::Json(document) => document.end(summary, out)?,
+            EntryWriter::Csv { csv, header } => {
                 if std::mem::take(header) {
                     csv.header(out);
                 }
@@ -213,7 +213,7 @@ impl Clock {
     fn now(&mut self) -> u64 {
         if self.uses == 0 {
             self.now = nanoseconds_now();
-            self.uses = CLOCK_EVERY;
+            self.uses = ENTRIES_PER_CLOCK_READ;
         }
         self.uses -= 1;
         self.now
@@ -249,13 +249,13 @@ pub(crate) fn json_item(entry: &Entry<'_>, line: &mut String) {
 /// Text of others, safe to show on a terminal: what could steer it becomes an escape.
 pub fn safe_text(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
-    append(&mut safe, |out| safe::text(out, text));
+    append(&mut safe, |out| escape::text(out, text));
     safe
 }
 
 /// A JSON value on one line. What could steer a terminal is escaped, as in every item (see `safe`).
 pub fn safe_json(value: &serde_json::Value) -> String {
-    safe::escaped_json(&value.to_string())
+    escape::escaped_json(&value.to_string())
 }
 
 /// Lends the bytes of a string to a writer that only appends whole characters.
@@ -272,7 +272,7 @@ mod tests {
 
     use super::*;
 
-    fn printed(options: Options, samples: &[fixture::Sample], summary: &Summary) -> String {
+    fn printed(options: Options, samples: &[fixture::SampleEntry], summary: &Summary) -> String {
         let mut out = Vec::new();
         let mut printer = Printer::new(options, Box::new(&mut out));
         for sample in samples {

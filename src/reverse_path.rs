@@ -7,6 +7,7 @@ use std::net::IpAddr;
 
 use crate::stat::counters::Counters;
 use crate::stat::proc_file;
+use crate::sysctl;
 use ctnetlink::netns::{Netns, NetnsError};
 use ctnetlink::rtnetlink;
 
@@ -14,7 +15,7 @@ const CONF: &str = "/proc/sys/net/ipv4/conf";
 
 /// What one namespace filters. What could not be read is `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ReversePath {
+pub struct ReversePathFilter {
     /// Every interface but loopback.
     pub interfaces: Vec<Interface>,
     /// Packets dropped since the namespace was made (`IPReversePathFilter` of /proc/net/netstat).
@@ -45,7 +46,7 @@ impl Interface {
 
 /// # Errors
 /// [`NetnsError`] when the namespace cannot be entered.
-pub fn read(netns: &Netns) -> Result<ReversePath, NetnsError> {
+pub fn read(netns: &Netns) -> Result<ReversePathFilter, NetnsError> {
     let addresses = rtnetlink::local_addresses(netns).ok();
     let with_ipv4: Option<HashSet<String>> = addresses.map(|all| {
         let ipv4 = all
@@ -67,7 +68,7 @@ pub fn read(netns: &Netns) -> Result<ReversePath, NetnsError> {
         });
         let mut interfaces: Vec<_> = interfaces.collect();
         interfaces.sort_by(|a, b| a.name.cmp(&b.name));
-        ReversePath {
+        ReversePathFilter {
             interfaces,
             filtered: proc_net("netstat").and_then(|text| filtered(&text)),
             martian_src: proc_net("stat/rt_cache").and_then(|text| martian_src(&text)),
@@ -76,8 +77,7 @@ pub fn read(netns: &Netns) -> Result<ReversePath, NetnsError> {
 }
 
 fn setting(interface: &str) -> Option<u64> {
-    let text = fs::read_to_string(format!("{CONF}/{interface}/rp_filter")).ok()?;
-    text.trim().parse().ok()
+    sysctl::read_number(&format!("{CONF}/{interface}/rp_filter"))
 }
 
 /// Of the calling thread's namespace.

@@ -8,11 +8,13 @@ use std::fmt;
 use std::hash::Hash;
 use std::net::IpAddr;
 
+use crate::plural::count;
+
 /// Distinct clients that are told apart; about 3 MB at most.
-pub const CLIENTS: usize = 65_536;
+pub const MAX_CLIENTS: usize = 65_536;
 
 /// A chance below this is taken for none.
-const UNLIKELY: f64 = 0.01;
+const SIGNIFICANCE_LEVEL: f64 = 0.01;
 
 /// How many different values were seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,23 +36,24 @@ impl Distinct {
         self.count == 1 && !self.at_least
     }
 
-    /// `2 clients`, `at least 65536 clients`.
-    fn of(self, noun: &str) -> String {
+    /// `1 client address`, `at least 65536 client addresses`.
+    fn client_addresses(self) -> String {
         let least = if self.at_least { "at least " } else { "" };
-        format!("{least}{}", plural(self.count as u64, noun))
+        let number = count(self.count as u64, "client address", "client addresses");
+        format!("{least}{number}")
     }
 }
 
 /// Where flows come from, counted in bounded memory.
 #[derive(Clone, Debug)]
 pub struct Sources {
-    clients: Seen<IpAddr>,
-    ports: Seen<u16>,
+    clients: DistinctCounter<IpAddr>,
+    ports: DistinctCounter<u16>,
 }
 
 impl Default for Sources {
     fn default() -> Self {
-        Sources::with_limit(CLIENTS)
+        Sources::with_limit(MAX_CLIENTS)
     }
 }
 
@@ -58,16 +61,16 @@ impl Sources {
     /// `clients`: how many are told apart, at most. Source ports always are: there are few.
     pub fn with_limit(clients: usize) -> Self {
         Sources {
-            clients: Seen::with_limit(clients),
-            ports: Seen::with_limit(1 << 16),
+            clients: DistinctCounter::with_limit(clients),
+            ports: DistinctCounter::with_limit(1 << 16),
         }
     }
 
     /// One more flow, of this client address and source port.
-    pub fn see(&mut self, client: IpAddr, port: Option<u16>) {
-        self.clients.see(client);
+    pub fn add(&mut self, client: IpAddr, port: Option<u16>) {
+        self.clients.add(client);
         if let Some(port) = port {
-            self.ports.see(port);
+            self.ports.add(port);
         }
     }
 
@@ -81,22 +84,22 @@ impl Sources {
 }
 
 #[derive(Clone, Debug)]
-struct Seen<T> {
+struct DistinctCounter<T> {
     values: HashSet<T>,
     limit: usize,
     missed: bool,
 }
 
-impl<T: Eq + Hash> Seen<T> {
+impl<T: Eq + Hash> DistinctCounter<T> {
     fn with_limit(limit: usize) -> Self {
-        Seen {
+        DistinctCounter {
             values: HashSet::new(),
             limit,
             missed: false,
         }
     }
 
-    fn see(&mut self, value: T) {
+    fn add(&mut self, value: T) {
         if self.values.len() < self.limit {
             self.values.insert(value);
         } else if !self.missed {
@@ -114,7 +117,7 @@ impl<T: Eq + Hash> Seen<T> {
 
 /// What was counted of one Service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counted {
+pub struct SpreadInput {
     /// Open flows of each endpoint: of every one that new flows may go to, idle ones too, and of every one that still has
     /// some.
     pub endpoints: Vec<u64>,
@@ -131,7 +134,7 @@ pub struct Counted {
 
 /// Why the flows lie as they do, as far as the numbers tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Reason {
+pub enum SpreadReason {
     NoEndpoint,
     NoFlow,
     OneEndpoint,
@@ -153,22 +156,22 @@ pub enum Reason {
     Uneven,
 }
 
-impl Reason {
+impl SpreadReason {
     /// The word of JSON.
     pub const fn name(self) -> &'static str {
         match self {
-            Reason::NoEndpoint => "no-endpoint",
-            Reason::NoFlow => "no-flow",
-            Reason::OneEndpoint => "one-endpoint",
-            Reason::OneSource => "one-source",
-            Reason::OneFlow => "one-flow",
-            Reason::Even => "even",
-            Reason::FewFlows => "few-flows",
-            Reason::SessionAffinity => "session-affinity",
-            Reason::FewerEndpoints => "fewer-endpoints",
-            Reason::Chance => "chance",
-            Reason::OneClient => "one-client",
-            Reason::Uneven => "uneven",
+            SpreadReason::NoEndpoint => "no-endpoint",
+            SpreadReason::NoFlow => "no-flow",
+            SpreadReason::OneEndpoint => "one-endpoint",
+            SpreadReason::OneSource => "one-source",
+            SpreadReason::OneFlow => "one-flow",
+            SpreadReason::Even => "even",
+            SpreadReason::FewFlows => "few-flows",
+            SpreadReason::SessionAffinity => "session-affinity",
+            SpreadReason::FewerEndpoints => "fewer-endpoints",
+            SpreadReason::Chance => "chance",
+            SpreadReason::OneClient => "one-client",
+            SpreadReason::Uneven => "uneven",
         }
     }
 }
@@ -194,13 +197,13 @@ pub struct Spread {
     pub chance: Option<f64>,
     pub clients: Distinct,
     pub source_ports: Distinct,
-    pub reason: Reason,
+    pub reason: SpreadReason,
     /// What the flows are called: connections when all are TCP.
     noun: &'static str,
 }
 
 impl Spread {
-    pub fn of(counted: &Counted) -> Self {
+    pub fn of(counted: &SpreadInput) -> Self {
         let endpoints = counted.endpoints.len();
         let flows: u64 = counted.endpoints.iter().sum();
         let max = counted.endpoints.iter().copied().max().unwrap_or_default();
@@ -217,7 +220,7 @@ impl Spread {
             ratio: mean.and_then(|mean| some(max as f64 / mean)),
             share: some(max as f64 / flows as f64),
             // Among how many is not known.
-            chance: chance.filter(|_| reason != Reason::FewerEndpoints),
+            chance: chance.filter(|_| reason != SpreadReason::FewerEndpoints),
             clients: counted.clients,
             source_ports: counted.source_ports,
             reason,
@@ -231,43 +234,48 @@ impl Spread {
 
     /// Some endpoint is busier than a choice at random for each flow would make it.
     pub fn is_beyond_chance(&self) -> bool {
-        self.chance.is_some_and(|chance| chance < UNLIKELY)
+        self.chance
+            .is_some_and(|chance| chance < SIGNIFICANCE_LEVEL)
     }
 
     /// The reason in words, with its numbers.
     pub fn sentence(&self) -> String {
-        let flows = plural(self.flows, &format!("open {}", self.noun));
-        let clients = self.clients.of("client address");
         let noun = self.noun;
+        let flows = count(
+            self.flows,
+            &format!("open {noun}"),
+            &format!("open {noun}s"),
+        );
+        let clients = self.clients.client_addresses();
         match self.reason {
-            Reason::NoEndpoint => "no endpoint to go to".to_owned(),
-            Reason::NoFlow => "no open flow on this node".to_owned(),
-            Reason::OneEndpoint => "one endpoint: there is nothing to spread over".to_owned(),
-            Reason::OneSource => format!(
+            SpreadReason::NoEndpoint => "no endpoint to go to".to_owned(),
+            SpreadReason::NoFlow => "no open flow on this node".to_owned(),
+            SpreadReason::OneEndpoint => "one endpoint: there is nothing to spread over".to_owned(),
+            SpreadReason::OneSource => format!(
                 "{flows} of 1 client address and source port: one UDP socket cannot spread, every packet of its entry \
                  goes where the first one went"
             ),
-            Reason::OneFlow => format!(
+            SpreadReason::OneFlow => format!(
                 "{flows}: whatever is sent in it goes to the endpoint that was chosen when it was made"
             ),
-            Reason::Even => format!("{flows} lie as evenly as they can"),
-            Reason::FewFlows => {
+            SpreadReason::Even => format!("{flows} lie as evenly as they can"),
+            SpreadReason::FewFlows => {
                 format!("{flows} cannot reach all of {} endpoints", self.endpoints)
             }
-            Reason::SessionAffinity => format!(
+            SpreadReason::SessionAffinity => format!(
                 "session affinity keeps each client address on one endpoint; these are of {clients}"
             ),
-            Reason::FewerEndpoints => format!(
+            SpreadReason::FewerEndpoints => format!(
                 "topology hints or a traffic policy may leave these {flows} fewer endpoints than {}: whether they are \
                  uneven is not known",
                 self.endpoints
             ),
-            Reason::Chance => "no more uneven than a choice at random may be".to_owned(),
-            Reason::OneClient => format!(
+            SpreadReason::Chance => "no more uneven than a choice at random may be".to_owned(),
+            SpreadReason::OneClient => format!(
                 "{flows} of 1 client address, more uneven than a choice at random for each: a {noun} stays on its endpoint as \
                  long as it is kept open"
             ),
-            Reason::Uneven => format!(
+            SpreadReason::Uneven => format!(
                 "{flows} of {clients}, more uneven than a choice at random for each: a {noun} stays on its endpoint as long as \
                  it is kept open, and an endpoint that comes later gets new ones only"
             ),
@@ -275,26 +283,28 @@ impl Spread {
     }
 }
 
-fn reason(counted: &Counted, flows: u64, max: u64, chance: Option<f64>) -> Reason {
+fn reason(counted: &SpreadInput, flows: u64, max: u64, chance: Option<f64>) -> SpreadReason {
     let endpoints = counted.endpoints.len() as u64;
     let one_source = counted.clients.is_one() && counted.source_ports.is_one();
     match endpoints {
-        0 => Reason::NoEndpoint,
-        _ if flows == 0 => Reason::NoFlow,
-        1 => Reason::OneEndpoint,
-        _ if counted.udp == flows && one_source => Reason::OneSource,
-        _ if flows == 1 => Reason::OneFlow,
+        0 => SpreadReason::NoEndpoint,
+        _ if flows == 0 => SpreadReason::NoFlow,
+        1 => SpreadReason::OneEndpoint,
+        _ if counted.udp == flows && one_source => SpreadReason::OneSource,
+        _ if flows == 1 => SpreadReason::OneFlow,
         _ if counted.affinity == Some(true) && max > flows.div_ceil(endpoints) => {
-            Reason::SessionAffinity
+            SpreadReason::SessionAffinity
         }
-        _ if counted.may_be_fewer && max > flows.div_ceil(endpoints) => Reason::FewerEndpoints,
-        _ if chance.is_some_and(|chance| chance >= UNLIKELY) => match flows {
-            _ if flows < endpoints => Reason::FewFlows,
-            _ if max == flows.div_ceil(endpoints) => Reason::Even,
-            _ => Reason::Chance,
+        _ if counted.may_be_fewer && max > flows.div_ceil(endpoints) => {
+            SpreadReason::FewerEndpoints
+        }
+        _ if chance.is_some_and(|chance| chance >= SIGNIFICANCE_LEVEL) => match flows {
+            _ if flows < endpoints => SpreadReason::FewFlows,
+            _ if max == flows.div_ceil(endpoints) => SpreadReason::Even,
+            _ => SpreadReason::Chance,
         },
-        _ if counted.clients.is_one() => Reason::OneClient,
-        _ => Reason::Uneven,
+        _ if counted.clients.is_one() => SpreadReason::OneClient,
+        _ => SpreadReason::Uneven,
     }
 }
 
@@ -325,15 +335,6 @@ fn chance(flows: u64, endpoints: usize, max: u64) -> f64 {
         k += 1.0;
     }
     (log.exp() * sum * endpoints as f64).min(1.0)
-}
-
-/// `1 flow`, `2 flows`, `3 client addresses`.
-fn plural(count: u64, noun: &str) -> String {
-    match (count, noun.ends_with('s')) {
-        (1, _) => format!("1 {noun}"),
-        (_, true) => format!("{count} {noun}es"),
-        (_, false) => format!("{count} {noun}s"),
-    }
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ pub struct Stat {
     pub timeouts: BTreeMap<String, u64>,
     pub counters: Option<CpuCounters>,
     /// Interfaces that are a device, by name.
-    pub interfaces: Option<Vec<Allowance>>,
+    pub interfaces: Option<Vec<ConntrackAllowance>>,
     /// The namespace that the machine started with.
     pub initial_netns: Option<bool>,
 }
@@ -65,7 +65,7 @@ impl CpuCounters {
 
 /// What the driver of an interface knows of the cloud's limit for tracked connections.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Allowance {
+pub struct ConntrackAllowance {
     pub interface: String,
     /// Packets dropped since the driver was loaded, because the limit was reached.
     pub exceeded: Option<u64>,
@@ -150,7 +150,7 @@ mod tests {
                     .map(|(n, cpu)| (cpu, Counters::from_iter([("insert_failed", *n)])))
                     .collect(),
             }),
-            interfaces: Some(vec![Allowance {
+            interfaces: Some(vec![ConntrackAllowance {
                 interface: "eth0".to_owned(),
                 exceeded,
                 available: None,

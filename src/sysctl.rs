@@ -70,8 +70,12 @@ const PREFIX: &str = "nf_conntrack_";
 
 /// /proc/sys/net shows the namespace of the thread that opens a file there.
 fn read(name: &str) -> Option<u64> {
-    let text = fs::read_to_string(format!("{FOLDER}/{PREFIX}{name}")).ok()?;
-    text.trim().parse().ok()
+    read_number(&format!("{FOLDER}/{PREFIX}{name}"))
+}
+
+/// The number that a file of `/proc/sys` holds; `None` where there is no such file or no number in it.
+pub(crate) fn read_number(path: &str) -> Option<u64> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
 #[cfg(test)]

@@ -2,10 +2,10 @@
 //! are bounded, and never with the table.
 
 mod group;
-mod heavy;
+mod heavy_hitters;
 mod key;
 
-pub use group::{Group, Groups, Order, Ranked, SortWord};
-pub use heavy::Measure;
-pub use heavy::{GROUPS, Missed, Tally};
-pub use key::{Key, Name, NameId, Names, Part};
+pub use group::{Group, Groups, Order, Ranked, SortTerm};
+pub use heavy_hitters::Measure;
+pub use heavy_hitters::{GroupTally, MAX_GROUPS, Missed};
+pub use key::{GroupKey, GroupName, GroupNames, KeyValue, NameId};

@@ -18,7 +18,7 @@ impl Glyphs {
 }
 
 /// One to seven eighths of a character.
-const PARTS: [char; 7] = ['▏', '▎', '▍', '▌', '▋', '▊', '▉'];
+const EIGHTHS: [char; 7] = ['▏', '▎', '▍', '▌', '▋', '▊', '▉'];
 
 /// The bar of a share from 0 to 1, at most `width` characters, without padding: all of them mean the whole. A share above
 /// zero is never an empty bar, and one below the whole never a full one: none and all are facts, not roundings.
@@ -42,7 +42,7 @@ pub fn bar(share: f64, width: usize, glyphs: Glyphs) -> String {
         Glyphs::Ascii => "#".repeat(filled),
         Glyphs::Blocks => {
             let part = (filled % steps).checked_sub(1);
-            let part = part.and_then(|eighths| PARTS.get(eighths));
+            let part = part.and_then(|eighths| EIGHTHS.get(eighths));
             "█".repeat(filled / steps) + &part.map_or_else(String::new, char::to_string)
         }
     }

@@ -32,7 +32,7 @@ impl TextCell {
 
 /// Which side the text of a column leans on: numbers on the right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lean {
+pub enum Alignment {
     Left,
     Right,
 }
@@ -40,7 +40,7 @@ pub enum Lean {
 /// The lines of a table, each ended by a newline, two blanks between the columns and none at the end. Rows may be shorter
 /// than `columns`. Without `header` the columns keep their leaning and lose their names.
 pub fn bounded_table(
-    columns: &[(&str, Lean)],
+    columns: &[(&str, Alignment)],
     rows: impl IntoIterator<Item = Vec<TextCell>>,
     header: bool,
     palette: Palette,
@@ -66,8 +66,8 @@ pub fn bounded_table(
     for (column, (_, lean)) in table.column_iter_mut().zip(columns) {
         column.set_padding((0, 2));
         column.set_cell_alignment(match lean {
-            Lean::Left => CellAlignment::Left,
-            Lean::Right => CellAlignment::Right,
+            Alignment::Left => CellAlignment::Left,
+            Alignment::Right => CellAlignment::Right,
         });
     }
     if table.is_empty() && !header {
@@ -107,7 +107,7 @@ mod tests {
 
     #[test]
     fn numbers_lean_right_and_lines_end_without_blanks() {
-        let columns = [("SERVICE", Lean::Left), ("FLOWS", Lean::Right)];
+        let columns = [("SERVICE", Alignment::Left), ("FLOWS", Alignment::Right)];
         let text = bounded_table(&columns, rows(), true, Palette::PLAIN);
         assert_eq!(
             text,
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn colour_does_not_move_columns() {
         let palette = Palette::decide(ColorChoice::Always, |_| None, false);
-        let columns = [("SERVICE", Lean::Left), ("FLOWS", Lean::Right)];
+        let columns = [("SERVICE", Alignment::Left), ("FLOWS", Alignment::Right)];
         let text = bounded_table(&columns, rows(), true, palette);
         assert!(text.contains("\u{1b}[1m"), "{text:?}");
         let plain = regex::Regex::new("\u{1b}\\[[0-9;]*m").unwrap();

@@ -8,7 +8,7 @@ use ctnetlink::flow::{AddressPort, L4, ProtocolState, Status};
 
 use super::color::Style;
 use super::row::Row;
-use super::{safe, write};
+use super::{escape, write};
 
 pub(super) fn protocol(row: &Row<'_>, out: &mut Vec<u8>) {
     write::protocol(out, row.flow.protocol());
@@ -76,7 +76,7 @@ pub(super) fn service(row: &Row<'_>, out: &mut Vec<u8>) {
             qualified(service.namespace, service.name, out);
             out.push(b':');
             match service.port {
-                Some(port) => safe::text(out, port),
+                Some(port) => escape::text(out, port),
                 None => write::number(out, service.port_number),
             }
         }
@@ -134,10 +134,10 @@ pub(super) fn qualified(namespace: Option<&str>, name: Option<&str>, out: &mut V
         return;
     };
     if let Some(namespace) = namespace {
-        safe::text(out, namespace);
+        escape::text(out, namespace);
         out.push(b'/');
     }
-    safe::text(out, name);
+    escape::text(out, name);
 }
 
 pub(super) fn ttl(row: &Row<'_>, out: &mut Vec<u8>) {
@@ -193,7 +193,7 @@ pub(super) fn result(row: &Row<'_>, out: &mut Vec<u8>) {
         out.extend_from_slice(result.result.as_bytes());
         if let Some(error) = &result.error {
             out.extend_from_slice(b": ");
-            safe::text(out, error);
+            escape::text(out, error);
         }
     }
 }

@@ -7,7 +7,7 @@ use ctnetlink::Expectation;
 use ctnetlink::flow::{Counters, Direction, Family, Flow, L4, ProtocolState, Status, Tuple, Zone};
 
 use super::row::Row;
-use super::{safe, write};
+use super::{escape, write};
 
 /// Appends one line, without its end.
 pub(super) fn line(row: &Row<'_>, out: &mut Vec<u8>) {
@@ -184,16 +184,16 @@ fn field(out: &mut Vec<u8>, key: &[u8], value: Option<impl Into<u64>>) {
 fn foreign(out: &mut Vec<u8>, key: &[u8], value: Option<&str>) {
     if let Some(value) = value {
         out.extend_from_slice(key);
-        safe::text(out, value);
+        escape::text(out, value);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixture::{self, Sample, ports};
+    use super::super::fixture::{self, SampleEntry, ports};
     use super::*;
 
-    fn written(sample: &Sample) -> String {
+    fn written(sample: &SampleEntry) -> String {
         let mut out = Vec::new();
         line(&sample.row(), &mut out);
         String::from_utf8(out).unwrap()
@@ -330,7 +330,7 @@ mod tests {
                 "ipv4     2 sctp     132 49 ESTABLISHED src=10.128.0.0 dst=10.96.0.10 sport=20016 dport=3868 src=10.96.0.10 dst=10.128.0.0 sport=3868 dport=20016 [ASSURED] mark=4294967295 use=1 id=636482891",
             ),
         ] {
-            assert_eq!(written(&Sample::bare(flow)), expected);
+            assert_eq!(written(&SampleEntry::bare(flow)), expected);
         }
     }
 

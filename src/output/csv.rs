@@ -4,7 +4,7 @@ use super::column::{COLUMNS, Column, Columns};
 use super::row::Row;
 
 /// The columns without `--columns`: what both tuples and counters say, the names, and the verdict.
-const USUAL: [&str; 29] = [
+const DEFAULT_COLUMNS: [&str; 29] = [
     "family",
     "protocol",
     "state",
@@ -75,10 +75,11 @@ impl Csv {
 }
 
 fn usual(results: bool) -> Vec<&'static Column> {
-    let chosen = |key: &str| USUAL.contains(&key) || results && matches!(key, "result" | "error");
-    let place = |key: &str| USUAL.iter().position(|usual| *usual == key);
+    let chosen =
+        |key: &str| DEFAULT_COLUMNS.contains(&key) || results && matches!(key, "result" | "error");
+    let place = |key: &str| DEFAULT_COLUMNS.iter().position(|usual| *usual == key);
     let mut columns: Vec<_> = COLUMNS.iter().filter(|column| chosen(column.key)).collect();
-    columns.sort_by_key(|column| place(column.key).unwrap_or(USUAL.len()));
+    columns.sort_by_key(|column| place(column.key).unwrap_or(DEFAULT_COLUMNS.len()));
     columns
 }
 
@@ -104,10 +105,10 @@ pub(super) fn field(text: &[u8], out: &mut Vec<u8>) {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::fixture::{self, Sample};
+    use super::super::fixture::{self, SampleEntry};
     use super::*;
 
-    fn printed(columns: Option<&str>, samples: &[Sample]) -> String {
+    fn printed(columns: Option<&str>, samples: &[SampleEntry]) -> String {
         let results = samples.iter().any(|sample| sample.result.is_some());
         let mut csv = Csv::new(columns.map(|list| list.parse().unwrap()), results);
         let mut out = Vec::new();
@@ -152,7 +153,7 @@ mod tests {
 
     #[test]
     fn every_usual_column_exists_and_results_come_last() {
-        assert_eq!(usual(false).len(), USUAL.len());
+        assert_eq!(usual(false).len(), DEFAULT_COLUMNS.len());
         let keys: Vec<_> = usual(true).iter().map(|column| column.key).collect();
         assert!(keys.ends_with(&["replies", "result", "error"]), "{keys:?}");
     }

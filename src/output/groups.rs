@@ -4,21 +4,20 @@ use std::io::{self, Write};
 use std::net::IpAddr;
 
 use crate::attribution::Party;
-use crate::top::{Group, Key, Name, Names, Part, Ranked};
+use crate::top::{Group, GroupKey, GroupName, GroupNames, KeyValue, Ranked};
 use crate::verdict::Verdict;
-use ctnetlink::flow::Status;
 
 use super::bar::{Glyphs, bar};
-use super::bounded::{Lean, TextCell, bounded_table};
+use super::bounded::{Alignment, TextCell, bounded_table};
 use super::color::{Palette, Style};
 use super::sink::Sink;
-use super::summary::{Document, Summary};
-use super::{cell, csv, json, safe, write};
+use super::summary::{JsonDocument, Summary};
+use super::{cell, csv, escape, json, write};
 
 /// The longest bar, in characters: a sliver of it is 0.6 %.
-const BAR: usize = 20;
+const MAX_BAR_WIDTH: usize = 20;
 /// Rows that are laid out together: a table of all takes 2.6 KB a row while it is made.
-const TOGETHER: usize = 1000;
+const ROWS_PER_LAYOUT: usize = 1000;
 
 /// How groups are printed.
 pub struct GroupStyle<'a> {
@@ -26,16 +25,16 @@ pub struct GroupStyle<'a> {
     pub header: bool,
     pub glyphs: Glyphs,
     /// Who has an address, shown beside it.
-    pub who: &'a dyn Fn(IpAddr) -> Option<Party<'a>>,
+    pub address_owner: &'a dyn Fn(IpAddr) -> Option<Party<'a>>,
 }
 
 impl<'a> GroupStyle<'a> {
     /// The name beside the value of `src` and `dst`; no other key has one.
-    fn name(&self, part: &Part) -> Option<String> {
-        let Part::Address(address) = part else {
+    fn name(&self, part: &KeyValue) -> Option<String> {
+        let KeyValue::Address(address) = part else {
             return None;
         };
-        let party = (self.who)(*address)?;
+        let party = (self.address_owner)(*address)?;
         let mut out = Vec::new();
         raw_name(party.namespace, party.name?, &mut out);
         Some(into_text(out))
@@ -43,8 +42,8 @@ impl<'a> GroupStyle<'a> {
 }
 
 /// A key whose value is an address, of which it can be told who has it.
-fn has_name(key: Key) -> bool {
-    matches!(key, Key::Src | Key::Dst)
+fn has_name(key: GroupKey) -> bool {
+    matches!(key, GroupKey::Src | GroupKey::Dst)
 }
 
 /// A table with a bar for each share.
@@ -63,19 +62,19 @@ pub fn group_table(
         .collect();
     let keys = names.iter().zip(&ranked.by).map(|(name, key)| {
         let lean = match key {
-            Key::Dport | Key::Zone | Key::Mark => Lean::Right,
-            _ => Lean::Left,
+            GroupKey::Dport | GroupKey::Zone | GroupKey::Mark => Alignment::Right,
+            _ => Alignment::Left,
         };
         (name.as_str(), lean)
     });
-    let numbers = ["COUNT", "SHARE", "PACKETS", "BYTES"].map(|name| (name, Lean::Right));
+    let numbers = ["COUNT", "SHARE", "PACKETS", "BYTES"].map(|name| (name, Alignment::Right));
     let mut columns: Vec<_> = keys.chain(numbers).collect();
-    columns.push(("", Lean::Left));
+    columns.push(("", Alignment::Left));
     let mut header = style.header;
     // At least once, for the header.
     let mut rest = ranked.groups.as_slice();
     loop {
-        let (some, others) = rest.split_at(rest.len().min(TOGETHER));
+        let (some, others) = rest.split_at(rest.len().min(ROWS_PER_LAYOUT));
         let rows = some.iter().map(|group| cells(group, ranked, style));
         let text = bounded_table(&columns, rows, header, style.palette);
         out.write_all(text.as_bytes())?;
@@ -113,7 +112,7 @@ fn cells(group: &Group, ranked: &Ranked<'_>, style: &GroupStyle<'_>) -> Vec<Text
     cells.push(TextCell::or_dash(
         tally.bytes.map(|n| number(n, tally.missed.bytes)),
     ));
-    cells.push(TextCell::plain(bar(share, BAR, style.glyphs)));
+    cells.push(TextCell::plain(bar(share, MAX_BAR_WIDTH, style.glyphs)));
     cells
 }
 
@@ -126,30 +125,30 @@ pub(super) fn percent(share: f64) -> String {
     }
 }
 
-fn part_style(part: &Part) -> Style {
+fn part_style(part: &KeyValue) -> Style {
     match part {
-        Part::Verdict(Verdict::Stale) => Style::Bad,
-        Part::Verdict(Verdict::Ok) => Style::Good,
-        Part::Verdict(Verdict::Unknown | Verdict::Unrelated) => Style::Faint,
-        Part::Verdict(_) => Style::Warning,
+        KeyValue::Verdict(Verdict::Stale) => Style::Bad,
+        KeyValue::Verdict(Verdict::Ok) => Style::Good,
+        KeyValue::Verdict(Verdict::Unknown | Verdict::Unrelated) => Style::Faint,
+        KeyValue::Verdict(_) => Style::Warning,
         _ => Style::Plain,
     }
 }
 
 /// The value as text, as it came: whoever prints it makes it harmless. `None` where there is none.
-fn text(part: &Part, names: &Names<'_>) -> Option<String> {
+fn text(part: &KeyValue, names: &GroupNames<'_>) -> Option<String> {
     let mut out = Vec::new();
     match *part {
-        Part::Absent => return None,
-        Part::Number(n) => write::number(&mut out, n),
-        Part::Protocol(protocol) => write::protocol(&mut out, protocol),
-        Part::Address(address) => write::address(&mut out, address),
-        Part::Place(place) => write::place(&mut out, place),
-        Part::Name { id, port } => named(names.get(id)?, port, &mut out),
-        Part::State { tracked, status } => cell::state_word(tracked, status, &mut out),
-        Part::Status(status) => status_list(status, &mut out),
-        Part::Verdict(verdict) => out.extend_from_slice(verdict.name().as_bytes()),
-        Part::Masquerade {
+        KeyValue::Absent => return None,
+        KeyValue::Number(n) => write::number(&mut out, n),
+        KeyValue::Protocol(protocol) => write::protocol(&mut out, protocol),
+        KeyValue::Address(address) => write::address(&mut out, address),
+        KeyValue::Place(place) => write::place(&mut out, place),
+        KeyValue::Name { id, port } => named(names.get(id)?, port, &mut out),
+        KeyValue::State { tracked, status } => cell::state_word(tracked, status, &mut out),
+        KeyValue::Status(status) => write::status(&mut out, status),
+        KeyValue::Verdict(verdict) => out.extend_from_slice(verdict.name().as_bytes()),
+        KeyValue::Masquerade {
             source,
             destination,
             protocol,
@@ -164,7 +163,7 @@ fn text(part: &Part, names: &Names<'_>) -> Option<String> {
     Some(into_text(out))
 }
 
-fn named(name: Name<'_>, port: Option<u16>, out: &mut Vec<u8>) {
+fn named(name: GroupName<'_>, port: Option<u16>, out: &mut Vec<u8>) {
     raw_name(name.namespace, name.name, out);
     if let Some(port) = name.port {
         out.push(b':');
@@ -183,11 +182,6 @@ fn raw_name(namespace: Option<&str>, name: &str, out: &mut Vec<u8>) {
         out.push(b'/');
     }
     out.extend_from_slice(name.as_bytes());
-}
-
-fn status_list(status: Status, out: &mut Vec<u8>) {
-    let names: Vec<_> = status.names().collect();
-    out.extend_from_slice(names.join(",").as_bytes());
 }
 
 fn into_text(out: Vec<u8>) -> String {
@@ -210,7 +204,7 @@ pub fn group_document(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let mut sink = Sink::new(Box::new(out));
-    let mut document = Document::default();
+    let mut document = JsonDocument::default();
     for group in &ranked.groups {
         let out = sink.buffer();
         document.before_item(out);
@@ -255,7 +249,7 @@ fn item(group: &Group, ranked: &Ranked<'_>, style: &GroupStyle<'_>, out: &mut Ve
     for (i, (key, part)) in pairs().enumerate() {
         begin(i, *key, out);
         match part {
-            Part::Number(n) => write::number(out, *n),
+            KeyValue::Number(n) => write::number(out, *n),
             part => json::text(out, text(part, &ranked.names).as_deref()),
         }
     }
@@ -277,7 +271,7 @@ fn item(group: &Group, ranked: &Ranked<'_>, style: &GroupStyle<'_>, out: &mut Ve
     out.push(b'}');
 }
 
-fn begin(i: usize, key: Key, out: &mut Vec<u8>) {
+fn begin(i: usize, key: GroupKey, out: &mut Vec<u8>) {
     out.extend_from_slice(if i > 0 { b",\"" } else { b"\"" });
     out.extend_from_slice(key.name().as_bytes());
     out.extend_from_slice(b"\":");
@@ -352,12 +346,11 @@ fn record(
 fn field(value: Option<String>, out: &mut Vec<u8>) {
     if let Some(value) = value {
         let mut harmless = Vec::new();
-        safe::text(&mut harmless, &value);
+        escape::text(&mut harmless, &value);
         csv::field(&harmless, out);
     }
     out.push(b',');
 }
 
 #[cfg(test)]
-#[path = "groups/tests.rs"]
 mod tests;

@@ -10,14 +10,14 @@ use crate::attribution::{EndpointName, Names, Party, ServiceName};
 use ctnetlink::flow::{Counters, Direction, Family, Flow, L4, ProtocolState, Status, Tuple};
 
 use super::row::Row;
-use super::{safe, write};
+use super::{escape, write};
 
 /// About the longest item without long names, so that the buffer grows at most once an item.
-const USUAL: usize = 1280;
+const TYPICAL_ITEM_LEN: usize = 1280;
 
 /// Appends one item, without a line end.
 pub(super) fn item(row: &Row<'_>, out: &mut Vec<u8>) {
-    out.reserve(USUAL);
+    out.reserve(TYPICAL_ITEM_LEN);
     head(row, out);
     let (vtag_original, vtag_reply) = vtags(row.flow.state);
     out.extend_from_slice(b",\"original\":");
@@ -73,11 +73,11 @@ fn head(row: &Row<'_>, out: &mut Vec<u8>) {
 }
 
 /// Text that is made when it is first asked for.
-type Made = OnceLock<Box<[u8]>>;
+type LazyText = OnceLock<Box<[u8]>>;
 
 /// The beginning of an item, to the zone.
 fn prefix(family: Family, protocol: u8) -> &'static [u8] {
-    static PREFIXES: [[Made; 256]; 2] = [const { [const { Made::new() }; 256] }; 2];
+    static PREFIXES: [[LazyText; 256]; 2] = [const { [const { LazyText::new() }; 256] }; 2];
     let [ipv4, ipv6] = &PREFIXES;
     let of_family = match family {
         Family::Ipv4 => ipv4,
@@ -205,7 +205,8 @@ const COMMON: u32 = 0x1ff;
 
 /// A set of the common bits as the inside of a JSON array.
 fn common_status(common: u32) -> &'static [u8] {
-    static STATUSES: [Made; COMMON as usize + 1] = [const { Made::new() }; COMMON as usize + 1];
+    static STATUSES: [LazyText; COMMON as usize + 1] =
+        [const { LazyText::new() }; COMMON as usize + 1];
     STATUSES[common as usize].get_or_init(|| {
         let names = Status(common).names().map(|name| format!("\"{name}\""));
         names.collect::<Vec<_>>().join(",").into_bytes().into()
@@ -344,7 +345,7 @@ fn verdict(row: &Row<'_>, out: &mut Vec<u8>) {
         Some(evidence) => {
             out.extend_from_slice(b",\"evidence\":\"");
             // Writing to a buffer cannot fail.
-            let _ = write!(safe::Json(out), "{evidence}");
+            let _ = write!(escape::Json(out), "{evidence}");
             out.extend_from_slice(b"\",\"refreshing\":\"");
         }
     }
@@ -362,7 +363,7 @@ pub(super) fn text(out: &mut Vec<u8>, value: Option<&str>) {
         None => out.extend_from_slice(b"null"),
         Some(value) => {
             out.push(b'"');
-            safe::json(out, value);
+            escape::json(out, value);
             out.push(b'"');
         }
     }

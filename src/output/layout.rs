@@ -8,12 +8,12 @@ use std::slice::Iter;
 use super::color::{Palette, Style};
 
 /// Rows looked at before the widths are fixed.
-pub(super) const SAMPLE: usize = 4096;
-const GAP: usize = 2;
+pub(super) const SAMPLE_ROWS: usize = 4096;
+const COLUMN_GAP: usize = 2;
 /// Cells are not shortened below this.
-const NARROWEST: usize = 16;
+const MIN_SHORTENED_WIDTH: usize = 16;
 /// What stays of a shortened cell's end: `…` and a port.
-const TAIL: usize = 6;
+const TAIL_WIDTH: usize = 6;
 
 /// How one column is laid out.
 #[derive(Clone, Debug)]
@@ -27,8 +27,8 @@ pub(super) struct ColumnLayout {
 
 /// Takes the cells of one row from left to right: the sample's are kept, later ones printed at once.
 pub(super) enum Cells<'a> {
-    Kept(&'a mut Sample),
-    Printed(Line<'a>),
+    Kept(&'a mut SampleRows),
+    Printed(LinePrinter<'a>),
 }
 
 impl Cells<'_> {
@@ -44,7 +44,7 @@ impl Cells<'_> {
 
 /// The first rows, one cell after the other in one buffer.
 #[derive(Default)]
-pub(super) struct Sample {
+pub(super) struct SampleRows {
     text: Vec<u8>,
     cells: Vec<Cell>,
 }
@@ -55,7 +55,7 @@ struct Cell {
     style: Style,
 }
 
-impl Sample {
+impl SampleRows {
     fn push(&mut self, style: Style, write: impl FnOnce(&mut Vec<u8>)) {
         write(&mut self.text);
         let end = self.text.len();
@@ -77,15 +77,15 @@ impl Sample {
 }
 
 /// A column whose width is fixed.
-struct Fixed {
+struct FixedColumn {
     /// `None` where it is hidden.
     width: Option<usize>,
     flexible: bool,
 }
 
 /// A line that is being printed.
-pub(super) struct Line<'a> {
-    columns: Iter<'a, Fixed>,
+pub(super) struct LinePrinter<'a> {
+    columns: Iter<'a, FixedColumn>,
     palette: Palette,
     /// Flexible cells are shortened to the width of their column.
     shorten: bool,
@@ -96,10 +96,10 @@ pub(super) struct Line<'a> {
     out: &'a mut Vec<u8>,
 }
 
-impl Line<'_> {
+impl LinePrinter<'_> {
     #[inline]
     fn push(&mut self, style: Style, write: impl FnOnce(&mut Vec<u8>)) {
-        let Some(&Fixed {
+        let Some(&FixedColumn {
             width: Some(width),
             flexible,
         }) = self.columns.next()
@@ -123,7 +123,7 @@ impl Line<'_> {
             used = width;
         }
         self.palette.end(out, style);
-        self.owed = width.saturating_sub(used) + GAP;
+        self.owed = width.saturating_sub(used) + COLUMN_GAP;
     }
 }
 
@@ -144,9 +144,9 @@ pub(super) struct Layout {
     /// Columns of the terminal; `None` when the output is none, and then nothing is shortened.
     terminal: Option<usize>,
     /// Empty while the sample is gathered.
-    fixed: Vec<Fixed>,
+    fixed: Vec<FixedColumn>,
     /// Empty once the widths are fixed.
-    sample: Sample,
+    sample: SampleRows,
 }
 
 impl Layout {
@@ -162,7 +162,7 @@ impl Layout {
             header,
             terminal,
             fixed: Vec::new(),
-            sample: Sample::default(),
+            sample: SampleRows::default(),
         }
     }
 
@@ -173,7 +173,7 @@ impl Layout {
             return self.print(out, fill);
         }
         fill(&mut Cells::Kept(&mut self.sample));
-        if self.sample.cells.len() >= SAMPLE * self.columns.len() {
+        if self.sample.cells.len() >= SAMPLE_ROWS * self.columns.len() {
             self.release(out);
         }
     }
@@ -184,7 +184,7 @@ impl Layout {
         // One look at the line costs less than one at each cell, and nearly all lines are as they should be the first time.
         for ascii in [true, false] {
             out.truncate(start);
-            fill(&mut Cells::Printed(Line {
+            fill(&mut Cells::Printed(LinePrinter {
                 columns: self.fixed.iter(),
                 palette: self.palette,
                 shorten: self.terminal.is_some(),
@@ -207,7 +207,7 @@ impl Layout {
         let flexible = self.columns.iter().map(|column| column.flexible);
         let fixed = self.measure().into_iter().zip(flexible);
         self.fixed = fixed
-            .map(|(width, flexible)| Fixed { width, flexible })
+            .map(|(width, flexible)| FixedColumn { width, flexible })
             .collect();
         if self.header {
             self.print(out, |cells| {
@@ -253,7 +253,8 @@ impl Layout {
     /// Takes from the widest flexible column until a line fits.
     fn fit(&self, widths: &mut [Option<usize>], terminal: usize) {
         let shown = widths.iter().flatten().count();
-        let needed: usize = widths.iter().flatten().sum::<usize>() + GAP * shown.saturating_sub(1);
+        let needed: usize =
+            widths.iter().flatten().sum::<usize>() + COLUMN_GAP * shown.saturating_sub(1);
         for _ in terminal..needed {
             let widest = widths
                 .iter_mut()
@@ -262,7 +263,7 @@ impl Layout {
                 .filter_map(|(width, _)| width.as_mut())
                 .max_by_key(|width| **width);
             match widest {
-                Some(width) if *width > NARROWEST => *width -= 1,
+                Some(width) if *width > MIN_SHORTENED_WIDTH => *width -= 1,
                 _ => break,
             }
         }
@@ -295,7 +296,11 @@ fn blanks(count: usize, out: &mut Vec<u8>) {
 /// Leaves `width` characters of the text from `start` on: its beginning, `…`, and its end, where the port is.
 fn shorten(out: &mut Vec<u8>, start: usize, width: usize) {
     let text: Vec<char> = String::from_utf8_lossy(&out[start..]).chars().collect();
-    let tail = if width > 2 * TAIL { TAIL } else { 0 };
+    let tail = if width > 2 * TAIL_WIDTH {
+        TAIL_WIDTH
+    } else {
+        0
+    };
     let head = width.saturating_sub(tail + 1);
     let mut short: String = text.iter().take(head).collect();
     short.push('…');

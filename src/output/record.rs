@@ -2,12 +2,13 @@
 
 use std::io::{self, Write};
 
+use crate::plural::count;
 use crate::watch::record::{Followed, Record};
 
 use super::color::{Palette, Style};
 use super::row::Row;
 use super::sink::Sink;
-use super::{cell, endpoint as change, json, safe, write};
+use super::{cell, endpoint_change, escape, json, write};
 
 /// How records are printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,16 +89,16 @@ impl<'w> RecordPrinter<'w> {
                 out.extend_from_slice(format!("  (was {before})").as_bytes());
                 if let Some(judgement) = &followed.entry.judgement {
                     out.extend_from_slice(b": ");
-                    safe::text(out, &judgement.evidence.to_string());
+                    escape::text(out, &judgement.evidence.to_string());
                 }
             }
             Record::Move { followed, before } => {
                 out.extend_from_slice(b": ");
-                safe::text(out, before);
+                escape::text(out, before);
                 out.extend_from_slice(b" -> ");
                 endpoint(&Row::of(&followed.entry, None, 0), followed, out);
             }
-            Record::Endpoint(endpoint) => change::line(endpoint, out),
+            Record::Endpoint(endpoint) => endpoint_change::line(endpoint, out),
             Record::Gap { overruns } => {
                 let text =
                     format!("{overruns} overruns: events were lost, the table is read again");
@@ -106,8 +107,7 @@ impl<'w> RecordPrinter<'w> {
             Record::Synced => {
                 let text = match self.snapshots.take() {
                     None => "the view equals the table again".to_owned(),
-                    Some(1) => "1 entry to begin with".to_owned(),
-                    Some(n) => format!("{n} entries to begin with"),
+                    Some(n) => format!("{} to begin with", count(n, "entry", "entries")),
                 };
                 out.extend_from_slice(text.as_bytes());
             }
@@ -122,7 +122,7 @@ fn headline(record: &Record<'_>) -> (&'static str, Style) {
     let style = match record {
         Record::New(_) | Record::Move { .. } => Style::Good,
         Record::Destroy(_) | Record::Snapshot(_) => Style::Faint,
-        Record::Endpoint(endpoint) => change::style(endpoint),
+        Record::Endpoint(endpoint) => endpoint_change::style(endpoint),
         Record::Gap { .. } => Style::Bad,
         Record::Verdict { .. } => Style::Warning,
         Record::Update(_) | Record::Refresh { .. } | Record::Synced => Style::Plain,
@@ -161,7 +161,7 @@ fn endpoint(row: &Row<'_>, followed: &Followed<'_>, out: &mut Vec<u8>) {
         out.push(b'-');
     }
     if let Some(pod) = &followed.endpoint_was {
-        safe::text(out, &format!(", was {pod}"));
+        escape::text(out, &format!(", was {pod}"));
     }
 }
 
@@ -195,7 +195,7 @@ fn object(record: &Record<'_>, time: u64, out: &mut Vec<u8>) {
                 out.extend_from_slice(format!(",\"{key}\":{value}").as_bytes());
             }
         }
-        Record::Endpoint(endpoint) => change::fields(endpoint, out),
+        Record::Endpoint(endpoint) => endpoint_change::fields(endpoint, out),
         Record::Gap { overruns } => {
             out.extend_from_slice(format!(",\"overruns\":{overruns}").as_bytes());
         }

@@ -4,17 +4,17 @@ mod document;
 
 use std::time::Duration;
 
-use super::bounded::{Lean, TextCell, bounded_table};
+use super::bounded::{Alignment, TextCell, bounded_table};
 use super::{Palette, Style};
 use crate::ethtool::{ALLOWANCE_AVAILABLE, ALLOWANCE_EXCEEDED};
 use crate::stat::counters::Counters;
 use crate::stat::explain::{self, LOSSES};
-use crate::stat::{Allowance, CpuCounters, Delta, Stat};
+use crate::stat::{ConntrackAllowance, CpuCounters, Delta, Stat};
 
 pub use document::{delta_json, stat_json};
 
 /// From here on, in percent, a table is coloured.
-const WARM: f64 = 75.0;
+const WARNING_PERCENT: f64 = 75.0;
 
 /// How to print.
 #[derive(Clone, Copy, Debug)]
@@ -42,7 +42,7 @@ pub fn stat_table(stat: &Stat, options: StatOptions) -> String {
     parts.join("\n")
 }
 
-impl Allowance {
+impl ConntrackAllowance {
     fn is_known(&self) -> bool {
         self.exceeded.is_some() || self.available.is_some()
     }
@@ -57,8 +57,8 @@ fn sizes(stat: &Stat, options: StatOptions) -> String {
     let used = stat.used_percent();
     let used_text = used.map(|used| format!("{used:.1} % of max"));
     let style = match used {
-        Some(used) if used >= explain::NEARLY_FULL => Style::Bad,
-        Some(used) if used >= WARM => Style::Warning,
+        Some(used) if used >= explain::NEARLY_FULL_PERCENT => Style::Bad,
+        Some(used) if used >= WARNING_PERCENT => Style::Warning,
         _ => Style::Plain,
     };
     let chain = stat
@@ -121,9 +121,9 @@ fn sizes(stat: &Stat, options: StatOptions) -> String {
         ]);
     }
     let columns = [
-        ("TABLE", Lean::Left),
-        ("VALUE", Lean::Right),
-        ("", Lean::Left),
+        ("TABLE", Alignment::Left),
+        ("VALUE", Alignment::Right),
+        ("", Alignment::Left),
     ];
     bounded_table(&columns, rows, options.header, options.palette)
 }
@@ -147,7 +147,7 @@ fn counters(stat: &Stat, total: Option<&Counters>, options: StatOptions) -> Stri
             TextCell::styled(text, loss_style(name, count)),
         ]
     });
-    let columns = [("COUNTER", Lean::Left), ("TOTAL", Lean::Right)];
+    let columns = [("COUNTER", Alignment::Left), ("TOTAL", Alignment::Right)];
     let mut text = bounded_table(&columns, rows, options.header, options.palette);
     for line in explain::losses(counters, stat.used_percent()) {
         text.push_str(&line);
@@ -164,8 +164,8 @@ fn cpus(counters: &CpuCounters, options: StatOptions) -> String {
         count.is_some_and(|count| count > 0 || !name.starts_with("expect_"))
     };
     let names: Vec<&str> = total.names().filter(shown).collect();
-    let mut columns = vec![("CPU", Lean::Right)];
-    columns.extend(names.iter().map(|name| (*name, Lean::Right)));
+    let mut columns = vec![("CPU", Alignment::Right)];
+    columns.extend(names.iter().map(|name| (*name, Alignment::Right)));
     let rows = counters.cpus.iter().map(|(cpu, counters)| {
         let mut row = vec![TextCell::plain(cpu.to_string())];
         row.extend(names.iter().map(|name| number(counters.get(name))));
@@ -184,14 +184,14 @@ fn timeouts(stat: &Stat, options: StatOptions) -> String {
         ]
     });
     let columns = [
-        ("TIMEOUT", Lean::Left),
-        ("SECONDS", Lean::Right),
-        ("", Lean::Left),
+        ("TIMEOUT", Alignment::Left),
+        ("SECONDS", Alignment::Right),
+        ("", Alignment::Left),
     ];
     bounded_table(&columns, rows, options.header, options.palette)
 }
 
-fn allowances(all: &[&Allowance], options: StatOptions) -> String {
+fn allowances(all: &[&ConntrackAllowance], options: StatOptions) -> String {
     let rows = all.iter().map(|one| {
         vec![
             TextCell::plain(&one.interface),
@@ -200,9 +200,9 @@ fn allowances(all: &[&Allowance], options: StatOptions) -> String {
         ]
     });
     let columns = [
-        ("INTERFACE", Lean::Left),
-        (ALLOWANCE_EXCEEDED, Lean::Right),
-        (ALLOWANCE_AVAILABLE, Lean::Right),
+        ("INTERFACE", Alignment::Left),
+        (ALLOWANCE_EXCEEDED, Alignment::Right),
+        (ALLOWANCE_AVAILABLE, Alignment::Right),
     ];
     bounded_table(&columns, rows, options.header, options.palette)
 }

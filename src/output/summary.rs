@@ -46,11 +46,11 @@ const HEAD: &[u8] = b"{\"schema\":\"ctk/v1\",\"items\":[\n";
 
 /// `-o json`: one document, written as its items come.
 #[derive(Default)]
-pub(super) struct Document {
+pub(super) struct JsonDocument {
     begun: bool,
 }
 
-impl Document {
+impl JsonDocument {
     /// What stands before the next item.
     pub fn before_item(&mut self, out: &mut Vec<u8>) {
         out.extend_from_slice(if self.begun { b",\n" } else { HEAD });

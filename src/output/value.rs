@@ -7,11 +7,11 @@ use std::net::IpAddr;
 use ctnetlink::flow::{ProtocolState, Status};
 
 use super::row::Row;
-use super::{cell, safe, write};
+use super::{cell, escape, write};
 
-/// One value of one entry. Absent is [`Value::None`], never zero.
+/// One value of one entry. Absent is [`ColumnValue::None`], never zero.
 #[derive(Clone, Copy)]
-pub(super) enum Value<'a> {
+pub(super) enum ColumnValue<'a> {
     None,
     Number(u64),
     /// Seconds; shown as `1m58s`.
@@ -34,32 +34,32 @@ pub(super) enum Value<'a> {
     Endpoint(Row<'a>),
 }
 
-impl Value<'_> {
+impl ColumnValue<'_> {
     /// The form for programs (`csv`); nothing for an absent value.
     pub fn write(self, out: &mut Vec<u8>) {
         match self {
-            Value::None => {}
-            Value::Number(n) => write::number(out, n),
-            Value::Seconds(n) => write::number(out, n),
-            Value::Time(t) => write::time(out, t),
-            Value::Bool(b) => out.extend_from_slice(if b { b"true" } else { b"false" }),
-            Value::Word(word) => out.extend_from_slice(word.as_bytes()),
-            Value::Text(text) => safe::text(out, text),
-            Value::Address(ip) => write::address(out, ip),
-            Value::Protocol(p) => write::protocol(out, p),
-            Value::Status(status) => comma_list(status, out),
-            Value::State(state) => write::state(out, state),
-            Value::Labels(labels) => write::labels(out, labels),
-            Value::Evidence(evidence) => {
+            ColumnValue::None => {}
+            ColumnValue::Number(n) => write::number(out, n),
+            ColumnValue::Seconds(n) => write::number(out, n),
+            ColumnValue::Time(t) => write::time(out, t),
+            ColumnValue::Bool(b) => out.extend_from_slice(if b { b"true" } else { b"false" }),
+            ColumnValue::Word(word) => out.extend_from_slice(word.as_bytes()),
+            ColumnValue::Text(text) => escape::text(out, text),
+            ColumnValue::Address(ip) => write::address(out, ip),
+            ColumnValue::Protocol(p) => write::protocol(out, p),
+            ColumnValue::Status(status) => write::status(out, status),
+            ColumnValue::State(state) => write::state(out, state),
+            ColumnValue::Labels(labels) => write::labels(out, labels),
+            ColumnValue::Evidence(evidence) => {
                 // Writing to a buffer cannot fail.
-                let _ = write!(safe::Text(out), "{evidence}");
+                let _ = write!(escape::Text(out), "{evidence}");
             }
-            Value::Client(row) => {
+            ColumnValue::Client(row) => {
                 if let Some(client) = &row.names.client {
                     cell::qualified(client.namespace, client.name, out);
                 }
             }
-            Value::Service(row) => {
+            ColumnValue::Service(row) => {
                 if row
                     .names
                     .service
@@ -68,7 +68,7 @@ impl Value<'_> {
                     cell::service(&row, out);
                 }
             }
-            Value::Endpoint(row) => {
+            ColumnValue::Endpoint(row) => {
                 if let Some(endpoint) = &row.names.endpoint {
                     cell::qualified(endpoint.party.namespace, endpoint.party.name, out);
                 }
@@ -79,26 +79,26 @@ impl Value<'_> {
     /// The form for people (tables).
     pub fn show(self, out: &mut Vec<u8>) {
         match self {
-            Value::Seconds(n) => write::duration(out, n.into()),
-            Value::Client(row) => cell::client(&row, out),
-            Value::Service(row) => cell::service(&row, out),
-            Value::Endpoint(row) => cell::endpoint(&row, out),
+            ColumnValue::Seconds(n) => write::duration(out, n.into()),
+            ColumnValue::Client(row) => cell::client(&row, out),
+            ColumnValue::Service(row) => cell::service(&row, out),
+            ColumnValue::Endpoint(row) => cell::endpoint(&row, out),
             other => other.write(out),
         }
     }
 
     pub fn sort_key(self) -> SortKey {
         match self {
-            Value::None => SortKey::Absent,
-            Value::Number(n) | Value::Time(n) => SortKey::Number(n),
-            Value::Seconds(n) => SortKey::Number(n.into()),
-            Value::Bool(b) => SortKey::Number(b.into()),
-            Value::Status(status) => SortKey::Number(status.0.into()),
-            Value::Word(word) => SortKey::Word(word),
-            Value::Address(ip) => SortKey::Address(ip),
-            Value::Client(row) => self.name_or(row.flow.original.src),
-            Value::Service(row) => self.name_or(row.flow.original.dst),
-            Value::Endpoint(row) => self.name_or(row.flow.reply.src),
+            ColumnValue::None => SortKey::Absent,
+            ColumnValue::Number(n) | ColumnValue::Time(n) => SortKey::Number(n),
+            ColumnValue::Seconds(n) => SortKey::Number(n.into()),
+            ColumnValue::Bool(b) => SortKey::Number(b.into()),
+            ColumnValue::Status(status) => SortKey::Number(status.0.into()),
+            ColumnValue::Word(word) => SortKey::Word(word),
+            ColumnValue::Address(ip) => SortKey::Address(ip),
+            ColumnValue::Client(row) => self.name_or(row.flow.original.src),
+            ColumnValue::Service(row) => self.name_or(row.flow.original.dst),
+            ColumnValue::Endpoint(row) => self.name_or(row.flow.reply.src),
             other => SortKey::text(other),
         }
     }
@@ -108,15 +108,6 @@ impl Value<'_> {
             SortKey::Text(name) if name.is_empty() => SortKey::Address(address),
             key => key,
         }
-    }
-}
-
-fn comma_list(status: Status, out: &mut Vec<u8>) {
-    for (i, name) in status.names().enumerate() {
-        if i > 0 {
-            out.push(b',');
-        }
-        out.extend_from_slice(name.as_bytes());
     }
 }
 
@@ -131,7 +122,7 @@ pub(super) enum SortKey {
 }
 
 impl SortKey {
-    fn text(value: Value<'_>) -> SortKey {
+    fn text(value: ColumnValue<'_>) -> SortKey {
         let mut text = Vec::new();
         value.write(&mut text);
         SortKey::Text(text.into())

@@ -6,7 +6,7 @@
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use ctnetlink::flow::{AddressPort, ProtocolState};
+use ctnetlink::flow::{AddressPort, ProtocolState, Status};
 
 use super::digits::{colon_and_port, eight_digits, nine_digits};
 pub use super::digits::{ipv4, number};
@@ -188,6 +188,16 @@ pub fn unknown_state(out: &mut Vec<u8>, number_: u8) {
     out.extend_from_slice(b"STATE(");
     number(out, number_);
     out.push(b')');
+}
+
+/// Names of the status bits that are set, joined by commas.
+pub fn status(out: &mut Vec<u8>, status: Status) {
+    for (i, name) in status.names().enumerate() {
+        if i > 0 {
+            out.push(b',');
+        }
+        out.extend_from_slice(name.as_bytes());
+    }
 }
 
 /// `udp`, or `proto-200` for a number without a name.

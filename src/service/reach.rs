@@ -9,7 +9,30 @@ use crate::attribution::FrontendKind;
 use crate::this_node::ThisNode;
 use ctk_cluster::index::Index;
 
-use super::policy::Policy;
+/// Which endpoints a traffic policy lets packets go to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TrafficPolicy {
+    Cluster,
+    /// Those on the node only.
+    Local,
+}
+
+impl TrafficPolicy {
+    pub fn of(local: bool) -> Self {
+        if local {
+            TrafficPolicy::Local
+        } else {
+            TrafficPolicy::Cluster
+        }
+    }
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            TrafficPolicy::Cluster => "cluster",
+            TrafficPolicy::Local => "local",
+        }
+    }
+}
 
 /// Endpoints that a new flow may be sent to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -35,15 +58,17 @@ impl Reach {
     /// Of a flow by this kind of frontend. `inside`: see [`is_inside`]; asked only where it matters.
     pub fn of(
         kind: FrontendKind,
-        internal: Option<Policy>,
-        external: Option<Policy>,
+        internal: Option<TrafficPolicy>,
+        external: Option<TrafficPolicy>,
         inside: impl FnOnce() -> Option<bool>,
     ) -> Self {
         match (kind, internal, external) {
-            (FrontendKind::ClusterIp, Some(Policy::Local), _) => Reach::Local,
+            (FrontendKind::ClusterIp, Some(TrafficPolicy::Local), _) => Reach::Local,
             // Where only rules are known, they tell where a ClusterIP leads, whatever the policy.
-            (FrontendKind::ClusterIp, _, _) | (_, _, Some(Policy::Cluster)) => Reach::Cluster,
-            (_, _, Some(Policy::Local)) => match inside() {
+            (FrontendKind::ClusterIp, _, _) | (_, _, Some(TrafficPolicy::Cluster)) => {
+                Reach::Cluster
+            }
+            (_, _, Some(TrafficPolicy::Local)) => match inside() {
                 Some(true) => Reach::Cluster,
                 Some(false) => Reach::Local,
                 None => Reach::NotKnown,

@@ -7,13 +7,13 @@ use crate::spread::Spread;
 use ctk_cluster::index::Affinity;
 use ctk_cluster::rules::lb_chain::{LbChain, one_of};
 
-use super::known::{Known, kind_of_rule};
+use super::known_service::{KnownService, kind_of_rule};
 use super::reach::Reach;
-use super::tally::{Load, Tally};
+use super::tally::{FlowCounts, ServiceTally};
 
 /// One rule that a new flow of this node may take.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Way {
+pub struct NewFlowPath {
     pub chain: String,
     /// How the frontends that lead there belong to the Service.
     pub frontends: Vec<FrontendKind>,
@@ -30,7 +30,7 @@ pub struct Way {
     pub pinned: Option<u64>,
 }
 
-impl Way {
+impl NewFlowPath {
     /// N where the chance of the rule is one of N; 1 takes the rest.
     pub fn one_of(&self) -> Option<u32> {
         one_of(self.probability)
@@ -39,32 +39,30 @@ impl Way {
 
 /// Where a new flow would go from this node.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Ahead {
-    pub ways: Vec<Way>,
+pub struct NewFlowPaths {
+    pub paths: Vec<NewFlowPath>,
     /// Chains with a rule that is not understood.
     pub not_understood: Vec<String>,
 }
 
 /// A Service with its flows.
 #[derive(Clone, Debug)]
-pub struct Report {
-    pub known: Known,
-    pub tally: Tally,
+pub struct ServiceReport {
+    pub known: KnownService,
+    pub tally: ServiceTally,
     /// Of the flows that had the same endpoints to go to; one at least, most flows first.
     pub spreads: Vec<(Reach, Spread)>,
-    /// `None` where this node's rules are not known, or hold nothing of the Service.
-    pub ahead: Option<Ahead>,
-    /// Why it is `None`.
-    pub no_rules: Option<String>,
+    /// `Err` says why the paths are not known: this node's rules could not be read, or hold nothing of the Service.
+    pub new_flow_paths: Result<NewFlowPaths, String>,
     /// When the table was read, in nanoseconds since the Unix epoch.
     pub now: u64,
 }
 
-impl Report {
+impl ServiceReport {
     /// `deals`: how the node's rules deal new flows of this Service out, or why that is not known.
     pub fn new(
-        mut known: Known,
-        tally: Tally,
+        mut known: KnownService,
+        tally: ServiceTally,
         lb_chains: Result<&[LbChain], String>,
         now: u64,
     ) -> Self {
@@ -91,22 +89,17 @@ impl Report {
                 false => Affinity::None,
             });
         }
-        let (ahead, no_rules) = match found {
-            Ok(lb_chains) => (Some(Ahead::of(&lb_chains)), None),
-            Err(why) => (None, Some(why)),
-        };
-        Report {
+        ServiceReport {
             spreads: tally.spreads(&known, affinity),
             known,
             tally,
-            ahead,
-            no_rules,
+            new_flow_paths: found.map(|lb_chains| NewFlowPaths::of(&lb_chains)),
             now,
         }
     }
 
     /// Every place that flows go to, endpoint or not.
-    pub fn loads(&self) -> impl Iterator<Item = &Load> {
+    pub fn loads(&self) -> impl Iterator<Item = &FlowCounts> {
         let tally = &self.tally;
         let others = tally.others.values().map(|other| &other.load);
         let more = [&tally.more_others, &tally.untranslated];
@@ -115,28 +108,28 @@ impl Report {
 
     /// Stale flows of the Service; `None` where some flow could not be judged.
     pub fn stale(&self) -> Option<u64> {
-        self.loads().map(Load::stale).sum()
+        self.loads().map(FlowCounts::stale).sum()
     }
 
     /// Stale flows among those that could be judged; `None` where none could.
     pub fn stale_at_least(&self) -> Option<u64> {
         let all = self.loads().filter(|load| load.flows() > 0);
-        let judged: Vec<_> = all.map(Load::stale_at_least).collect();
+        let judged: Vec<_> = all.map(FlowCounts::stale_at_least).collect();
         let none = !judged.is_empty() && judged.iter().all(Option::is_none);
         (!none).then(|| judged.into_iter().flatten().sum())
     }
 }
 
-impl Ahead {
+impl NewFlowPaths {
     fn of(lb_chains: &[&LbChain]) -> Self {
-        let mut ahead = Ahead::default();
+        let mut all = NewFlowPaths::default();
         for chain in lb_chains {
             let Some(shares) = &chain.shares else {
-                ahead.not_understood.push(chain.chain.clone());
+                all.not_understood.push(chain.chain.clone());
                 continue;
             };
-            ahead.ways.extend(shares.iter().map(|hand| {
-                Way {
+            all.paths.extend(shares.iter().map(|share| {
+                NewFlowPath {
                     chain: chain.chain.clone(),
                     frontends: chain
                         .frontends
@@ -144,14 +137,14 @@ impl Ahead {
                         .map(|kind| kind_of_rule(*kind))
                         .collect(),
                     protocol: chain.protocol,
-                    place: hand.endpoint,
-                    probability: hand.probability,
-                    share: hand.share,
-                    packets: hand.packets,
-                    pinned: hand.pinned,
+                    place: share.endpoint,
+                    probability: share.probability,
+                    share: share.share,
+                    packets: share.packets,
+                    pinned: share.pinned,
                 }
             }));
         }
-        ahead
+        all
     }
 }

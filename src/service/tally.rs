@@ -6,17 +6,16 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::attribution::FrontendKind;
 use crate::entry::Entry;
-use crate::spread::{Counted, Sources, Spread};
+use crate::spread::{Sources, Spread, SpreadInput};
 use crate::verdict::{Reason, Verdict};
 use ctk_cluster::index::Affinity;
 use ctnetlink::flow::{Flow, ProtocolState};
 
-use super::known::Known;
-use super::policy::Policy;
-use super::reach::Reach;
+use super::known_service::KnownService;
+use super::reach::{Reach, TrafficPolicy};
 
 /// Places that are told apart beside the endpoints.
-const OTHERS: usize = 4096;
+const MAX_OTHER_DESTINATIONS: usize = 4096;
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
@@ -47,7 +46,7 @@ pub fn is_open(flow: &Flow) -> bool {
 
 /// Flows to one place.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Load {
+pub struct FlowCounts {
     /// See [`is_open`].
     pub open: u64,
     pub other: u64,
@@ -62,14 +61,14 @@ pub struct Load {
     pub oldest: Option<u64>,
     /// Open flows without a timestamp: older than every one with.
     pub undated: u64,
-    /// Flows whose verdict is stale, open or not. See [`Load::stale`].
+    /// Flows whose verdict is stale, open or not. See [`FlowCounts::stale`].
     pub judged_stale: u64,
     /// Flows of which the source cannot tell, or of which no verdict was sought.
     pub unjudged: u64,
 }
 
-impl Load {
-    fn see(&mut self, entry: &Entry<'_>) {
+impl FlowCounts {
+    fn add(&mut self, entry: &Entry<'_>) {
         let flow = &entry.flow;
         if is_open(flow) {
             self.open += 1;
@@ -116,8 +115,8 @@ fn add(sum: &mut Option<u64>, more: Option<u64>) {
 
 /// A place that is no endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Other {
-    pub load: Load,
+pub struct OtherDestination {
+    pub load: FlowCounts,
     /// Flows of which the verdict says that what was there is gone.
     gone: u64,
     /// Why the flows are judged as they are, by the words of verdicts.
@@ -127,48 +126,48 @@ pub struct Other {
     pub node: Option<String>,
 }
 
-/// Counts what [`super::Report`] shows.
+/// Counts what [`super::ServiceReport`] shows.
 #[derive(Clone, Debug)]
-pub struct Tally {
-    /// Position of an endpoint in [`Known::endpoints`].
+pub struct ServiceTally {
+    /// Position of an endpoint in [`KnownService::endpoints`].
     by_place: HashMap<(u8, SocketAddr), usize>,
-    /// One for each of [`Known::endpoints`].
-    pub loads: Vec<Load>,
+    /// One for each of [`KnownService::endpoints`].
+    pub loads: Vec<FlowCounts>,
     /// By protocol and place.
-    pub others: BTreeMap<(u8, SocketAddr), Other>,
-    /// Flows to more places than [`Tally::others`] can hold.
-    pub more_others: Load,
+    pub others: BTreeMap<(u8, SocketAddr), OtherDestination>,
+    /// Flows to more places than [`ServiceTally::others`] can hold.
+    pub more_others: FlowCounts,
     /// Flows that still have the frontend's address: never translated.
-    pub untranslated: Load,
+    pub untranslated: FlowCounts,
     /// How addresses belong to the Service; every other is the node's.
     kinds: HashMap<IpAddr, FrontendKind>,
-    internal: Option<Policy>,
-    external: Option<Policy>,
+    internal: Option<TrafficPolicy>,
+    external: Option<TrafficPolicy>,
     /// Open flows to endpoints.
-    pools: BTreeMap<Reach, Pool>,
+    pools: BTreeMap<Reach, ReachFlows>,
 }
 
 /// Open flows that had the same endpoints to go to.
 #[derive(Clone, Debug, Default)]
-struct Pool {
-    /// By position in [`Known::endpoints`].
+struct ReachFlows {
+    /// By position in [`KnownService::endpoints`].
     open: BTreeMap<usize, u64>,
     sources: Sources,
     tcp: u64,
     udp: u64,
 }
 
-impl Tally {
-    pub fn new(known: &Known) -> Self {
+impl ServiceTally {
+    pub fn new(known: &KnownService) -> Self {
         let places = known.endpoints.iter().map(|e| (e.protocol, e.place));
         let frontends = known.frontends.iter();
         let kinds = frontends.filter_map(|frontend| Some((frontend.address?, frontend.kind)));
-        Tally {
+        ServiceTally {
             by_place: places.zip(0..).collect(),
-            loads: vec![Load::default(); known.endpoints.len()],
+            loads: vec![FlowCounts::default(); known.endpoints.len()],
             others: BTreeMap::new(),
-            more_others: Load::default(),
-            untranslated: Load::default(),
+            more_others: FlowCounts::default(),
+            untranslated: FlowCounts::default(),
             kinds: kinds.rev().collect(),
             internal: known.internal_policy,
             external: known.external_policy,
@@ -177,7 +176,7 @@ impl Tally {
     }
 
     /// An entry of this Service. `inside`: see [`super::is_inside`]; asked only where it matters.
-    pub fn see(&mut self, entry: &Entry<'_>, inside: impl FnOnce() -> Option<bool>) {
+    pub fn add(&mut self, entry: &Entry<'_>, inside: impl FnOnce() -> Option<bool>) {
         let flow = &entry.flow;
         let Some(port) = flow.reply.sport() else {
             return;
@@ -185,26 +184,26 @@ impl Tally {
         let key = (flow.protocol(), SocketAddr::new(flow.reply.src, port));
         let position = self.by_place.get(&key).copied();
         if let Some((at, load)) = position.and_then(|at| Some((at, self.loads.get_mut(at)?))) {
-            load.see(entry);
+            load.add(entry);
             if is_open(flow) {
                 let kind = self.kinds.get(&flow.original.dst);
                 let kind = kind.copied().unwrap_or(FrontendKind::NodePort);
                 let reach = Reach::of(kind, self.internal, self.external, inside);
-                self.pools.entry(reach).or_default().see(at, flow);
+                self.pools.entry(reach).or_default().add(at, flow);
             }
         } else if !flow.is_dnat() {
-            self.untranslated.see(entry);
-        } else if self.others.len() < OTHERS || self.others.contains_key(&key) {
-            self.others.entry(key).or_default().see(entry);
+            self.untranslated.add(entry);
+        } else if self.others.len() < MAX_OTHER_DESTINATIONS || self.others.contains_key(&key) {
+            self.others.entry(key).or_default().add(entry);
         } else {
-            self.more_others.see(entry);
+            self.more_others.add(entry);
         }
     }
 
     /// How the open flows lie on the endpoints that they could go to: those that had the same ones together, most flows
     /// first; one at least. What lies elsewhere is no part of it: nothing new comes there.
-    pub fn spreads(&self, known: &Known, affinity: Option<bool>) -> Vec<(Reach, Spread)> {
-        let none = Pool::default();
+    pub fn spreads(&self, known: &KnownService, affinity: Option<bool>) -> Vec<(Reach, Spread)> {
+        let none = ReachFlows::default();
         let pools = self.pools.iter().map(|(reach, pool)| (*reach, pool));
         let mut spreads: Vec<_> = pools
             .map(|(reach, pool)| (reach, pool.spread(reach, known, affinity)))
@@ -227,15 +226,15 @@ impl Tally {
     }
 }
 
-impl Pool {
-    fn see(&mut self, endpoint: usize, flow: &Flow) {
+impl ReachFlows {
+    fn add(&mut self, endpoint: usize, flow: &Flow) {
         *self.open.entry(endpoint).or_default() += 1;
-        self.sources.see(flow.original.src, flow.original.sport());
+        self.sources.add(flow.original.src, flow.original.sport());
         self.tcp += u64::from(flow.protocol() == TCP);
         self.udp += u64::from(flow.protocol() == UDP);
     }
 
-    fn spread(&self, reach: Reach, known: &Known, affinity: Option<bool>) -> Spread {
+    fn spread(&self, reach: Reach, known: &KnownService, affinity: Option<bool>) -> Spread {
         // A pod that answers on several ports, or in both families, is one.
         let mut backends: BTreeMap<(&str, String), u64> = BTreeMap::new();
         for (at, endpoint) in known.endpoints.iter().enumerate() {
@@ -253,7 +252,7 @@ impl Pool {
             Some(affinity) => Some(affinity != Affinity::None),
             None => affinity,
         };
-        Spread::of(&Counted {
+        Spread::of(&SpreadInput {
             endpoints: backends.into_values().collect(),
             tcp: self.tcp,
             udp: self.udp,
@@ -265,14 +264,14 @@ impl Pool {
     }
 }
 
-impl Other {
+impl OtherDestination {
     /// What was there is an endpoint no more. Else it is where something beside kube-proxy sends packets, or nobody can tell.
     pub fn is_gone(&self) -> bool {
         self.gone > 0
     }
 
-    fn see(&mut self, entry: &Entry<'_>) {
-        self.load.see(entry);
+    fn add(&mut self, entry: &Entry<'_>) {
+        self.load.add(entry);
         if let Some(judgement) = &entry.judgement {
             *self.reasons.entry(judgement.reason.name()).or_default() += 1;
             let gone = [Verdict::Stale, Verdict::Suspect, Verdict::Detached];

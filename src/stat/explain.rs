@@ -6,7 +6,7 @@ use super::counters::Counters;
 pub const LOSSES: [&str; 4] = ["insert_failed", "drop", "early_drop", "chaintoolong"];
 
 /// From here on, in percent of the limit, a table may have been full a moment ago.
-pub const NEARLY_FULL: f64 = 90.0;
+pub const NEARLY_FULL_PERCENT: f64 = 90.0;
 
 /// Sentences about losses among `counters`, since the namespace was made or since an earlier look. `used` is how full the
 /// table is, in percent. Empty when no such counter is known.
@@ -18,7 +18,7 @@ pub fn losses(counters: &Counters, used: Option<f64>) -> Vec<String> {
     let mut said = Vec::new();
     let (failed, early) = (failed.unwrap_or(0), early.unwrap_or(0));
     if failed > 0 {
-        let far = used.is_some_and(|used| used < NEARLY_FULL) && early == 0;
+        let far = used.is_some_and(|used| used < NEARLY_FULL_PERCENT) && early == 0;
         let full = if far { "; the table is not full" } else { "" };
         said.push(format!(
             "insert_failed {failed}: lost insertion races (typical: parallel UDP queries from one socket through DNAT or \

@@ -10,7 +10,7 @@ const ALIASES: [(&str, &str); 3] = [
     ("chainlength", "chaintoolong"),
 ];
 /// Kernels that count `clashres` (5.10+) print a bare 0 in these columns.
-const GONE: [&str; 5] = ["searched", "new", "ignore", "delete", "delete_list"];
+const REMOVED_COLUMNS: [&str; 5] = ["searched", "new", "ignore", "delete", "delete_list"];
 
 /// The counters of each line. `entries` is none of them: it is the same number in each, that of the whole table.
 ///
@@ -22,7 +22,7 @@ pub fn parse(text: &str) -> Option<Vec<Counters>> {
         return None;
     }
     let is_new = header.contains(&"clashres");
-    let known = |name: &&str| *name != "entries" && !(is_new && GONE.contains(name));
+    let known = |name: &&str| *name != "entries" && !(is_new && REMOVED_COLUMNS.contains(name));
     let line = |line: &str| {
         let columns = header.iter().zip(line.split_whitespace());
         columns

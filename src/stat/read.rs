@@ -7,18 +7,19 @@ use std::time::{Duration, Instant};
 
 use crate::error::chain;
 use crate::ethtool::{self, EthtoolError};
+use crate::plural::count;
 use crate::sysctl;
 use ctnetlink::netns::Netns;
 use ctnetlink::rtnetlink;
 use ctnetlink::{NetlinkError, Table};
 
 use super::counters::Counters;
-use super::{Allowance, CountersFrom, CpuCounters, Stat, proc_file};
+use super::{ConntrackAllowance, CountersFrom, CpuCounters, Stat, proc_file};
 
 /// For all interfaces of one look together: a machine may have hundreds, and each asks its hardware.
-const ETHTOOL: Duration = Duration::from_secs(5);
+const ETHTOOL_TIMEOUT: Duration = Duration::from_secs(5);
 
-const PROC: &str = "/proc/net/stat/nf_conntrack";
+const PROC_STAT: &str = "/proc/net/stat/nf_conntrack";
 
 /// One look, and a line about everything that could not be read as it should.
 ///
@@ -41,8 +42,11 @@ pub fn stat(netns: &Netns) -> Result<(Stat, Vec<String>), NetlinkError> {
         }
         stat.counters = netns.run(read_proc)?;
         notes.push(match &stat.counters {
-            Some(_) => format!("counters are those of {PROC}: {}", chain(&error)),
-            None => format!("counters are not available (no {PROC}): {}", chain(&error)),
+            Some(_) => format!("counters are those of {PROC_STAT}: {}", chain(&error)),
+            None => format!(
+                "counters are not available (no {PROC_STAT}): {}",
+                chain(&error)
+            ),
         });
     }
     stat.interfaces = read_interfaces(netns, &mut notes)?;
@@ -76,7 +80,7 @@ fn ask_netlink(netns: &Netns, stat: &mut Stat) -> Result<(), NetlinkError> {
 /// In the namespace of the calling thread. A line for each CPU that the machine may have, in order: their numbers have no
 /// gaps but on machines with strange firmware.
 fn read_proc() -> Option<CpuCounters> {
-    let path = PROC.replace("/proc/net", "/proc/thread-self/net");
+    let path = PROC_STAT.replace("/proc/net", "/proc/thread-self/net");
     let lines = proc_file::parse(&fs::read_to_string(path).ok()?)?;
     Some(CpuCounters {
         from: CountersFrom::Proc,
@@ -88,7 +92,7 @@ fn read_proc() -> Option<CpuCounters> {
 fn read_interfaces(
     netns: &Netns,
     notes: &mut Vec<String>,
-) -> Result<Option<Vec<Allowance>>, NetlinkError> {
+) -> Result<Option<Vec<ConntrackAllowance>>, NetlinkError> {
     let devices = match rtnetlink::devices(netns) {
         Ok(devices) => devices,
         Err(error) => {
@@ -96,7 +100,7 @@ fn read_interfaces(
             return Ok(None);
         }
     };
-    let until = Instant::now() + ETHTOOL;
+    let until = Instant::now() + ETHTOOL_TIMEOUT;
     let asked = netns.run(|| ask_each(&devices, until, |name| allowance(name, until)))?;
     match asked {
         Some((all, said)) => {
@@ -119,15 +123,15 @@ fn read_interfaces(
 fn ask_each(
     devices: &[String],
     until: Instant,
-    ask: impl Fn(&str) -> Result<Allowance, EthtoolError>,
-) -> Option<(Vec<Allowance>, Vec<String>)> {
+    ask: impl Fn(&str) -> Result<ConntrackAllowance, EthtoolError>,
+) -> Option<(Vec<ConntrackAllowance>, Vec<String>)> {
     let (mut all, mut notes) = (Vec::new(), Vec::new());
     for (asked, name) in devices.iter().enumerate() {
         if Instant::now() >= until {
             let left = devices.len() - asked;
             notes.push(format!(
-                "ethtool -S takes long: the statistics of {left} of {} interfaces, {name} first, were not read",
-                devices.len()
+                "ethtool -S takes long: the statistics of {left} of {}, {name} first, were not read",
+                count(devices.len() as u64, "interface", "interfaces")
             ));
             break;
         }
@@ -140,13 +144,13 @@ fn ask_each(
     Some((all, notes))
 }
 
-fn allowance(interface: &str, until: Instant) -> Result<Allowance, EthtoolError> {
+fn allowance(interface: &str, until: Instant) -> Result<ConntrackAllowance, EthtoolError> {
     let statistics = ethtool::statistics(interface, until)?;
     let value = |wanted: &str| {
         let found = statistics.iter().find(|(name, _)| name == wanted);
         found.map(|(_, value)| *value)
     };
-    Ok(Allowance {
+    Ok(ConntrackAllowance {
         interface: interface.to_owned(),
         exceeded: value(ethtool::ALLOWANCE_EXCEEDED),
         available: value(ethtool::ALLOWANCE_AVAILABLE),

@@ -4,21 +4,21 @@ use std::cmp::Ordering;
 
 use crate::entry::Entry;
 
-use super::heavy::{GROUPS, Heavy, Measure, Missed, Tally};
-use super::key::{Key, Names, Part};
+use super::heavy_hitters::{GroupTally, HeavyHitters, MAX_GROUPS, Measure, Missed};
+use super::key::{GroupKey, GroupNames, KeyValue};
 
 /// What to sort by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SortWord {
+pub enum SortTerm {
     /// The largest first.
     Measure(Measure),
     Key {
-        key: Key,
+        key: GroupKey,
         descending: bool,
     },
 }
 
-impl std::str::FromStr for SortWord {
+impl std::str::FromStr for SortTerm {
     type Err = String;
 
     /// `count`, `packets`, `bytes`, whose largest comes first with a leading `-` and without; or a key, upwards, and
@@ -30,14 +30,14 @@ impl std::str::FromStr for SortWord {
             None => (text, false),
         };
         match word {
-            "count" => return Ok(SortWord::Measure(Measure::Count)),
-            "packets" => return Ok(SortWord::Measure(Measure::Packets)),
-            "bytes" => return Ok(SortWord::Measure(Measure::Bytes)),
+            "count" => return Ok(SortTerm::Measure(Measure::Count)),
+            "packets" => return Ok(SortTerm::Measure(Measure::Packets)),
+            "bytes" => return Ok(SortTerm::Measure(Measure::Bytes)),
             _ => {}
         }
-        let mut keys = Key::value_variants().iter();
+        let mut keys = GroupKey::value_variants().iter();
         let key = keys.find(|key| key.name() == word);
-        key.map(|key| SortWord::Key {
+        key.map(|key| SortTerm::Key {
             key: *key,
             descending,
         })
@@ -49,15 +49,15 @@ impl std::str::FromStr for SortWord {
 
 /// The order of groups: the first word decides, then the next; then the larger count; then the keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Order(pub Vec<SortWord>);
+pub struct Order(pub Vec<SortTerm>);
 
 impl Order {
     /// The number that decides which groups are kept where there are too many.
     pub fn measure(&self) -> Measure {
         let mut words = self.0.iter();
         let measure = words.find_map(|word| match word {
-            SortWord::Measure(measure) => Some(*measure),
-            SortWord::Key { .. } => None,
+            SortTerm::Measure(measure) => Some(*measure),
+            SortTerm::Key { .. } => None,
         });
         measure.unwrap_or_default()
     }
@@ -66,22 +66,22 @@ impl Order {
 /// Groups while entries come.
 #[derive(Debug)]
 pub struct Groups<'c> {
-    by: Vec<Key>,
-    names: Names<'c>,
-    heavy: Heavy,
+    by: Vec<GroupKey>,
+    names: GroupNames<'c>,
+    heavy: HeavyHitters,
     /// Values of the entry at hand, in a buffer that is used again.
-    values: Vec<Part>,
+    values: Vec<KeyValue>,
     matched: u64,
     uncounted: u64,
 }
 
 impl<'c> Groups<'c> {
-    /// Groups by these keys; `measure` says which are kept where there are more than [`GROUPS`].
-    pub fn new(by: &[Key], measure: Measure) -> Self {
+    /// Groups by these keys; `measure` says which are kept where there are more than [`MAX_GROUPS`].
+    pub fn new(by: &[GroupKey], measure: Measure) -> Self {
         Groups {
             by: by.to_vec(),
-            names: Names::default(),
-            heavy: Heavy::new(measure, GROUPS),
+            names: GroupNames::default(),
+            heavy: HeavyHitters::new(measure, MAX_GROUPS),
             values: Vec::with_capacity(by.len()),
             matched: 0,
             uncounted: 0,
@@ -94,7 +94,7 @@ impl<'c> Groups<'c> {
             by, names, values, ..
         } = self;
         values.clear();
-        values.extend(by.iter().map(|key| Part::of(*key, entry, names)));
+        values.extend(by.iter().map(|key| KeyValue::of(*key, entry, names)));
         self.heavy.add(values, &entry.flow);
         self.matched += 1;
         self.uncounted += u64::from(entry.flow.packets().is_none());
@@ -132,15 +132,15 @@ impl<'c> Groups<'c> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
     /// In the order of the keys.
-    pub values: Box<[Part]>,
-    pub tally: Tally,
+    pub values: Box<[KeyValue]>,
+    pub tally: GroupTally,
 }
 
 /// Groups in order.
 #[derive(Debug)]
 pub struct Ranked<'c> {
-    pub by: Vec<Key>,
-    pub names: Names<'c>,
+    pub by: Vec<GroupKey>,
+    pub names: GroupNames<'c>,
     pub groups: Vec<Group>,
     /// Entries in all groups, those left out by a limit or dropped among them.
     pub matched: u64,
@@ -163,8 +163,8 @@ impl Ranked<'_> {
     pub fn is_certain(&self, order: &Order) -> bool {
         let measure = match order.0.first() {
             None => Measure::Count,
-            Some(SortWord::Measure(measure)) => *measure,
-            Some(SortWord::Key { .. }) => return self.is_exact(),
+            Some(SortTerm::Measure(measure)) => *measure,
+            Some(SortTerm::Key { .. }) => return self.is_exact(),
         };
         let dropped = match measure {
             Measure::Count => self.missed.count,
@@ -188,11 +188,17 @@ impl Ranked<'_> {
     }
 }
 
-fn compare(a: &Group, b: &Group, order: &Order, by: &[Key], names: &Names<'_>) -> Ordering {
-    let by_word = |word: &SortWord| match *word {
+fn compare(
+    a: &Group,
+    b: &Group,
+    order: &Order,
+    by: &[GroupKey],
+    names: &GroupNames<'_>,
+) -> Ordering {
+    let by_word = |word: &SortTerm| match *word {
         // Nothing is less than any number.
-        SortWord::Measure(measure) => b.tally.measured(measure).cmp(&a.tally.measured(measure)),
-        SortWord::Key { key, descending } => {
+        SortTerm::Measure(measure) => b.tally.measured(measure).cmp(&a.tally.measured(measure)),
+        SortTerm::Key { key, descending } => {
             let Some(at) = by.iter().position(|one| *one == key) else {
                 return Ordering::Equal;
             };
@@ -213,50 +219,50 @@ fn compare(a: &Group, b: &Group, order: &Order, by: &[Key], names: &Names<'_>) -
         .unwrap_or(Ordering::Equal)
 }
 
-impl Part {
+impl KeyValue {
     /// The order of two values of one key. Absent is last either way: it is no value.
-    fn compare(&self, other: &Part, descending: bool, names: &Names<'_>) -> Ordering {
+    fn compare(&self, other: &KeyValue, descending: bool, names: &GroupNames<'_>) -> Ordering {
         let order = match (self, other) {
-            (Part::Absent, Part::Absent) => return Ordering::Equal,
-            (Part::Absent, _) => return Ordering::Greater,
-            (_, Part::Absent) => return Ordering::Less,
-            (Part::Number(a), Part::Number(b)) => a.cmp(b),
-            (Part::Protocol(a), Part::Protocol(b)) => {
+            (KeyValue::Absent, KeyValue::Absent) => return Ordering::Equal,
+            (KeyValue::Absent, _) => return Ordering::Greater,
+            (_, KeyValue::Absent) => return Ordering::Less,
+            (KeyValue::Number(a), KeyValue::Number(b)) => a.cmp(b),
+            (KeyValue::Protocol(a), KeyValue::Protocol(b)) => {
                 let name = ctnetlink::flow::protocol_name;
                 (name(*a).is_none(), name(*a), a).cmp(&(name(*b).is_none(), name(*b), b))
             }
-            (Part::Address(a), Part::Address(b)) => a.cmp(b),
-            (Part::Place(a), Part::Place(b)) => a.cmp(b),
-            (Part::Name { id: a, port: p }, Part::Name { id: b, port: q }) => {
+            (KeyValue::Address(a), KeyValue::Address(b)) => a.cmp(b),
+            (KeyValue::Place(a), KeyValue::Place(b)) => a.cmp(b),
+            (KeyValue::Name { id: a, port: p }, KeyValue::Name { id: b, port: q }) => {
                 (names.get(*a), p).cmp(&(names.get(*b), q))
             }
             (
-                Part::State {
+                KeyValue::State {
                     tracked: a,
                     status: s,
                 },
-                Part::State {
+                KeyValue::State {
                     tracked: b,
                     status: t,
                 },
             ) => (a, s.0).cmp(&(b, t.0)),
-            (Part::Status(a), Part::Status(b)) => a.0.cmp(&b.0),
-            (Part::Verdict(a), Part::Verdict(b)) => a.cmp(b),
+            (KeyValue::Status(a), KeyValue::Status(b)) => a.0.cmp(&b.0),
+            (KeyValue::Verdict(a), KeyValue::Verdict(b)) => a.cmp(b),
             (
-                Part::Masquerade {
+                KeyValue::Masquerade {
                     source: a,
                     destination: d,
                     protocol: p,
                 },
-                Part::Masquerade {
+                KeyValue::Masquerade {
                     source: b,
                     destination: e,
                     protocol: q,
                 },
             ) => (a, d, p).cmp(&(b, e, q)),
             // Names before bare addresses.
-            (Part::Name { .. }, _) => Ordering::Less,
-            (_, Part::Name { .. }) => Ordering::Greater,
+            (KeyValue::Name { .. }, _) => Ordering::Less,
+            (_, KeyValue::Name { .. }) => Ordering::Greater,
             _ => Ordering::Equal,
         };
         if descending { order.reverse() } else { order }
@@ -287,7 +293,11 @@ mod tests {
         Entry::bare(flow)
     }
 
-    fn ranked(sort: &[&str], by: &[Key], limit: Option<usize>) -> Vec<(String, u64, Option<u64>)> {
+    fn ranked(
+        sort: &[&str],
+        by: &[GroupKey],
+        limit: Option<usize>,
+    ) -> Vec<(String, u64, Option<u64>)> {
         let order = Order(sort.iter().map(|word| word.parse().unwrap()).collect());
         let mut groups = Groups::new(by, order.measure());
         for one in [
@@ -304,8 +314,8 @@ mod tests {
         assert!(ranked.is_exact());
         let shown = |group: &Group| {
             let text = group.values.iter().map(|value| match value {
-                Part::Address(address) => address.to_string(),
-                Part::Number(number) => number.to_string(),
+                KeyValue::Address(address) => address.to_string(),
+                KeyValue::Number(number) => number.to_string(),
                 other => format!("{other:?}"),
             });
             let text = text.collect::<Vec<_>>().join(" ");
@@ -331,10 +341,10 @@ mod tests {
             (&["src"], None, vec![&two, &nine, &ten]),
             (&["-src"], Some(1), vec![&ten]),
         ] {
-            let found = ranked(sort, &[Key::Src], limit);
+            let found = ranked(sort, &[GroupKey::Src], limit);
             assert_eq!(found.iter().collect::<Vec<_>>(), expected, "{sort:?}");
         }
-        let pairs = ranked(&["dport"], &[Key::Src, Key::Dport], None);
+        let pairs = ranked(&["dport"], &[GroupKey::Src, GroupKey::Dport], None);
         let first = &pairs[0];
         assert_eq!(*first, row("10.0.0.9 53", 2, None));
         assert_eq!(pairs.len(), 4);
@@ -343,10 +353,10 @@ mod tests {
 
     #[test]
     fn a_shown_group_is_certain_when_none_that_was_dropped_can_be_larger() {
-        let mut heavy = Heavy::new(Measure::Count, 4);
+        let mut heavy = HeavyHitters::new(Measure::Count, 4);
         let mut add = |port, times| {
             for _ in 0..times {
-                heavy.add(&[Part::Number(port)], &entry([1, 53, 0]).flow);
+                heavy.add(&[KeyValue::Number(port)], &entry([1, 53, 0]).flow);
             }
         };
         add(1, 9);
@@ -354,7 +364,7 @@ mod tests {
         (10..20).for_each(|port| add(port, 1));
         let groups = Groups {
             heavy,
-            ..Groups::new(&[Key::Dport], Measure::Count)
+            ..Groups::new(&[GroupKey::Dport], Measure::Count)
         };
         let mut ranked = groups.rank(&Order::default(), Some(2));
         assert!(!ranked.is_exact() && ranked.is_certain(&Order::default()));
@@ -369,14 +379,14 @@ mod tests {
 
     #[test]
     fn shares_are_of_all_that_matched_also_of_groups_that_are_not_shown() {
-        let mut groups = Groups::new(&[Key::Src], Measure::Count);
+        let mut groups = Groups::new(&[GroupKey::Src], Measure::Count);
         for src in [1, 1, 1, 2] {
             groups.add(&entry([src, 53, 0]));
         }
         let ranked = groups.rank(&Order::default(), Some(1));
         assert_eq!((ranked.groups.len(), ranked.found), (1, 2));
         assert_eq!(ranked.share(&ranked.groups[0]), 0.75);
-        let nothing = Groups::new(&[Key::Src], Measure::Count).rank(&Order::default(), None);
+        let nothing = Groups::new(&[GroupKey::Src], Measure::Count).rank(&Order::default(), None);
         assert_eq!((nothing.groups.len(), nothing.matched), (0, 0));
     }
 }

@@ -13,7 +13,7 @@ use ctnetlink::flow::{AddressPort, Flow, Status};
 
 /// What to group by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
-pub enum Key {
+pub enum GroupKey {
     /// Pod or node at the original source, else its address
     Client,
     /// Original source address
@@ -42,60 +42,63 @@ pub enum Key {
     SnatDst,
 }
 
-impl Key {
+impl GroupKey {
     /// The word of the command line and of JSON.
     pub const fn name(self) -> &'static str {
         match self {
-            Key::Client => "client",
-            Key::Src => "src",
-            Key::Svc => "svc",
-            Key::Endpoint => "endpoint",
-            Key::Dst => "dst",
-            Key::Dport => "dport",
-            Key::Proto => "proto",
-            Key::State => "state",
-            Key::Status => "status",
-            Key::Verdict => "verdict",
-            Key::Zone => "zone",
-            Key::Mark => "mark",
-            Key::SnatDst => "snat-dst",
+            GroupKey::Client => "client",
+            GroupKey::Src => "src",
+            GroupKey::Svc => "svc",
+            GroupKey::Endpoint => "endpoint",
+            GroupKey::Dst => "dst",
+            GroupKey::Dport => "dport",
+            GroupKey::Proto => "proto",
+            GroupKey::State => "state",
+            GroupKey::Status => "status",
+            GroupKey::Verdict => "verdict",
+            GroupKey::Zone => "zone",
+            GroupKey::Mark => "mark",
+            GroupKey::SnatDst => "snat-dst",
         }
     }
 
     /// It takes the names behind an entry, or its verdict.
-    pub const fn wants_names(self) -> bool {
-        matches!(self, Key::Client | Key::Svc | Key::Endpoint | Key::Verdict)
+    pub const fn needs_names(self) -> bool {
+        matches!(
+            self,
+            GroupKey::Client | GroupKey::Svc | GroupKey::Endpoint | GroupKey::Verdict
+        )
     }
 
     /// Without a cluster every entry has the same value: none.
-    pub const fn is_of_the_cluster(self) -> bool {
-        matches!(self, Key::Svc | Key::Verdict)
+    pub const fn needs_cluster(self) -> bool {
+        matches!(self, GroupKey::Svc | GroupKey::Verdict)
     }
 }
 
 /// A name of the cluster, with a port where it has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Name<'c> {
+pub struct GroupName<'c> {
     pub namespace: Option<&'c str>,
     pub name: &'c str,
     /// Name of a Service port.
     pub port: Option<&'c str>,
 }
 
-/// A place in [`Names`].
+/// A place in [`GroupNames`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NameId(u32);
 
 /// The names that were met, each once. There are no more of them than the cluster has.
 #[derive(Debug, Default)]
-pub struct Names<'c> {
-    list: Vec<Name<'c>>,
-    places: HashMap<Name<'c>, NameId>,
+pub struct GroupNames<'c> {
+    list: Vec<GroupName<'c>>,
+    places: HashMap<GroupName<'c>, NameId>,
 }
 
-impl<'c> Names<'c> {
-    fn id(&mut self, name: Name<'c>) -> NameId {
-        let Names { list, places } = self;
+impl<'c> GroupNames<'c> {
+    fn id(&mut self, name: GroupName<'c>) -> NameId {
+        let GroupNames { list, places } = self;
         *places.entry(name).or_insert_with(|| {
             list.push(name);
             NameId((list.len() - 1) as u32)
@@ -103,14 +106,14 @@ impl<'c> Names<'c> {
     }
 
     /// `None` for an id of other names.
-    pub fn get(&self, id: NameId) -> Option<Name<'c>> {
+    pub fn get(&self, id: NameId) -> Option<GroupName<'c>> {
         self.list.get(id.0 as usize).copied()
     }
 }
 
 /// The value of one key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Part {
+pub enum KeyValue {
     /// The entry has no such value.
     Absent,
     Number(u32),
@@ -137,53 +140,53 @@ pub enum Part {
     },
 }
 
-impl Part {
+impl KeyValue {
     /// What `entry` has for `key`.
     #[inline]
-    pub fn of<'c>(key: Key, entry: &Entry<'c>, names: &mut Names<'c>) -> Part {
+    pub fn of<'c>(key: GroupKey, entry: &Entry<'c>, names: &mut GroupNames<'c>) -> KeyValue {
         let flow = &entry.flow;
         match key {
-            Key::Client => party(entry.names.client, flow.original.src, names),
-            Key::Src => Part::Address(flow.original.src),
-            Key::Svc => service(entry, names),
-            Key::Endpoint => endpoint(entry, names),
-            Key::Dst => Part::Address(flow.original.dst),
-            Key::Dport => number(flow.original.dport()),
-            Key::Proto => Part::Protocol(flow.protocol()),
-            Key::State => state(flow),
-            Key::Status => Part::Status(flow.status),
-            Key::Verdict => entry
-                .judgement
-                .map_or(Part::Absent, |judgement| Part::Verdict(judgement.verdict())),
-            Key::Zone => Part::Number(flow.zone.id.into()),
-            Key::Mark => number(flow.mark),
-            Key::SnatDst if flow.is_snat() => Part::Masquerade {
+            GroupKey::Client => party(entry.names.client, flow.original.src, names),
+            GroupKey::Src => KeyValue::Address(flow.original.src),
+            GroupKey::Svc => service(entry, names),
+            GroupKey::Endpoint => endpoint(entry, names),
+            GroupKey::Dst => KeyValue::Address(flow.original.dst),
+            GroupKey::Dport => number(flow.original.dport()),
+            GroupKey::Proto => KeyValue::Protocol(flow.protocol()),
+            GroupKey::State => state(flow),
+            GroupKey::Status => KeyValue::Status(flow.status),
+            GroupKey::Verdict => entry.judgement.map_or(KeyValue::Absent, |judgement| {
+                KeyValue::Verdict(judgement.verdict())
+            }),
+            GroupKey::Zone => KeyValue::Number(flow.zone.id.into()),
+            GroupKey::Mark => number(flow.mark),
+            GroupKey::SnatDst if flow.is_snat() => KeyValue::Masquerade {
                 source: flow.reply.dst,
                 destination: flow.reply.source(),
                 protocol: flow.protocol(),
             },
-            Key::SnatDst => Part::Absent,
+            GroupKey::SnatDst => KeyValue::Absent,
         }
     }
 }
 
-fn number(n: Option<impl Into<u32>>) -> Part {
-    n.map_or(Part::Absent, |n| Part::Number(n.into()))
+fn number(n: Option<impl Into<u32>>) -> KeyValue {
+    n.map_or(KeyValue::Absent, |n| KeyValue::Number(n.into()))
 }
 
-fn party<'c>(party: Option<Party<'c>>, address: IpAddr, names: &mut Names<'c>) -> Part {
+fn party<'c>(party: Option<Party<'c>>, address: IpAddr, names: &mut GroupNames<'c>) -> KeyValue {
     match named(party) {
-        Some(name) => Part::Name {
+        Some(name) => KeyValue::Name {
             id: names.id(name),
             port: None,
         },
-        None => Part::Address(address),
+        None => KeyValue::Address(address),
     }
 }
 
-fn named(party: Option<Party<'_>>) -> Option<Name<'_>> {
+fn named(party: Option<Party<'_>>) -> Option<GroupName<'_>> {
     let party = party?;
-    Some(Name {
+    Some(GroupName {
         namespace: party.namespace,
         name: party.name?,
         port: None,
@@ -191,43 +194,43 @@ fn named(party: Option<Party<'_>>) -> Option<Name<'_>> {
 }
 
 /// A DNAT rule that is no Service's has no name: then the destination stands for it.
-fn service<'c>(entry: &Entry<'c>, names: &mut Names<'c>) -> Part {
+fn service<'c>(entry: &Entry<'c>, names: &mut GroupNames<'c>) -> KeyValue {
     let Some(service) = entry.names.service else {
-        return Part::Absent;
+        return KeyValue::Absent;
     };
     match service.name {
-        Some(name) => Part::Name {
-            id: names.id(Name {
+        Some(name) => KeyValue::Name {
+            id: names.id(GroupName {
                 namespace: service.namespace,
                 name,
                 port: service.port,
             }),
             port: service.port.is_none().then_some(service.port_number),
         },
-        None => Part::Place(entry.flow.original.destination()),
+        None => KeyValue::Place(entry.flow.original.destination()),
     }
 }
 
-fn endpoint<'c>(entry: &Entry<'c>, names: &mut Names<'c>) -> Part {
+fn endpoint<'c>(entry: &Entry<'c>, names: &mut GroupNames<'c>) -> KeyValue {
     let place = entry.flow.reply.source();
     match named(entry.names.endpoint.map(|endpoint| endpoint.party)) {
-        Some(name) => Part::Name {
+        Some(name) => KeyValue::Name {
             id: names.id(name),
             port: place.port,
         },
-        None => Part::Place(place),
+        None => KeyValue::Place(place),
     }
 }
 
 /// Only what the state column shows: entries that look the same there are one group.
-fn state(flow: &Flow) -> Part {
+fn state(flow: &Flow) -> KeyValue {
     let shown = match (flow.state, flow.status.is_offloaded()) {
         (_, true) => Status::OFFLOAD.with(Status::HW_OFFLOAD),
         (Some(_), false) => Status::default(),
         (None, false) if flow.status.is_unreplied() => Status::default(),
         (None, false) => Status::SEEN_REPLY.with(Status::ASSURED),
     };
-    Part::State {
+    KeyValue::State {
         tracked: flow.state.map(|state| (state.name(), state.number())),
         status: Status(flow.status.0 & shown.0),
     }
@@ -269,10 +272,13 @@ mod tests {
             });
             entry
         };
-        let mut names = Names::default();
-        let first = Part::of(Key::Client, &entry(&a), &mut names);
-        assert_eq!(first, Part::of(Key::Client, &entry(&b), &mut names));
-        let Part::Name { id, port: None } = first else {
+        let mut names = GroupNames::default();
+        let first = KeyValue::of(GroupKey::Client, &entry(&a), &mut names);
+        assert_eq!(
+            first,
+            KeyValue::of(GroupKey::Client, &entry(&b), &mut names)
+        );
+        let KeyValue::Name { id, port: None } = first else {
             panic!("{first:?}")
         };
         assert_eq!(names.get(id).map(|name| name.name), Some("web-1"));
@@ -280,13 +286,13 @@ mod tests {
 
     #[test]
     fn a_source_that_was_not_translated_has_no_masquerade() {
-        let mut names = Names::default();
+        let mut names = GroupNames::default();
         let entry = Entry::bare(flow());
-        let Part::Masquerade {
+        let KeyValue::Masquerade {
             source,
             destination,
             protocol: 17,
-        } = Part::of(Key::SnatDst, &entry, &mut names)
+        } = KeyValue::of(GroupKey::SnatDst, &entry, &mut names)
         else {
             panic!()
         };
@@ -299,7 +305,10 @@ mod tests {
             dst: 4000,
         };
         let entry = Entry::bare(plain);
-        assert_eq!(Part::of(Key::SnatDst, &entry, &mut names), Part::Absent);
+        assert_eq!(
+            KeyValue::of(GroupKey::SnatDst, &entry, &mut names),
+            KeyValue::Absent
+        );
     }
 
     #[test]
@@ -331,7 +340,7 @@ mod tests {
     #[test]
     fn every_key_has_the_word_that_the_command_line_takes() {
         use clap::ValueEnum;
-        for key in Key::value_variants() {
+        for key in GroupKey::value_variants() {
             let word = key.to_possible_value().unwrap();
             assert_eq!(word.get_name(), key.name());
         }

@@ -16,8 +16,8 @@ use crate::doctor::groups::Groups;
 use crate::doctor::{Check, Facts, Finding, Severity, Thresholds};
 use crate::entry::Entry;
 use crate::plural::count;
-use crate::service::{Known, Policy, Reach, is_inside, is_open};
-use crate::spread::{Counted, Distinct, Reason, Spread};
+use crate::service::{KnownService, Reach, TrafficPolicy, is_inside, is_open};
+use crate::spread::{Distinct, Spread, SpreadInput, SpreadReason};
 use ctk_cluster::index::{Affinity, PortId};
 
 const NAME: &str = "keep-alive-skew";
@@ -84,7 +84,7 @@ impl Check for Skew {
             return;
         }
         let service = index.service(index.port(port).service);
-        let policy = |local| Some(Policy::of(local));
+        let policy = |local| Some(TrafficPolicy::of(local));
         let (internal, external) = (service.internal_local, service.external_local);
         let reach = Reach::of(kind, policy(internal), policy(external), || {
             is_inside(index, facts.node?, flow.original.src)
@@ -150,7 +150,7 @@ impl<'a> Service<'a> {
     fn of(id: PortId, reach: Reach, flows: &'a Flows, facts: &Facts<'_>) -> Option<Self> {
         let index = facts.index?;
         let node = facts.node.and_then(|node| node.name.as_deref());
-        let mut known = Known::of_index(index, &[id], node)?;
+        let mut known = KnownService::of_index(index, &[id], node)?;
         if let Some(rules) = facts.rules {
             known.narrow(rules);
         }
@@ -176,7 +176,7 @@ impl<'a> Service<'a> {
         let affine = known
             .affinity
             .is_some_and(|affinity| affinity != Affinity::None);
-        let spread = Spread::of(&Counted {
+        let spread = Spread::of(&SpreadInput {
             endpoints: backends.values().map(|load| load.flows).collect(),
             tcp: flows.tcp,
             udp: flows.udp,
@@ -202,8 +202,10 @@ impl<'a> Service<'a> {
 
     fn is_uneven(&self, thresholds: &Thresholds) -> bool {
         let spread = &self.spread;
-        matches!(spread.reason, Reason::OneClient | Reason::Uneven)
-            && spread.flows >= thresholds.skew_flows
+        matches!(
+            spread.reason,
+            SpreadReason::OneClient | SpreadReason::Uneven
+        ) && spread.flows >= thresholds.skew_flows
             && spread
                 .ratio
                 .is_some_and(|ratio| ratio >= thresholds.skew_ratio)

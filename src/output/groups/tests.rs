@@ -26,7 +26,7 @@ fn flow(src: [u8; 4], bytes: Option<u64>) -> Flow {
     flow
 }
 
-fn ranked(by: &[Key]) -> Ranked<'static> {
+fn ranked(by: &[GroupKey]) -> Ranked<'static> {
     let mut groups = Groups::new(by, Default::default());
     for (src, bytes) in [
         ([10, 244, 1, 30], Some(700)),
@@ -47,7 +47,7 @@ fn ranked(by: &[Key]) -> Ranked<'static> {
     groups.rank(&Order::default(), None)
 }
 
-fn who(address: IpAddr) -> Option<Party<'static>> {
+fn address_owner(address: IpAddr) -> Option<Party<'static>> {
     (address == IpAddr::from([10, 244, 1, 30])).then_some(Party {
         kind: PartyKind::Pod,
         namespace: Some("edge"),
@@ -60,7 +60,7 @@ const STYLE: GroupStyle<'static> = GroupStyle {
     palette: Palette::PLAIN,
     header: true,
     glyphs: Glyphs::Blocks,
-    who: &who,
+    address_owner: &address_owner,
 };
 
 fn written(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> String {
@@ -71,7 +71,7 @@ fn written(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> String {
 
 #[test]
 fn a_table_shows_names_numbers_and_bars() {
-    let table = written(|out| group_table(&ranked(&[Key::Src, Key::Dport]), &STYLE, out));
+    let table = written(|out| group_table(&ranked(&[GroupKey::Src, GroupKey::Dport]), &STYLE, out));
     let expected = "\
 SRC                         DPORT  COUNT  SHARE  PACKETS  BYTES
 10.244.1.30 (edge/nginx-1)    443      3  75.0%        4    705  ███████████████
@@ -83,14 +83,19 @@ SRC                         DPORT  COUNT  SHARE  PACKETS  BYTES
         header: false,
         ..STYLE
     };
-    let table = written(|out| group_table(&ranked(&[Key::Src]), &ascii, out));
+    let table = written(|out| group_table(&ranked(&[GroupKey::Src]), &ascii, out));
     assert!(table.is_ascii() && table.ends_with("  #####\n"), "{table}");
     assert_eq!(table.lines().count(), 2);
 }
 
 #[test]
 fn an_item_tells_absent_from_zero_and_text_of_others_is_escaped() {
-    let ranked = ranked(&[Key::Svc, Key::Dport, Key::SnatDst, Key::State]);
+    let ranked = ranked(&[
+        GroupKey::Svc,
+        GroupKey::Dport,
+        GroupKey::SnatDst,
+        GroupKey::State,
+    ]);
     let summary = Summary {
         shown: 2,
         ..Summary::default()
@@ -132,7 +137,7 @@ fn an_item_tells_absent_from_zero_and_text_of_others_is_escaped() {
 
 #[test]
 fn lines_and_records_of_a_frame_say_when_it_was() {
-    let ranked = ranked(&[Key::Src]);
+    let ranked = ranked(&[GroupKey::Src]);
     let lines = written(|out| group_lines(&ranked, &STYLE, Some(0), out));
     let lines: Vec<Value> = lines
         .lines()

@@ -5,7 +5,9 @@ use std::net::SocketAddr;
 use serde_json::{Map, Value, json};
 
 use crate::attribution::FrontendKind;
-use crate::service::{Affinity, Known, Listed, Load, Other, Reach, Report};
+use crate::service::{
+    Affinity, FlowCounts, KnownEndpoint, KnownService, OtherDestination, Reach, ServiceReport,
+};
 use crate::spread::Spread;
 
 use super::super::safe_json;
@@ -16,7 +18,10 @@ use super::{age, protocol_name};
 ///
 /// # Errors
 /// The summary cannot be written as JSON.
-pub fn service_document(report: &Report, summary: &Summary) -> Result<Vec<u8>, serde_json::Error> {
+pub fn service_document(
+    report: &ServiceReport,
+    summary: &Summary,
+) -> Result<Vec<u8>, serde_json::Error> {
     let tally = &report.tally;
     let endpoints = report.known.endpoints.iter().zip(&tally.loads);
     let endpoints: Vec<Value> = endpoints
@@ -44,7 +49,7 @@ pub fn service_document(report: &Report, summary: &Summary) -> Result<Vec<u8>, s
     Ok((safe_json(&document) + "\n").into_bytes())
 }
 
-fn service(known: &Known) -> Value {
+fn service(known: &KnownService) -> Value {
     let frontends = known.frontends.iter().map(|frontend| {
         json!({
             "kind": frontend.kind.name(),
@@ -72,7 +77,7 @@ fn service(known: &Known) -> Value {
 }
 
 /// What endpoints and other places share.
-fn place(protocol: u8, place: SocketAddr, load: &Load, now: u64) -> Map<String, Value> {
+fn place(protocol: u8, place: SocketAddr, load: &FlowCounts, now: u64) -> Map<String, Value> {
     let state = |word: &str| word.to_ascii_lowercase().replace('_', "-");
     let states: Map<String, Value> = load
         .states
@@ -101,7 +106,7 @@ fn place(protocol: u8, place: SocketAddr, load: &Load, now: u64) -> Map<String, 
     }
 }
 
-fn endpoint(listed: &Listed, load: &Load, now: u64) -> Value {
+fn endpoint(listed: &KnownEndpoint, load: &FlowCounts, now: u64) -> Value {
     let mut fields = place(listed.protocol, listed.place, load, now);
     let ports: Vec<Value> = listed
         .ports
@@ -125,7 +130,7 @@ fn endpoint(listed: &Listed, load: &Load, now: u64) -> Value {
     fields.into()
 }
 
-fn other_place(protocol: u8, at: SocketAddr, other: &Other, now: u64) -> Value {
+fn other_place(protocol: u8, at: SocketAddr, other: &OtherDestination, now: u64) -> Value {
     let mut fields = place(protocol, at, &other.load, now);
     let pod = other
         .pod
@@ -142,7 +147,7 @@ fn pod(namespace: &str, name: &str) -> Value {
 }
 
 /// Of most flows, and beside it of those that had other endpoints to go to.
-fn skews(report: &Report) -> Value {
+fn skews(report: &ServiceReport) -> Value {
     let mut skews = report
         .spreads
         .iter()
@@ -175,22 +180,22 @@ fn skew(reach: Reach, spread: &Spread) -> Value {
     })
 }
 
-fn new_packets(report: &Report) -> Value {
-    let Some(ahead) = &report.ahead else {
+fn new_packets(report: &ServiceReport) -> Value {
+    let Ok(known) = &report.new_flow_paths else {
         return Value::Null;
     };
-    let ways = ahead.ways.iter().map(|way| {
+    let paths = known.paths.iter().map(|path| {
         json!({
-            "address": way.place.ip(),
-            "port": way.place.port(),
-            "protocol": protocol_name(way.protocol),
-            "chain": way.chain,
-            "frontends": way.frontends.iter().copied().map(FrontendKind::name).collect::<Vec<_>>(),
-            "probability": way.probability,
-            "share": way.share,
-            "packets": way.packets,
-            "affinity_packets": way.pinned,
+            "address": path.place.ip(),
+            "port": path.place.port(),
+            "protocol": protocol_name(path.protocol),
+            "chain": path.chain,
+            "frontends": path.frontends.iter().copied().map(FrontendKind::name).collect::<Vec<_>>(),
+            "probability": path.probability,
+            "share": path.share,
+            "packets": path.packets,
+            "affinity_packets": path.pinned,
         })
     });
-    ways.collect()
+    paths.collect()
 }

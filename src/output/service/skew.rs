@@ -1,6 +1,6 @@
 //! The section that tells whether the endpoints get their share, and why not.
 
-use crate::service::{Reach, Report};
+use crate::service::{Reach, ServiceReport};
 use crate::spread::Spread;
 
 use super::super::color::Style;
@@ -8,10 +8,10 @@ use super::super::groups::percent;
 use super::{ServiceStyle, line};
 
 /// Where sentences are broken.
-const WIDTH: usize = 110;
+const MAX_LINE_WIDTH: usize = 110;
 
 /// Under one heading, most flows first; those that could go to the same endpoints together.
-pub(super) fn skews(report: &Report, style: ServiceStyle) -> String {
+pub(super) fn skews(report: &ServiceReport, style: ServiceStyle) -> String {
     let mut text = line(style, Style::Heading, "SKEW (flows on this node)");
     let several = report.spreads.len() > 1;
     for (reach, spread) in &report.spreads {
@@ -68,12 +68,12 @@ fn skew(spread: &Spread, style: ServiceStyle) -> String {
     text
 }
 
-/// Words in lines of at most [`WIDTH`] bytes, longer words aside.
+/// Words in lines of at most [`MAX_LINE_WIDTH`] bytes, longer words aside.
 fn wrapped(text: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
         match lines.last_mut() {
-            Some(line) if line.len() + 1 + word.len() <= WIDTH => {
+            Some(line) if line.len() + 1 + word.len() <= MAX_LINE_WIDTH => {
                 line.push(' ');
                 line.push_str(word);
             }
@@ -92,7 +92,10 @@ mod tests {
         let text = "word ".repeat(60);
         let lines = wrapped(&text);
         assert_eq!(lines.len(), 3);
-        assert!(lines.iter().all(|line| line.len() <= WIDTH), "{lines:?}");
+        assert!(
+            lines.iter().all(|line| line.len() <= MAX_LINE_WIDTH),
+            "{lines:?}"
+        );
         assert_eq!(lines.join(" "), text.trim());
     }
 }

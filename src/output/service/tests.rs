@@ -5,13 +5,15 @@ use serde_json::Value;
 use super::*;
 use crate::entry::Entry;
 use crate::output::Summary;
-use crate::service::{Known, Listed, Policy, Reach, Tally, Way};
-use crate::spread::{Counted, Spread};
+use crate::service::{
+    KnownEndpoint, KnownService, NewFlowPath, Reach, ServiceTally, TrafficPolicy,
+};
+use crate::spread::{Spread, SpreadInput};
 use crate::verdict::{Evidence, Judgement, Reason};
 use ctnetlink::flow::{Flow, L4, Tuple};
 
-fn report() -> Report {
-    let endpoint = |n: u8, pod: &str| Listed {
+fn report() -> ServiceReport {
+    let endpoint = |n: u8, pod: &str| KnownEndpoint {
         protocol: 6,
         place: ([10, 244, 1, n], 8080).into(),
         ports: [Some("http".into())].into(),
@@ -23,7 +25,7 @@ fn report() -> Report {
         candidate: n != 3,
         local_candidate: false,
     };
-    let known = Known {
+    let known = KnownService {
         namespace: "shop".into(),
         name: "api".into(),
         kube_proxy: Some(true),
@@ -34,8 +36,8 @@ fn report() -> Report {
             port: 30080,
             name: None,
         }],
-        internal_policy: Some(Policy::Cluster),
-        external_policy: Some(Policy::Local),
+        internal_policy: Some(TrafficPolicy::Cluster),
+        external_policy: Some(TrafficPolicy::Local),
         affinity: Some(Affinity::None),
         endpoints: vec![
             endpoint(1, "a"),
@@ -46,27 +48,27 @@ fn report() -> Report {
         node_unknown: false,
         endpoints_complete: true,
     };
-    let mut tally = Tally::new(&known);
-    tally.loads[0] = Load {
+    let mut tally = ServiceTally::new(&known);
+    tally.loads[0] = FlowCounts {
         open: 40,
         oldest: Some(1_000_000_000),
         undated: 1,
         packets: Some(7),
-        ..Load::default()
+        ..FlowCounts::default()
     };
-    tally.loads[1] = Load {
+    tally.loads[1] = FlowCounts {
         open: 3,
         oldest: Some(1_000_000_000),
-        ..Load::default()
+        ..FlowCounts::default()
     };
-    let mut report = Report::new(known, tally, Err("nobody said".into()), 61_000_000_000);
-    let counted = Counted {
+    let mut report = ServiceReport::new(known, tally, Err("nobody said".into()), 61_000_000_000);
+    let counted = SpreadInput {
         endpoints: vec![40, 3],
-        ..Counted::default()
+        ..SpreadInput::default()
     };
     report.spreads = vec![(Reach::Cluster, Spread::of(&counted))];
-    report.ahead = Some(Ahead {
-        ways: vec![Way {
+    report.new_flow_paths = Ok(NewFlowPaths {
+        paths: vec![NewFlowPath {
             chain: "KUBE-SVC-A".into(),
             frontends: vec![FrontendKind::ClusterIp, FrontendKind::NodePort],
             protocol: 6,
@@ -81,7 +83,7 @@ fn report() -> Report {
     report
 }
 
-fn table(report: &Report) -> String {
+fn table(report: &ServiceReport) -> String {
     let style = ServiceStyle {
         palette: Palette::PLAIN,
         glyphs: Glyphs::Ascii,
@@ -115,7 +117,7 @@ fn the_sections_show_what_is_known_and_dashes_where_nothing_is() {
     let text = table(&headless);
     assert!(text.starts_with("shop/api\nno frontend: "), "{text}");
     let mut unknown = report();
-    unknown.ahead = None;
+    unknown.new_flow_paths = Err("nobody said".into());
     assert!(table(&unknown).ends_with("(this node only)\nnot known: nobody said\n"));
 }
 
@@ -152,7 +154,7 @@ fn only_what_was_an_endpoint_is_called_gone() {
         ("10.244.1.7:8080", Reason::SecondaryAddress),
         ("10.244.1.6:8080", Reason::ForeignNetns),
     ] {
-        report.tally.see(&to(place, reason), || None);
+        report.tally.add(&to(place, reason), || None);
     }
     let text = table(&report);
     let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -223,7 +225,7 @@ fn the_document_has_null_for_what_is_absent_and_no_bare_controls() {
     assert_eq!(document["new_packets"][0]["share"], 0.25);
     assert_eq!(document["new_packets"][0]["packets"], Value::Null);
     let mut unknown = report;
-    unknown.ahead = None;
+    unknown.new_flow_paths = Err("nobody said".into());
     let bytes = service_document(&unknown, &Summary::default()).unwrap();
     let document: Value = serde_json::from_slice(&bytes).unwrap();
     assert_eq!(document["new_packets"], Value::Null);

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 use crate::ethtool::{ALLOWANCE_AVAILABLE, ALLOWANCE_EXCEEDED};
 use crate::stat::counters::Counters;
 use crate::stat::explain;
-use crate::stat::{Allowance, CpuCounters, Delta, Stat};
+use crate::stat::{ConntrackAllowance, CpuCounters, Delta, Stat};
 
 /// Fields of one look. Names are the kernel's where it has any (`nf_conntrack_count` is `count`); timeouts are seconds,
 /// `used_percent` is count in percent of max, `mean_chain_length` is twice count by buckets: each
@@ -53,8 +53,8 @@ pub fn delta_json(stat: &Stat, delta: &Delta, seconds: f64, per_cpu: bool) -> Va
             let found = delta.exceeded.iter().find(|(other, _)| other == name);
             found.and_then(|(_, more)| *more)
         };
-        let one = |now: &Allowance| {
-            allowance_json(&Allowance {
+        let one = |now: &ConntrackAllowance| {
+            allowance_json(&ConntrackAllowance {
                 exceeded: exceeded(&now.interface),
                 ..now.clone()
             })
@@ -104,7 +104,7 @@ fn counters_json(counters: &Counters) -> Value {
     fields.into()
 }
 
-fn allowance_json(one: &Allowance) -> Value {
+fn allowance_json(one: &ConntrackAllowance) -> Value {
     json!({
         "interface": one.interface,
         ALLOWANCE_EXCEEDED: one.exceeded,

@@ -25,14 +25,14 @@ fn node() -> Stat {
             cpus: vec![(0, cpu(1041, 0)), (1, cpu(0, 110))],
         }),
         interfaces: Some(vec![
-            Allowance {
+            ConntrackAllowance {
                 interface: "eth0".to_owned(),
                 exceeded: Some(5012),
                 available: Some(0),
             },
-            Allowance {
+            ConntrackAllowance {
                 interface: "eth1\u{1b}[2J".to_owned(),
-                ..Allowance::default()
+                ..ConntrackAllowance::default()
             },
         ]),
         ..Stat::default()

@@ -32,15 +32,15 @@ const SCTP: u8 = 132;
 /// What is wrong with one field of an item.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {message}")]
-pub struct Wrong {
+pub struct FieldError {
     /// `timeout`, `original.sport`.
     pub field: String,
     pub message: String,
 }
 
-impl Wrong {
+impl FieldError {
     fn new(field: impl Display, message: impl Display) -> Self {
-        Wrong {
+        FieldError {
             field: field.to_string(),
             message: message.to_string(),
         }
@@ -50,57 +50,57 @@ impl Wrong {
 /// The fields of an item that say what the entry is.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Item {
-    family: Field<String>,
-    protocol: Field<String>,
-    protocol_number: Field<u8>,
-    zone: Field<u16>,
-    zone_direction: Field<String>,
-    id: Field<u32>,
-    original: Field<TupleItem>,
-    reply: Field<TupleItem>,
-    status: Field<Vec<String>>,
-    state: Field<String>,
-    tcp_flags: Field<TcpFlags>,
-    timeout: Field<u32>,
-    mark: Field<u32>,
-    labels: Field<String>,
-    helper: Field<Box<str>>,
-    secctx: Field<Box<str>>,
+pub(super) struct SavedItem {
+    family: JsonField<String>,
+    protocol: JsonField<String>,
+    protocol_number: JsonField<u8>,
+    zone: JsonField<u16>,
+    zone_direction: JsonField<String>,
+    id: JsonField<u32>,
+    original: JsonField<TupleItem>,
+    reply: JsonField<TupleItem>,
+    status: JsonField<Vec<String>>,
+    state: JsonField<String>,
+    tcp_flags: JsonField<TcpFlags>,
+    timeout: JsonField<u32>,
+    mark: JsonField<u32>,
+    labels: JsonField<String>,
+    helper: JsonField<Box<str>>,
+    secctx: JsonField<Box<str>>,
     #[serde(rename = "use")]
-    use_count: Field<u32>,
-    start: Field<String>,
-    result: Field<String>,
+    use_count: JsonField<u32>,
+    start: JsonField<String>,
+    result: JsonField<String>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct TupleItem {
-    src: Field<IpAddr>,
-    dst: Field<IpAddr>,
-    sport: Field<u16>,
-    dport: Field<u16>,
+    src: JsonField<IpAddr>,
+    dst: JsonField<IpAddr>,
+    sport: JsonField<u16>,
+    dport: JsonField<u16>,
     #[serde(rename = "type")]
-    kind: Field<u8>,
-    code: Field<u8>,
-    icmp_id: Field<u16>,
-    srckey: Field<u16>,
-    dstkey: Field<u16>,
-    vtag: Field<u32>,
-    packets: Field<u64>,
-    bytes: Field<u64>,
+    kind: JsonField<u8>,
+    code: JsonField<u8>,
+    icmp_id: JsonField<u16>,
+    srckey: JsonField<u16>,
+    dstkey: JsonField<u16>,
+    vtag: JsonField<u32>,
+    packets: JsonField<u64>,
+    bytes: JsonField<u64>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct TcpFlags {
-    original: Field<u8>,
-    reply: Field<u8>,
+    original: JsonField<u8>,
+    reply: JsonField<u8>,
 }
 
 /// A field as it was found. A wrong value does not end the reading of the item: only whoever asks for it knows its name.
 #[derive(Default)]
-enum Field<T> {
+enum JsonField<T> {
     /// Null, or not there at all.
     #[default]
     Absent,
@@ -108,36 +108,36 @@ enum Field<T> {
     Wrong(String),
 }
 
-impl<'de, T: DeserializeOwned> Deserialize<'de> for Field<T> {
+impl<'de, T: DeserializeOwned> Deserialize<'de> for JsonField<T> {
     fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
         Ok(match Value::deserialize(json)? {
-            Value::Null => Field::Absent,
+            Value::Null => JsonField::Absent,
             value => match T::deserialize(value) {
-                Ok(value) => Field::Is(value),
-                Err(error) => Field::Wrong(error.to_string()),
+                Ok(value) => JsonField::Is(value),
+                Err(error) => JsonField::Wrong(error.to_string()),
             },
         })
     }
 }
 
-impl<T> Field<T> {
-    fn optional(self, name: impl Display) -> Result<Option<T>, Wrong> {
+impl<T> JsonField<T> {
+    fn optional(self, name: impl Display) -> Result<Option<T>, FieldError> {
         match self {
-            Field::Absent => Ok(None),
-            Field::Is(value) => Ok(Some(value)),
-            Field::Wrong(message) => Err(Wrong::new(name, message)),
+            JsonField::Absent => Ok(None),
+            JsonField::Is(value) => Ok(Some(value)),
+            JsonField::Wrong(message) => Err(FieldError::new(name, message)),
         }
     }
 
-    fn needed(self, name: impl Display + Copy) -> Result<T, Wrong> {
+    fn needed(self, name: impl Display + Copy) -> Result<T, FieldError> {
         self.optional(name)?
-            .ok_or_else(|| Wrong::new(name, "is missing"))
+            .ok_or_else(|| FieldError::new(name, "is missing"))
     }
 }
 
-impl Item {
+impl SavedItem {
     /// The entry, and the word of `result` where there is one.
-    pub fn into_flow(self) -> Result<(Flow, Option<String>), Wrong> {
+    pub fn into_flow(self) -> Result<(Flow, Option<String>), FieldError> {
         let protocol = self.protocol_number.needed("protocol_number")?;
         same_protocol(protocol, self.protocol.optional("protocol")?.as_deref())?;
         let original = self
@@ -191,8 +191,8 @@ struct Side {
 }
 
 impl TupleItem {
-    fn read(self, side: &'static str, protocol: u8) -> Result<Side, Wrong> {
-        let name = |field| Name { side, field };
+    fn read(self, side: &'static str, protocol: u8) -> Result<Side, FieldError> {
+        let name = |field| SideField { side, field };
         let ports = pair(side, ("sport", self.sport), ("dport", self.dport))?;
         let keys = pair(side, ("srckey", self.srckey), ("dstkey", self.dstkey))?;
         let icmp = (
@@ -203,11 +203,11 @@ impl TupleItem {
         let icmp = match icmp {
             (None, None, None) => None,
             (Some(kind), Some(code), Some(id)) => Some(L4::Icmp { kind, code, id }),
-            (None, ..) => return Err(Wrong::new(name("type"), "is missing")),
-            (_, None, _) => return Err(Wrong::new(name("code"), "is missing")),
-            _ => return Err(Wrong::new(name("icmp_id"), "is missing")),
+            (None, ..) => return Err(FieldError::new(name("type"), "is missing")),
+            (_, None, _) => return Err(FieldError::new(name("code"), "is missing")),
+            _ => return Err(FieldError::new(name("icmp_id"), "is missing")),
         };
-        let said = Said { ports, icmp, keys };
+        let said = ProtocolFields { ports, icmp, keys };
         let counted = pair(side, ("packets", self.packets), ("bytes", self.bytes))?;
         Ok(Side {
             tuple: Tuple {
@@ -224,12 +224,12 @@ impl TupleItem {
 
 /// A field of one direction.
 #[derive(Clone, Copy)]
-struct Name {
+struct SideField {
     side: &'static str,
     field: &'static str,
 }
 
-impl Display for Name {
+impl Display for SideField {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}.{}", self.side, self.field)
     }
@@ -238,12 +238,12 @@ impl Display for Name {
 /// Two fields that come together or not at all.
 fn pair<T>(
     side: &'static str,
-    (first, a): (&'static str, Field<T>),
-    (second, b): (&'static str, Field<T>),
-) -> Result<Option<(T, T)>, Wrong> {
+    (first, a): (&'static str, JsonField<T>),
+    (second, b): (&'static str, JsonField<T>),
+) -> Result<Option<(T, T)>, FieldError> {
     let (first, second) = (
-        Name { side, field: first },
-        Name {
+        SideField { side, field: first },
+        SideField {
             side,
             field: second,
         },
@@ -251,26 +251,26 @@ fn pair<T>(
     match (a.optional(first)?, b.optional(second)?) {
         (None, None) => Ok(None),
         (Some(a), Some(b)) => Ok(Some((a, b))),
-        (None, _) => Err(Wrong::new(first, "is missing")),
-        (_, None) => Err(Wrong::new(second, "is missing")),
+        (None, _) => Err(FieldError::new(first, "is missing")),
+        (_, None) => Err(FieldError::new(second, "is missing")),
     }
 }
 
 /// What a tuple says beside its addresses.
-struct Said {
+struct ProtocolFields {
     ports: Option<(u16, u16)>,
     icmp: Option<L4>,
     keys: Option<(u16, u16)>,
 }
 
-impl Said {
+impl ProtocolFields {
     /// Which of them a protocol has, as the kernel's trackers send them. Kernels without a tracker for SCTP, DCCP,
     /// UDP-Lite or GRE tell these flows apart by address alone.
-    fn l4(self, side: &'static str, protocol: u8) -> Result<L4, Wrong> {
-        let missing = |field| Err(Wrong::new(Name { side, field }, "is missing"));
+    fn l4(self, side: &'static str, protocol: u8) -> Result<L4, FieldError> {
+        let missing = |field| Err(FieldError::new(SideField { side, field }, "is missing"));
         let foreign = |field| {
             let message = format!("protocol {protocol} has none");
-            Err(Wrong::new(Name { side, field }, message))
+            Err(FieldError::new(SideField { side, field }, message))
         };
         match (protocol, self.ports, self.icmp, self.keys) {
             (ICMP | ICMPV6, None, Some(icmp), None) => Ok(icmp),
@@ -287,9 +287,9 @@ impl Said {
 }
 
 /// The name is for people; one that is another protocol's shows that a line was changed by hand.
-fn same_protocol(number: u8, name: Option<&str>) -> Result<(), Wrong> {
+fn same_protocol(number: u8, name: Option<&str>) -> Result<(), FieldError> {
     match name.and_then(protocol_number) {
-        Some(other) if other != number => Err(Wrong::new(
+        Some(other) if other != number => Err(FieldError::new(
             "protocol",
             format!("is {other} by name, but protocol_number says {number}"),
         )),
@@ -297,7 +297,7 @@ fn same_protocol(number: u8, name: Option<&str>) -> Result<(), Wrong> {
     }
 }
 
-fn same_family(named: Option<&str>, original: &Tuple, reply: &Tuple) -> Result<(), Wrong> {
+fn same_family(named: Option<&str>, original: &Tuple, reply: &Tuple) -> Result<(), FieldError> {
     let family = original.family();
     let places = [
         ("original.dst", original.dst),
@@ -306,14 +306,14 @@ fn same_family(named: Option<&str>, original: &Tuple, reply: &Tuple) -> Result<(
     ];
     for (field, address) in places {
         if Family::of(address) != family {
-            return Err(Wrong::new(
+            return Err(FieldError::new(
                 field,
                 format!("{address} is not of the family of original.src"),
             ));
         }
     }
     match named {
-        Some(named) if named != family.name() => Err(Wrong::new(
+        Some(named) if named != family.name() => Err(FieldError::new(
             "family",
             format!("is {named:?}, but the addresses are {}", family.name()),
         )),
@@ -326,7 +326,7 @@ fn state(
     word: Option<&str>,
     flags: Option<TcpFlags>,
     (vtag_original, vtag_reply): (Option<u32>, Option<u32>),
-) -> Result<Option<ProtocolState>, Wrong> {
+) -> Result<Option<ProtocolState>, FieldError> {
     let side = |flags| TcpDirection {
         flags,
         window_scale: None,
@@ -340,12 +340,12 @@ fn state(
     };
     // Neither is shown without the state that it belongs to.
     if (original.is_some() || reply.is_some()) && (protocol, word.is_some()) != (TCP, true) {
-        return Err(Wrong::new("tcp_flags", "without a TCP state"));
+        return Err(FieldError::new("tcp_flags", "without a TCP state"));
     }
     if (vtag_original.is_some() || vtag_reply.is_some())
         && (protocol, word.is_some()) != (SCTP, true)
     {
-        return Err(Wrong::new("vtag", "without an SCTP state"));
+        return Err(FieldError::new("vtag", "without an SCTP state"));
     }
     let Some(word) = word else {
         return Ok(None);
@@ -365,12 +365,17 @@ fn state(
             state: state_number(word, dccp_state_name)?,
             role: None,
         },
-        _ => return Err(Wrong::new("state", format!("protocol {protocol} has none"))),
+        _ => {
+            return Err(FieldError::new(
+                "state",
+                format!("protocol {protocol} has none"),
+            ));
+        }
     }))
 }
 
 /// `time-wait`, or `STATE(42)` for a number that had no word.
-fn state_number(word: &str, name: fn(u8) -> Option<&'static str>) -> Result<u8, Wrong> {
+fn state_number(word: &str, name: fn(u8) -> Option<&'static str>) -> Result<u8, FieldError> {
     let nameless = word
         .strip_prefix("STATE(")
         .and_then(|rest| rest.strip_suffix(')'));
@@ -378,7 +383,7 @@ fn state_number(word: &str, name: fn(u8) -> Option<&'static str>) -> Result<u8, 
         Some(number) => number.parse().ok(),
         None => (0..=u8::MAX).find(|number| name(*number).is_some_and(|name| spelled(name, word))),
     };
-    number.ok_or_else(|| Wrong::new("state", format!("unknown word {word:?}")))
+    number.ok_or_else(|| FieldError::new("state", format!("unknown word {word:?}")))
 }
 
 /// Whether `word` is the command line's spelling of the kernel's `name`.
@@ -390,21 +395,21 @@ fn spelled(name: &str, word: &str) -> bool {
     letters.eq(word.bytes())
 }
 
-fn status(words: &[String]) -> Result<Status, Wrong> {
+fn status(words: &[String]) -> Result<Status, FieldError> {
     words.iter().try_fold(Status::default(), |all, word| {
         let known = Status::NAMES.into_iter().find(|(name, _)| name == word);
         known
             .map(|(_, bit)| all.with(bit))
-            .ok_or_else(|| Wrong::new("status", format!("unknown word {word:?}")))
+            .ok_or_else(|| FieldError::new("status", format!("unknown word {word:?}")))
     })
 }
 
-fn direction(word: Option<&str>) -> Result<Option<Direction>, Wrong> {
+fn direction(word: Option<&str>) -> Result<Option<Direction>, FieldError> {
     match word {
         None => Ok(None),
         Some("original") => Ok(Some(Direction::Original)),
         Some("reply") => Ok(Some(Direction::Reply)),
-        Some(other) => Err(Wrong::new(
+        Some(other) => Err(FieldError::new(
             "zone_direction",
             format!("unknown word {other:?}"),
         )),
@@ -412,19 +417,19 @@ fn direction(word: Option<&str>) -> Result<Option<Direction>, Wrong> {
 }
 
 /// `0x` and 32 hex digits, label N is bit N.
-fn labels(text: &str) -> Result<[u8; 16], Wrong> {
+fn labels(text: &str) -> Result<[u8; 16], FieldError> {
     let digits = text
         .strip_prefix("0x")
         .filter(|digits| digits.len() == 32 && digits.bytes().all(|b| b.is_ascii_hexdigit()));
     digits
         .and_then(|digits| u128::from_str_radix(digits, 16).ok())
         .map(u128::to_le_bytes)
-        .ok_or_else(|| Wrong::new("labels", format!("{text:?} is not 0x and 32 hex digits")))
+        .ok_or_else(|| FieldError::new("labels", format!("{text:?} is not 0x and 32 hex digits")))
 }
 
 /// RFC 3339 in UTC, as nanoseconds since the Unix epoch.
-fn time(text: &str) -> Result<u64, Wrong> {
-    let wrong = |error: &dyn Display| Wrong::new("start", format!("{text:?}: {error}"));
+fn time(text: &str) -> Result<u64, FieldError> {
+    let wrong = |error: &dyn Display| FieldError::new("start", format!("{text:?}: {error}"));
     let time = humantime::parse_rfc3339(text).map_err(|error| wrong(&error))?;
     time.duration_since(UNIX_EPOCH)
         .ok()

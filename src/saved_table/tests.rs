@@ -3,10 +3,11 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::entry::Entry;
+use crate::error::chain;
 use crate::output::{Format, ItemResult, Options, Printer, Summary, fixture, json_item};
 use ctnetlink::flow::{L4, ProtocolState, Status, Tuple};
 
-fn all(text: &str) -> Result<Vec<Saved>, ReadError> {
+fn all(text: &str) -> Result<Vec<SavedEntry>, ReadError> {
     let mut saved = Vec::new();
     read(&mut text.as_bytes(), &mut |item| {
         saved.push(item);
@@ -210,7 +211,10 @@ fn lines_and_documents_hold_the_same_items_however_they_are_indented() {
 fn items_know_their_line_and_number() {
     let places = |text: &str| -> Vec<(u64, u64)> {
         let saved = all(text).unwrap();
-        saved.iter().map(|s| (s.place.line, s.place.item)).collect()
+        saved
+            .iter()
+            .map(|s| (s.position.line, s.position.item))
+            .collect()
     };
     let lines = purged(Format::Jsonl);
     assert_eq!(places(&lines), [(1, 1), (2, 2), (3, 3), (4, 4)]);
@@ -221,7 +225,7 @@ fn items_know_their_line_and_number() {
     let document = purged(Format::Json);
     assert_eq!(places(&document), [(2, 1), (3, 2), (4, 3), (5, 4)]);
     assert_eq!(
-        all(&document).unwrap()[2].place.to_string(),
+        all(&document).unwrap()[2].position.to_string(),
         "line 4 (item 3)"
     );
 }
@@ -301,17 +305,21 @@ fn a_wrong_field_is_named_with_its_line() {
             None => bad[&pointer[1..]] = value.clone(),
         }
         let error = all(&format!("{good}\n{bad}\n{good}\n")).unwrap_err();
-        let ReadError::Item { place, wrong } = &error else {
+        let ReadError::Item {
+            position,
+            source: wrong,
+        } = &error
+        else {
             panic!("{pointer} {value}: {error:?}")
         };
-        assert_eq!((place.line, place.item), (2, 2), "{pointer} {value}");
+        assert_eq!((position.line, position.item), (2, 2), "{pointer} {value}");
         assert_eq!(wrong.field, *field, "{pointer} {value}: {wrong}");
         assert!(
             wrong.message.contains(message),
             "{pointer} {value}: {wrong}"
         );
         assert!(
-            error.to_string().starts_with(&format!("line 2: {field}: ")),
+            chain(&error).starts_with(&format!("line 2: {field}: ")),
             "{error}"
         );
     }
@@ -338,7 +346,7 @@ fn a_protocol_without_what_it_needs_or_with_what_it_has_not_is_refused() {
         let mut flow = fixture::dns().flow;
         (flow.original.protocol, flow.original.l4) = (protocol, l4);
         match all(&printed(&flow)) {
-            Err(ReadError::Item { wrong, .. }) => assert_eq!(wrong.field, field, "{l4:?}"),
+            Err(ReadError::Item { source: wrong, .. }) => assert_eq!(wrong.field, field, "{l4:?}"),
             other => panic!("{protocol} {l4:?}: {other:?}"),
         }
     }
@@ -379,7 +387,7 @@ fn what_this_program_did_not_print_is_told_from_what_was_damaged() {
     ] {
         let error = all(text).unwrap_err();
         assert!(
-            matches!(error, ReadError::Foreign { line: 1, .. }),
+            matches!(error, ReadError::UnknownFormat { line: 1, .. }),
             "{text}: {error:?}"
         );
     }
@@ -391,7 +399,7 @@ fn what_this_program_did_not_print_is_told_from_what_was_damaged() {
     ] {
         let error = all(&text).unwrap_err();
         assert!(
-            matches!(error, ReadError::Cut { line: at } if at == line),
+            matches!(error, ReadError::Truncated { line: at } if at == line),
             "{error:?}"
         );
     }
@@ -411,7 +419,7 @@ fn what_this_program_did_not_print_is_told_from_what_was_damaged() {
         );
     }
     let error = all("{}").unwrap_err();
-    assert_eq!(error.to_string(), "line 1: protocol_number: is missing");
+    assert_eq!(chain(&error), "line 1: protocol_number: is missing");
 }
 
 #[test]

@@ -10,18 +10,18 @@ use super::color::Style;
 use super::conntrack::{self, EXPECTATION_FLAGS};
 use super::layout::{ColumnLayout, Layout};
 use super::sink::Sink;
-use super::summary::{Document, Summary};
-use super::{Format, Options, csv, json, safe, write};
+use super::summary::{JsonDocument, Summary};
+use super::{Format, Options, csv, escape, json, write};
 
 /// Writes expectations in one format. Options for entries alone (`columns`, `results`) mean nothing here.
 pub struct ExpectationPrinter<'w> {
     sink: Sink<'w>,
-    form: Form,
+    form: ExpectationWriter,
 }
 
-enum Form {
+enum ExpectationWriter {
     Table(Layout),
-    Json(Document),
+    Json(JsonDocument),
     Jsonl,
     Conntrack,
     /// Whether the header is still to come.
@@ -31,11 +31,11 @@ enum Form {
 impl<'w> ExpectationPrinter<'w> {
     pub fn new(options: &Options, out: Box<dyn Write + 'w>) -> Self {
         let form = match options.format {
-            Format::Table | Format::Wide => Form::Table(layout(options)),
-            Format::Json => Form::Json(Document::default()),
-            Format::Jsonl => Form::Jsonl,
-            Format::Conntrack => Form::Conntrack,
-            Format::Csv => Form::Csv(options.header),
+            Format::Table | Format::Wide => ExpectationWriter::Table(layout(options)),
+            Format::Json => ExpectationWriter::Json(JsonDocument::default()),
+            Format::Jsonl => ExpectationWriter::Jsonl,
+            Format::Conntrack => ExpectationWriter::Conntrack,
+            Format::Csv => ExpectationWriter::Csv(options.header),
         };
         ExpectationPrinter {
             sink: Sink::new(out),
@@ -51,24 +51,24 @@ impl<'w> ExpectationPrinter<'w> {
     pub fn expectation(&mut self, expectation: &Expectation) -> io::Result<()> {
         let out = self.sink.buffer();
         match &mut self.form {
-            Form::Table(layout) => layout.row(out, |cells| {
+            ExpectationWriter::Table(layout) => layout.row(out, |cells| {
                 for field in FIELDS.iter().filter(|field| field.heading.is_some()) {
                     cells.push(Style::Plain, |text| (field.show)(expectation, text));
                 }
             }),
-            Form::Json(document) => {
+            ExpectationWriter::Json(document) => {
                 document.before_item(out);
                 item(expectation, out);
             }
-            Form::Jsonl => {
+            ExpectationWriter::Jsonl => {
                 item(expectation, out);
                 out.push(b'\n');
             }
-            Form::Conntrack => {
+            ExpectationWriter::Conntrack => {
                 conntrack::expectation(expectation, out);
                 out.push(b'\n');
             }
-            Form::Csv(header) => {
+            ExpectationWriter::Csv(header) => {
                 csv_header(header, out);
                 csv_record(expectation, out);
             }
@@ -84,23 +84,23 @@ impl<'w> ExpectationPrinter<'w> {
     pub fn finish(&mut self, summary: &Summary) -> io::Result<()> {
         let out = self.sink.buffer();
         match &mut self.form {
-            Form::Table(layout) => layout.release(out),
-            Form::Json(document) => document.end(summary, out)?,
-            Form::Jsonl | Form::Conntrack => {}
-            Form::Csv(header) => csv_header(header, out),
+            ExpectationWriter::Table(layout) => layout.release(out),
+            ExpectationWriter::Json(document) => document.end(summary, out)?,
+            ExpectationWriter::Jsonl | ExpectationWriter::Conntrack => {}
+            ExpectationWriter::Csv(header) => csv_header(header, out),
         }
         self.sink.flush()
     }
 }
 
 /// One field: a csv column, and a table column where it has a heading.
-struct Field {
+struct ExpectationField {
     key: &'static str,
     heading: Option<&'static str>,
     show: fn(&Expectation, &mut Vec<u8>),
 }
 
-const FIELDS: [Field; 11] = [
+const FIELDS: [ExpectationField; 11] = [
     field("protocol", Some("PROTO"), |e, out| {
         write::protocol(out, e.tuple.protocol)
     }),
@@ -136,7 +136,7 @@ const FIELDS: [Field; 11] = [
         }
     }),
     field("helper", Some("HELPER"), |e, out| {
-        safe::text(out, e.helper.as_deref().unwrap_or(""));
+        escape::text(out, e.helper.as_deref().unwrap_or(""));
     }),
     field("flags", Some("FLAGS"), |e, out| {
         let words: Vec<_> = flags(e).collect();
@@ -153,8 +153,8 @@ const fn field(
     key: &'static str,
     heading: Option<&'static str>,
     show: fn(&Expectation, &mut Vec<u8>),
-) -> Field {
-    Field { key, heading, show }
+) -> ExpectationField {
+    ExpectationField { key, heading, show }
 }
 
 fn layout(options: &Options) -> Layout {

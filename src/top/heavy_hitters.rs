@@ -1,6 +1,6 @@
 //! Counting with a bound on memory.
 //!
-//! Up to [`GROUPS`] groups the numbers are exact. When another one comes, the smaller half is dropped, and the largest of
+//! Up to [`MAX_GROUPS`] groups the numbers are exact. When another one comes, the smaller half is dropped, and the largest of
 //! what was dropped is remembered: a group that comes (again) later may have lost that much, once for each time. So a
 //! number is never too large, and what it lacks at most is known. Groups that were large from the beginning stay exact,
 //! which the usual sketches (Misra-Gries, Space-Saving) do not give.
@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 use ctnetlink::flow::Flow;
 
-use super::key::Part;
+use super::key::KeyValue;
 
 /// A number that a group has.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub enum Measure {
 }
 
 /// Groups that are counted at a time: about 20 MiB with one key, 25 MiB with two.
-pub const GROUPS: usize = 100_000;
+pub const MAX_GROUPS: usize = 100_000;
 
 /// What numbers may lack, at most.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub struct Missed {
 
 /// The numbers of one group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct GroupTally {
     /// Entries.
     pub count: u64,
     /// Both directions; `None` while no entry of the group is counted by the kernel.
@@ -43,7 +43,7 @@ pub struct Tally {
     pub missed: Missed,
 }
 
-impl Tally {
+impl GroupTally {
     #[inline]
     fn add(&mut self, flow: &Flow) {
         self.count += 1;
@@ -69,36 +69,36 @@ fn add(sum: &mut Option<u64>, some: Option<u64>) {
 
 /// Groups by their values, the larger ones where there are too many.
 #[derive(Debug)]
-pub(super) struct Heavy {
-    groups: HashMap<Box<[Part]>, Tally>,
+pub(super) struct HeavyHitters {
+    groups: HashMap<Box<[KeyValue]>, GroupTally>,
     /// Groups at a time.
-    most: usize,
+    max_groups: usize,
     /// What makes a group large.
     measure: Measure,
     missed: Missed,
 }
 
-impl Heavy {
-    pub fn new(measure: Measure, most: usize) -> Self {
-        Heavy {
+impl HeavyHitters {
+    pub fn new(measure: Measure, max_groups: usize) -> Self {
+        HeavyHitters {
             groups: HashMap::new(),
-            most: most.max(1),
+            max_groups: max_groups.max(1),
             measure,
             missed: Missed::default(),
         }
     }
 
     #[inline]
-    pub fn add(&mut self, values: &[Part], flow: &Flow) {
+    pub fn add(&mut self, values: &[KeyValue], flow: &Flow) {
         if let Some(tally) = self.groups.get_mut(values) {
             return tally.add(flow);
         }
-        if self.groups.len() >= self.most {
+        if self.groups.len() >= self.max_groups {
             self.drop_small();
         }
-        let mut tally = Tally {
+        let mut tally = GroupTally {
             missed: self.missed,
-            ..Tally::default()
+            ..GroupTally::default()
         };
         tally.add(flow);
         self.groups.insert(values.into(), tally);
@@ -107,7 +107,7 @@ impl Heavy {
     /// Drops the smaller half, at least one.
     fn drop_small(&mut self) {
         let measure = self.measure;
-        let size = |tally: &Tally| tally.measured(measure).unwrap_or(0);
+        let size = |tally: &GroupTally| tally.measured(measure).unwrap_or(0);
         let mut sizes: Vec<u64> = self.groups.values().map(size).collect();
         let half = sizes.len().div_ceil(2);
         let (_, middle, _) = sizes.select_nth_unstable(half.saturating_sub(1));
@@ -142,7 +142,7 @@ impl Heavy {
         self.missed
     }
 
-    pub fn into_groups(self) -> impl Iterator<Item = (Box<[Part]>, Tally)> {
+    pub fn into_groups(self) -> impl Iterator<Item = (Box<[KeyValue]>, GroupTally)> {
         self.groups.into_iter()
     }
 }
@@ -170,10 +170,10 @@ mod tests {
 
     #[test]
     fn counters_that_are_not_there_are_no_zeros() {
-        let mut heavy = Heavy::new(Measure::Count, 10);
-        heavy.add(&[Part::Number(1)], &flow(None));
-        heavy.add(&[Part::Number(2)], &flow(None));
-        heavy.add(&[Part::Number(2)], &flow(Some(0)));
+        let mut heavy = HeavyHitters::new(Measure::Count, 10);
+        heavy.add(&[KeyValue::Number(1)], &flow(None));
+        heavy.add(&[KeyValue::Number(2)], &flow(None));
+        heavy.add(&[KeyValue::Number(2)], &flow(Some(0)));
         let groups: BTreeMap<_, _> = heavy
             .into_groups()
             .map(|(values, tally)| (format!("{values:?}"), (tally.count, tally.bytes)))
@@ -184,9 +184,9 @@ mod tests {
 
     #[test]
     fn one_group_too_many_costs_only_the_smaller_half() {
-        let mut heavy = Heavy::new(Measure::Count, 100);
+        let mut heavy = HeavyHitters::new(Measure::Count, 100);
         for n in 0..=100 {
-            heavy.add(&[Part::Number(n)], &flow(None));
+            heavy.add(&[KeyValue::Number(n)], &flow(None));
         }
         assert_eq!(heavy.missed().count, 1);
         assert_eq!(heavy.into_groups().count(), 51);
@@ -198,27 +198,27 @@ mod tests {
         #[test]
         fn what_the_numbers_lack_is_never_more_than_said(
             entries in proptest::collection::vec((0u32..60, 0u64..1000), 0..600),
-            most in 1usize..40,
+            max_groups in 1usize..40,
             by_bytes in any::<bool>(),
         ) {
             let measure = if by_bytes { Measure::Bytes } else { Measure::Count };
-            let mut heavy = Heavy::new(measure, most);
+            let mut heavy = HeavyHitters::new(measure, max_groups);
             let mut truth: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
             for (key, bytes) in entries {
                 // Small keys are common.
                 let key = key * key / 60;
-                heavy.add(&[Part::Number(key)], &flow(Some(bytes)));
+                heavy.add(&[KeyValue::Number(key)], &flow(Some(bytes)));
                 let (count, sum) = truth.entry(key).or_default();
                 *count += 1;
                 *sum += bytes;
-                prop_assert!(heavy.groups.len() <= most);
+                prop_assert!(heavy.groups.len() <= max_groups);
             }
-            let exact = truth.len() <= most;
+            let exact = truth.len() <= max_groups;
             let missed = heavy.missed();
             prop_assert_eq!(exact && missed != Missed::default(), false);
             for (key, (count, bytes)) in truth {
-                let values: &[Part] = &[Part::Number(key)];
-                let tally = heavy.groups.get(values).copied().unwrap_or(Tally { missed, ..Tally::default() });
+                let values: &[KeyValue] = &[KeyValue::Number(key)];
+                let tally = heavy.groups.get(values).copied().unwrap_or(GroupTally { missed, ..GroupTally::default() });
                 prop_assert!(tally.count <= count && count <= tally.count + tally.missed.count);
                 let sum = tally.bytes.unwrap_or(0);
                 prop_assert!(sum <= bytes && bytes <= sum + tally.missed.bytes);

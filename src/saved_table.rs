@@ -19,29 +19,29 @@ use serde::de::{
 use serde_json::error::Category;
 
 use ctnetlink::flow::Flow;
-use item::Item;
-pub use item::Wrong;
+pub use item::FieldError;
+use item::SavedItem;
 
 /// The `schema` of a document.
 pub const SCHEMA: &str = "ctk/v1";
 
 /// An entry that was saved.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Saved {
+pub struct SavedEntry {
     pub flow: Flow,
     /// What had become of it, in the output of a purge.
     pub result: Option<String>,
-    pub place: Place,
+    pub position: ItemPosition,
 }
 
 /// Where an item stands: the line on which it begins, and its number; both count from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ItemPosition {
     pub line: u64,
     pub item: u64,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ItemPosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.line == self.item {
             write!(f, "line {}", self.line)
@@ -54,17 +54,20 @@ impl fmt::Display for Place {
 /// Why a text cannot be read to its end. What came before it must not be taken for the whole.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    #[error("{0}")]
+    #[error(transparent)]
     Io(#[from] io::Error),
     /// No JSON of this program's.
     #[error("line {line}: {message}")]
-    Foreign { line: u64, message: String },
+    UnknownFormat { line: u64, message: String },
     #[error("line {line}: the text is cut short")]
-    Cut { line: u64 },
+    Truncated { line: u64 },
     #[error("line {line}: {message}")]
     Syntax { line: u64, message: String },
-    #[error("{place}: {wrong}")]
-    Item { place: Place, wrong: Wrong },
+    #[error("{position}")]
+    Item {
+        position: ItemPosition,
+        source: FieldError,
+    },
 }
 
 /// Gives every item to `on_item`, in order, until that breaks.
@@ -73,17 +76,17 @@ pub enum ReadError {
 /// [`ReadError`]; items before the error were given.
 pub fn read(
     reader: &mut dyn Read,
-    on_item: &mut dyn FnMut(Saved) -> ControlFlow<()>,
+    on_item: &mut dyn FnMut(SavedEntry) -> ControlFlow<()>,
 ) -> Result<(), ReadError> {
     let line = Cell::new(1);
-    let lines = Lines {
+    let lines = LineCounter {
         // One kind of reader for all: the decoder is made anew for each kind, and it is large. Within the buffer no call
         // goes through it.
         reader: BufReader::new(reader),
         line: &line,
     };
     let mut json = serde_json::Deserializer::from_reader(lines);
-    let mut walk = Walk {
+    let mut walk = ItemReader {
         line: &line,
         items: 0,
         ended: None,
@@ -97,8 +100,8 @@ pub fn read(
         }
         let read = json.deserialize_map(TopLevel(&mut walk));
         match (walk.ended.take(), read) {
-            (Some(Ended::Enough), _) => return Ok(()),
-            (Some(Ended::Error(error)), _) => return Err(error),
+            (Some(StopReason::Enough), _) => return Ok(()),
+            (Some(StopReason::Error(error)), _) => return Err(error),
             (None, Ok(())) => {}
             (None, Err(error)) => return Err(walk.placed(error)),
         }
@@ -106,12 +109,12 @@ pub fn read(
 }
 
 /// Counts the lines that the decoder has taken.
-struct Lines<'l, R> {
+struct LineCounter<'l, R> {
     reader: R,
     line: &'l Cell<u64>,
 }
 
-impl<R: Read> Read for Lines<'_, R> {
+impl<R: Read> Read for LineCounter<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.reader.read(buffer)?;
         let taken = buffer.get(..read).unwrap_or_default();
@@ -122,26 +125,26 @@ impl<R: Read> Read for Lines<'_, R> {
 }
 
 /// Why the walk ended before the text did. serde's own errors carry text only.
-enum Ended {
+enum StopReason {
     Enough,
     Error(ReadError),
 }
 
-struct Walk<'w> {
+struct ItemReader<'w> {
     line: &'w Cell<u64>,
     items: u64,
-    ended: Option<Ended>,
-    on_item: &'w mut dyn FnMut(Saved) -> ControlFlow<()>,
+    ended: Option<StopReason>,
+    on_item: &'w mut dyn FnMut(SavedEntry) -> ControlFlow<()>,
 }
 
-impl Walk<'_> {
-    fn end<E: Error>(&mut self, why: Ended) -> E {
+impl ItemReader<'_> {
+    fn end<E: Error>(&mut self, why: StopReason) -> E {
         self.ended = Some(why);
         E::custom("ended")
     }
 
     fn foreign<E: Error>(&mut self, line: u64, message: impl fmt::Display) -> E {
-        self.end(Ended::Error(ReadError::Foreign {
+        self.end(StopReason::Error(ReadError::UnknownFormat {
             line,
             message: message.to_string(),
         }))
@@ -150,23 +153,25 @@ impl Walk<'_> {
     /// One item, whose opening brace on `line` was taken.
     fn item<'de, A: MapAccess<'de>>(&mut self, line: u64, map: A) -> Result<(), A::Error> {
         self.items += 1;
-        let place = Place {
+        let position = ItemPosition {
             line,
             item: self.items,
         };
-        let item = Item::deserialize(MapAccessDeserializer::new(map))?;
+        let item = SavedItem::deserialize(MapAccessDeserializer::new(map))?;
         let (flow, result) = match item.into_flow() {
             Ok(read) => read,
-            Err(wrong) => return Err(self.end(Ended::Error(ReadError::Item { place, wrong }))),
+            Err(source) => {
+                return Err(self.end(StopReason::Error(ReadError::Item { position, source })));
+            }
         };
-        let saved = Saved {
+        let saved = SavedEntry {
             flow,
             result,
-            place,
+            position,
         };
         match (self.on_item)(saved) {
             ControlFlow::Continue(()) => Ok(()),
-            ControlFlow::Break(()) => Err(self.end(Ended::Enough)),
+            ControlFlow::Break(()) => Err(self.end(StopReason::Enough)),
         }
     }
 
@@ -180,9 +185,9 @@ impl Walk<'_> {
             .to_owned();
         match error.classify() {
             Category::Io => ReadError::Io(error.into()),
-            Category::Eof => ReadError::Cut { line },
+            Category::Eof => ReadError::Truncated { line },
             Category::Syntax | Category::Data if self.items == 0 => {
-                ReadError::Foreign { line, message }
+                ReadError::UnknownFormat { line, message }
             }
             Category::Syntax | Category::Data => ReadError::Syntax { line, message },
         }
@@ -190,7 +195,7 @@ impl Walk<'_> {
 }
 
 /// An item or a document: the first key tells.
-struct TopLevel<'a, 'w>(&'a mut Walk<'w>);
+struct TopLevel<'a, 'w>(&'a mut ItemReader<'w>);
 
 impl<'de> Visitor<'de> for TopLevel<'_, '_> {
     type Value = ();
@@ -204,7 +209,7 @@ impl<'de> Visitor<'de> for TopLevel<'_, '_> {
         let first = map.next_key::<String>()?;
         match first.as_deref() {
             Some("schema" | "items" | "summary") => self.document(line, first, map),
-            _ => self.0.item(line, Put { first, map }),
+            _ => self.0.item(line, WithFirstKey { first, map }),
         }
     }
 }
@@ -245,7 +250,7 @@ impl TopLevel<'_, '_> {
     }
 }
 
-struct Items<'a, 'w>(&'a mut Walk<'w>);
+struct Items<'a, 'w>(&'a mut ItemReader<'w>);
 
 impl<'de> DeserializeSeed<'de> for Items<'_, '_> {
     type Value = ();
@@ -267,7 +272,7 @@ impl<'de> Visitor<'de> for Items<'_, '_> {
     }
 }
 
-struct OneItem<'a, 'w>(&'a mut Walk<'w>);
+struct OneItem<'a, 'w>(&'a mut ItemReader<'w>);
 
 impl<'de> DeserializeSeed<'de> for OneItem<'_, '_> {
     type Value = ();
@@ -290,12 +295,12 @@ impl<'de> Visitor<'de> for OneItem<'_, '_> {
 }
 
 /// A map whose first key was taken, with the key put back.
-struct Put<A> {
+struct WithFirstKey<A> {
     first: Option<String>,
     map: A,
 }
 
-impl<'de, A: MapAccess<'de>> MapAccess<'de> for Put<A> {
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for WithFirstKey<A> {
     type Error = A::Error;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(

@@ -7,8 +7,7 @@ use crate::attribution::FrontendKind;
 use ctk_cluster::index::{AddressKind, Affinity, Endpoint, Index, Name, PortId};
 use ctk_cluster::rules::{NodeRules, RuleFrontend, RuleKind, RuleService};
 
-use super::policy::Policy;
-use super::reach::Reach;
+use super::reach::{Reach, TrafficPolicy};
 
 /// Where packets to the Service go, before they are translated.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,7 +24,7 @@ pub struct Frontend {
 
 /// An endpoint as the source lists it. Conditions are `None` where only rules are known.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
+pub struct KnownEndpoint {
     /// IANA number.
     pub protocol: u8,
     pub place: SocketAddr,
@@ -43,7 +42,7 @@ pub struct Listed {
     pub local_candidate: bool,
 }
 
-impl Listed {
+impl KnownEndpoint {
     /// New flows of this reach may go there.
     pub fn is_candidate(&self, reach: Reach) -> bool {
         match reach {
@@ -56,7 +55,7 @@ impl Listed {
 
 /// One Service.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Known {
+pub struct KnownService {
     pub namespace: Name,
     pub name: Name,
     /// False for a Service that kube-proxy leaves alone; `None` where only rules are known.
@@ -64,12 +63,12 @@ pub struct Known {
     /// In the order of ports and addresses.
     pub frontends: Vec<Frontend>,
     /// `None` where only rules are known.
-    pub internal_policy: Option<Policy>,
+    pub internal_policy: Option<TrafficPolicy>,
     /// `None` also where there is no frontend for the outside.
-    pub external_policy: Option<Policy>,
+    pub external_policy: Option<TrafficPolicy>,
     pub affinity: Option<Affinity>,
     /// In the order of ports and addresses.
-    pub endpoints: Vec<Listed>,
+    pub endpoints: Vec<KnownEndpoint>,
     /// Topology hints may leave this node fewer endpoints than flows of [`Reach::Cluster`] are counted for.
     pub hinted: bool,
     /// Which endpoints are on this node is not known, and a policy asks for these.
@@ -79,14 +78,14 @@ pub struct Known {
 }
 
 /// Endpoints, each with the position of its first Service port.
-type Places = BTreeMap<(u8, SocketAddr), (usize, Listed)>;
+type EndpointsByAddress = BTreeMap<(u8, SocketAddr), (usize, KnownEndpoint)>;
 
-impl Known {
+impl KnownService {
     /// These ports of a Service; `None` for no ports. `node`: name of the node whose table is looked at.
     pub fn of_index(index: &Index, ports: &[PortId], node: Option<&str>) -> Option<Self> {
         let service = index.service(index.port(*ports.first()?).service);
         let mut frontends = Vec::new();
-        let mut places = Places::new();
+        let mut places = EndpointsByAddress::new();
         let mut hinted = false;
         for (order, id) in ports.iter().enumerate() {
             let port = index.port(*id);
@@ -132,13 +131,13 @@ impl Known {
         let outside = frontends
             .iter()
             .any(|frontend| frontend.kind != FrontendKind::ClusterIp);
-        Some(Known {
+        Some(KnownService {
             namespace: service.namespace.clone(),
             name: service.name.clone(),
             kube_proxy: Some(service.kube_proxy),
             frontends,
-            internal_policy: Some(Policy::of(service.internal_local)),
-            external_policy: outside.then(|| Policy::of(service.external_local)),
+            internal_policy: Some(TrafficPolicy::of(service.internal_local)),
+            external_policy: outside.then(|| TrafficPolicy::of(service.external_local)),
             affinity: service.affinity,
             endpoints,
             hinted,
@@ -155,7 +154,7 @@ impl Known {
         ports: &[Option<Name>],
     ) -> Self {
         let mut frontends = BTreeSet::new();
-        let mut places = Places::new();
+        let mut places = EndpointsByAddress::new();
         let mut endpoints_complete = rules.is_whole();
         for ((address, protocol, port), found, service) in all(rules) {
             let same = service.namespace == *namespace && service.name == *name;
@@ -176,7 +175,7 @@ impl Known {
             let targets = found.targets.iter().map(|target| (target, true));
             let draining = found.draining.iter().map(|target| (target, false));
             for (place, candidate) in targets.chain(draining) {
-                let unknown = || Listed {
+                let unknown = || KnownEndpoint {
                     protocol,
                     place: *place,
                     ports: BTreeSet::new(),
@@ -198,7 +197,7 @@ impl Known {
                 listed.ports.insert(service.port.clone());
             }
         }
-        Known {
+        KnownService {
             namespace: namespace.clone(),
             name: name.clone(),
             kube_proxy: None,
@@ -241,19 +240,19 @@ impl Known {
         let outside = targets(&|kind| kind != RuleKind::ClusterIp);
         // With policy Local, frontends for the outside lead to this node's endpoints, and the node's own packets to all.
         let everywhere = match internal {
-            Policy::Cluster if !inside.is_empty() => &inside,
+            TrafficPolicy::Cluster if !inside.is_empty() => &inside,
             _ => &all,
         };
-        self.hinted &= internal == Policy::Local && external != Some(Policy::Cluster);
+        self.hinted &= internal == TrafficPolicy::Local && external != Some(TrafficPolicy::Cluster);
         for endpoint in &mut self.endpoints {
             let place = (endpoint.protocol, endpoint.place);
             endpoint.candidate = everywhere.contains(&place);
             endpoint.local_candidate = match internal {
-                Policy::Local if !inside.is_empty() => inside.contains(&place),
+                TrafficPolicy::Local if !inside.is_empty() => inside.contains(&place),
                 _ => endpoint.local_candidate && (outside.is_empty() || outside.contains(&place)),
             };
         }
-        self.node_unknown &= internal == Policy::Cluster || inside.is_empty();
+        self.node_unknown &= internal == TrafficPolicy::Cluster || inside.is_empty();
     }
 
     /// Flows of this reach may have had fewer endpoints to go to than the candidates are.
@@ -266,17 +265,17 @@ impl Known {
     }
 }
 
-fn in_order(places: Places) -> Vec<Listed> {
-    let mut all: Vec<(usize, Listed)> = places.into_values().collect();
+fn in_order(places: EndpointsByAddress) -> Vec<KnownEndpoint> {
+    let mut all: Vec<(usize, KnownEndpoint)> = places.into_values().collect();
     // Stable: by protocol and address within a port.
     all.sort_by_key(|(order, _)| *order);
     all.into_iter().map(|(_, listed)| listed).collect()
 }
 
-type Place = (Option<IpAddr>, u8, u16);
+type FrontendKey = (Option<IpAddr>, u8, u16);
 
 /// Every frontend that is named.
-fn all(rules: &NodeRules) -> impl Iterator<Item = (Place, &RuleFrontend, &RuleService)> {
+fn all(rules: &NodeRules) -> impl Iterator<Item = (FrontendKey, &RuleFrontend, &RuleService)> {
     let direct = rules.frontends.iter().map(|(key, frontend)| {
         let (address, protocol, port) = *key;
         ((Some(address), protocol, port), frontend)
@@ -290,8 +289,8 @@ fn all(rules: &NodeRules) -> impl Iterator<Item = (Place, &RuleFrontend, &RuleSe
         .filter_map(|(place, frontend)| Some((place, frontend, frontend.service.as_ref()?)))
 }
 
-fn listed(protocol: u8, endpoint: &Endpoint, here: bool) -> Listed {
-    Listed {
+fn listed(protocol: u8, endpoint: &Endpoint, here: bool) -> KnownEndpoint {
+    KnownEndpoint {
         protocol,
         place: SocketAddr::new(endpoint.address, endpoint.port),
         ports: BTreeSet::new(),

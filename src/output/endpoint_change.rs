@@ -3,7 +3,7 @@
 use crate::watch::record::{Change, EndpointChange, SeenBy};
 
 use super::color::Style;
-use super::{json, safe, write};
+use super::{escape, json, write};
 
 pub(super) fn style(change: &EndpointChange<'_>) -> Style {
     let ready = change.endpoint.ready;
@@ -22,17 +22,17 @@ pub(super) fn line(change: &EndpointChange<'_>, out: &mut Vec<u8>) {
     match change.service {
         None => out.push(b'-'),
         Some((namespace, name)) => {
-            safe::text(out, &format!("{namespace}/{name}"));
+            escape::text(out, &format!("{namespace}/{name}"));
             if let Some(port) = change.port {
                 out.push(b':');
-                safe::text(out, port);
+                escape::text(out, port);
             }
         }
     }
     out.extend_from_slice(b"  ");
     let party = &change.endpoint.party;
     if let Some((namespace, name)) = party.namespace.zip(party.name) {
-        safe::text(out, &format!("{namespace}/{name}"));
+        escape::text(out, &format!("{namespace}/{name}"));
         out.push(b' ');
     }
     out.extend_from_slice(change.address.to_string().as_bytes());
