@@ -1,8 +1,7 @@
-//! Everything that prints entries.
+//! Formats of entries, expectations, records, groups, Services and statistics.
 //!
-//! A [`Printer`] takes entries one by one and writes them in one of the formats through one [`Sink`]. Memory is constant in
-//! every format; ordering, which is not, happens before, in a [`Sorter`]. Text of others never reaches a terminal as it
-//! came (see `safe`).
+//! A [`Printer`] takes entries one by one and writes them in one format through one [`Sink`]. Every format needs constant
+//! memory; a [`Sorter`], which does not, comes before it. Untrusted text is escaped before it is written (`escape`).
 
 mod bar;
 mod bounded;
@@ -55,10 +54,10 @@ use row::Row;
 use summary::JsonDocument;
 use table::{EntryTable, TableColumns};
 
-/// Entries between two looks at the clock: ages are whole seconds.
+/// Entries printed between two reads of the clock. Ages are whole seconds, so that a slightly old time is exact enough.
 const ENTRIES_PER_CLOCK_READ: u32 = 64;
 
-/// What `-o` says.
+/// Value of `-o`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
     /// Names where something is known, addresses where nothing is
@@ -77,27 +76,27 @@ pub enum Format {
 }
 
 impl Format {
-    /// Whether `--columns` and `--no-header` mean anything here. The other formats are contracts of their own.
+    /// Whether `--columns` and `--no-header` apply. The other formats have fixed fields.
     pub fn has_columns(self) -> bool {
         matches!(self, Format::Table | Format::Wide | Format::Csv)
     }
 }
 
-/// How to print.
+/// Options of a [`Printer`].
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     pub format: Format,
-    /// In place of the format's own columns, where it has any.
+    /// Replace the columns of the format; ignored by formats without columns.
     pub columns: Option<Columns>,
     pub palette: Palette,
     pub header: bool,
-    /// Columns of the terminal that the output is; `None` when it is none: then no cell is ever shortened.
+    /// Width of the terminal in columns; `None` when the output is no terminal, and then no cell is shortened.
     pub terminal: Option<usize>,
-    /// Entries come with an [`ItemResult`], for which tables and csv get a column.
+    /// Entries come with an [`ItemResult`]; tables and CSV get a column for it.
     pub results: bool,
 }
 
-/// Writes entries in one format. Call [`Printer::finish`] at the end: tables hold their first rows back until then.
+/// Writes entries in one format. Tables hold their first rows back until [`Printer::finish`] is called.
 pub struct Printer<'w> {
     sink: Sink<'w>,
     form: EntryWriter,
@@ -108,7 +107,7 @@ enum EntryWriter {
     Table(EntryTable),
     Json(JsonDocument),
     Lines(fn(&Row<'_>, &mut Vec<u8>)),
-    /// The header, while it is not out yet.
+    /// `header` is true until the header is written.
     Csv {
         csv: Csv,
         header: bool,
@@ -117,7 +116,12 @@ enum EntryWriter {
 
 impl<'w> Printer<'w> {
     pub fn new(options: Options, out: Box<dyn Write + 'w>) -> Self {
-        let kind = |usual| options.columns.clone().map_or(usual, TableColumns::Chosen);
+        let kind = |default| {
+            options
+                .columns
+                .clone()
+                .map_or(default, TableColumns::Chosen)
+        };
         let table = |kind| {
             EntryWriter::Table(EntryTable::new(
                 kind,
@@ -148,8 +152,7 @@ impl<'w> Printer<'w> {
     /// Prints one entry.
     ///
     /// # Errors
-    ///
-    /// What writing says; [`is_closed`] tells a reader who went away.
+    /// The error of the write; [`is_closed`] recognises a pipe whose reader has closed it.
     pub fn entry(&mut self, entry: &Entry<'_>, result: Option<&ItemResult>) -> io::Result<()> {
         let now = self.clock.now();
         self.row(&Row::of(entry, result, now))
@@ -177,8 +180,11 @@ impl<'w> Printer<'w> {
         self.sink.checkpoint()
     }
 
-    /// Shows everything printed so far: after each batch of a purge, whose lines may be its only record. A table fixes its
-    /// widths by the rows it has.
+    /// Writes everything printed so far. A purge calls it after each batch, because its lines may be the only record of
+    /// what was deleted. A table fixes its widths by the rows it has.
+    ///
+    /// # Errors
+    /// The error of the write.
     pub fn flush(&mut self) -> io::Result<()> {
         if let EntryWriter::Table(table) = &mut self.form {
             table.release(self.sink.buffer());
@@ -186,7 +192,10 @@ impl<'w> Printer<'w> {
         self.sink.flush()
     }
 
-    /// Prints what is left, and the summary in the format that has one.
+    /// Prints the rows held back, and the summary where the format has one.
+    ///
+    /// # Errors
+    /// The error of the write.
     pub fn finish(&mut self, summary: &Summary) -> io::Result<()> {
         let out = self.sink.buffer();
         match &mut self.form {
@@ -202,7 +211,7 @@ impl<'w> Printer<'w> {
     }
 }
 
-/// The time, asked for now and then.
+/// System time, read once every [`ENTRIES_PER_CLOCK_READ`] uses.
 #[derive(Default)]
 struct Clock {
     now: u64,
@@ -227,8 +236,8 @@ fn nanoseconds_now() -> u64 {
         .unwrap_or(0)
 }
 
-/// Appends the wide columns of an entry joined by one blank, unpadded, uncoloured, `-` for what is absent: the line that
-/// `--match` looks at.
+/// Appends the line that `--match` is applied to: the wide columns of an entry joined by one blank, without padding and
+/// colour, `-` for absent values.
 pub fn wide_line(entry: &Entry<'_>, line: &mut String) {
     let now = if entry.flow.start.is_some() {
         nanoseconds_now()
@@ -240,25 +249,25 @@ pub fn wide_line(entry: &Entry<'_>, line: &mut String) {
     });
 }
 
-/// The JSON item of an entry.
+/// Appends the JSON item of an entry.
 #[cfg(test)]
 pub(crate) fn json_item(entry: &Entry<'_>, line: &mut String) {
     append(line, |out| json::item(&Row::of(entry, None, 0), out));
 }
 
-/// Text of others, safe to show on a terminal: what could steer it becomes an escape.
+/// Untrusted text with control characters escaped, so that it can be shown on a terminal.
 pub fn safe_text(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     append(&mut safe, |out| escape::text(out, text));
     safe
 }
 
-/// A JSON value on one line. What could steer a terminal is escaped, as in every item (see `safe`).
+/// A JSON value on one line, with control characters escaped as in every item.
 pub fn safe_json(value: &serde_json::Value) -> String {
     escape::escaped_json(&value.to_string())
 }
 
-/// Lends the bytes of a string to a writer that only appends whole characters.
+/// Appends to a string with a function that writes bytes; it must append whole UTF-8 characters.
 fn append(line: &mut String, write: impl FnOnce(&mut Vec<u8>)) {
     let mut out = std::mem::take(line).into_bytes();
     write(&mut out);
@@ -292,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn a_json_document_is_whole_with_any_number_of_items() {
+    fn a_json_document_is_valid_with_any_number_of_items() {
         let mut summary = Summary {
             shown: 4,
             scanned: 9,
@@ -318,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn formats_print_one_line_an_entry_and_a_header_where_they_have_one() {
+    fn formats_print_one_line_per_entry_and_one_header_if_any() {
         let samples = fixture::table_of_the_contract();
         for (format, header) in [
             (Format::Table, 1),
@@ -371,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_for_matching_is_appended_to_what_is_there() {
+    fn the_line_for_match_is_appended_without_changing_earlier_text() {
         let sample = fixture::dns();
         let entry = Entry::bare(sample.flow);
         let mut line = "é ".to_owned();

@@ -1,4 +1,4 @@
-//! The columns that `--columns` and `--sort` know: one for each JSON name, dotted where nested.
+//! Columns of `--columns` and `--sort`: one for each JSON name, dotted where nested.
 //!
 //! To add one, add a line to [`COLUMNS`].
 
@@ -10,7 +10,7 @@ use ctnetlink::flow::{Counters, L4, ProtocolState, Tuple};
 use super::row::Row;
 use super::value::ColumnValue;
 
-/// One column.
+/// A column that can be chosen or sorted by.
 pub struct Column {
     /// The JSON name, dotted where nested: `original.src`.
     pub key: &'static str,
@@ -18,13 +18,13 @@ pub struct Column {
 }
 
 impl Column {
-    /// What stands above it in a table: the key in capitals.
+    /// Heading in a table: the key in capitals.
     pub fn heading(&self) -> String {
         self.key.to_uppercase()
     }
 }
 
-/// A column name that does not exist.
+/// An unknown column name, with the names that are close to it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no column `{key}`{}; the columns are {}", did_you_mean(.nearest), all_keys())]
 pub struct UnknownColumn {
@@ -44,7 +44,10 @@ fn all_keys() -> String {
     keys.join(", ")
 }
 
-/// The column of that name.
+/// Column with that key.
+///
+/// # Errors
+/// [`UnknownColumn`].
 pub fn find(key: &str) -> Result<&'static Column, UnknownColumn> {
     let found = COLUMNS.iter().find(|column| column.key == key);
     found.ok_or_else(|| UnknownColumn {
@@ -53,7 +56,7 @@ pub fn find(key: &str) -> Result<&'static Column, UnknownColumn> {
     })
 }
 
-/// Columns that the typed word is a part of (`sport`), else those a slip or two away.
+/// Columns whose last component is the typed word (`sport`), else those at an edit distance of 1 or 2.
 fn nearest(key: &str) -> Vec<&'static str> {
     let key = key.to_lowercase().replace('-', "_");
     let keys = || COLUMNS.iter().map(|column| column.key);
@@ -68,7 +71,7 @@ fn nearest(key: &str) -> Vec<&'static str> {
         .collect()
 }
 
-/// A list of columns as typed: `protocol,original.src,timeout`.
+/// Columns in the order of the argument: `protocol,original.src,timeout`.
 #[derive(Clone)]
 pub struct Columns(pub Vec<&'static Column>);
 
@@ -185,40 +188,40 @@ fn boolean<'a>(value: Option<bool>) -> ColumnValue<'a> {
     value.map_or(ColumnValue::None, ColumnValue::Bool)
 }
 
-fn counter<'a>(counters: Option<Counters>, pick: fn(Counters) -> u64) -> ColumnValue<'a> {
-    number(counters.map(pick))
+fn counter<'a>(counters: Option<Counters>, select: fn(Counters) -> u64) -> ColumnValue<'a> {
+    number(counters.map(select))
 }
 
-fn icmp<'a>(tuple: &Tuple, pick: fn(u8, u8, u16) -> u16) -> ColumnValue<'a> {
+fn icmp<'a>(tuple: &Tuple, select: fn(u8, u8, u16) -> u16) -> ColumnValue<'a> {
     match tuple.l4 {
-        L4::Icmp { kind, code, id } => number(Some(pick(kind, code, id))),
+        L4::Icmp { kind, code, id } => number(Some(select(kind, code, id))),
         _ => ColumnValue::None,
     }
 }
 
-fn gre<'a>(tuple: &Tuple, pick: fn(u16, u16) -> u16) -> ColumnValue<'a> {
+fn gre<'a>(tuple: &Tuple, select: fn(u16, u16) -> u16) -> ColumnValue<'a> {
     match tuple.l4 {
-        L4::Gre { src, dst } => number(Some(pick(src, dst))),
+        L4::Gre { src, dst } => number(Some(select(src, dst))),
         _ => ColumnValue::None,
     }
 }
 
-fn sctp<'a>(row: &Row<'a>, pick: fn(Option<u32>, Option<u32>) -> Option<u32>) -> ColumnValue<'a> {
+fn sctp<'a>(row: &Row<'a>, select: fn(Option<u32>, Option<u32>) -> Option<u32>) -> ColumnValue<'a> {
     match row.flow.state {
         Some(ProtocolState::Sctp {
             vtag_original,
             vtag_reply,
             ..
-        }) => number(pick(vtag_original, vtag_reply)),
+        }) => number(select(vtag_original, vtag_reply)),
         _ => ColumnValue::None,
     }
 }
 
-fn tcp<'a>(row: &Row<'a>, pick: fn(Option<u8>, Option<u8>) -> Option<u8>) -> ColumnValue<'a> {
+fn tcp<'a>(row: &Row<'a>, select: fn(Option<u8>, Option<u8>) -> Option<u8>) -> ColumnValue<'a> {
     match row.flow.state {
         Some(ProtocolState::Tcp {
             original, reply, ..
-        }) => number(pick(original.flags, reply.flags)),
+        }) => number(select(original.flags, reply.flags)),
         _ => ColumnValue::None,
     }
 }
@@ -234,23 +237,26 @@ fn nat<'a>(row: &Row<'a>) -> ColumnValue<'a> {
 
 fn client<'a>(
     row: &Row<'a>,
-    pick: for<'b> fn(&'b Party<'b>) -> ColumnValue<'b>,
+    select: for<'b> fn(&'b Party<'b>) -> ColumnValue<'b>,
 ) -> ColumnValue<'a> {
-    row.names.client.as_ref().map_or(ColumnValue::None, pick)
+    row.names.client.as_ref().map_or(ColumnValue::None, select)
 }
 
 fn service<'a>(
     row: &Row<'a>,
-    pick: for<'b> fn(&'b ServiceName<'b>) -> ColumnValue<'b>,
+    select: for<'b> fn(&'b ServiceName<'b>) -> ColumnValue<'b>,
 ) -> ColumnValue<'a> {
-    row.names.service.as_ref().map_or(ColumnValue::None, pick)
+    row.names.service.as_ref().map_or(ColumnValue::None, select)
 }
 
 fn endpoint<'a>(
     row: &Row<'a>,
-    pick: for<'b> fn(&'b EndpointName<'b>) -> ColumnValue<'b>,
+    select: for<'b> fn(&'b EndpointName<'b>) -> ColumnValue<'b>,
 ) -> ColumnValue<'a> {
-    row.names.endpoint.as_ref().map_or(ColumnValue::None, pick)
+    row.names
+        .endpoint
+        .as_ref()
+        .map_or(ColumnValue::None, select)
 }
 
 #[cfg(test)]
@@ -262,7 +268,7 @@ mod tests {
     use super::super::fixture::{self, SampleEntry};
     use super::*;
 
-    /// Leaves and name objects of an item, dotted.
+    /// Dotted keys of the leaves and of the name objects of an item.
     fn keys(prefix: &str, item: &Json, found: &mut BTreeSet<String>) {
         for (key, value) in item.as_object().into_iter().flatten() {
             let key = format!("{prefix}{key}");
@@ -280,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn there_is_a_column_for_every_json_name_and_no_other() {
+    fn columns_and_json_names_are_the_same_set() {
         let [_, _, _, tcp] = fixture::table_of_the_contract();
         let mut full = fixture::dns();
         full.flow.original.protocol = 6;
@@ -292,12 +298,12 @@ mod tests {
         let mut names = BTreeSet::new();
         keys("", &item(&full), &mut names);
         let columns: BTreeSet<_> = COLUMNS.iter().map(|column| column.key.to_owned()).collect();
-        assert_eq!(columns.len(), COLUMNS.len(), "a key is there twice");
+        assert_eq!(columns.len(), COLUMNS.len(), "a key is defined twice");
         assert_eq!(columns, names);
     }
 
     #[test]
-    fn a_column_shows_the_value_of_its_json_name() {
+    fn every_column_equals_its_json_value() {
         let samples = fixture::table_of_the_contract();
         for sample in samples.iter().chain([&fixture::dns()]) {
             let item = item(sample);

@@ -1,6 +1,6 @@
-//! Expectations (`ls --table expect`) in the same formats, with the manners of entries.
+//! Expectations (`ls --table expect`) in the formats of entries.
 //!
-//! There are few of them, ever: `nf_conntrack_expect_max` is a small part of the table.
+//! Their number is small: `nf_conntrack_expect_max` is a fraction of the limit of entries.
 
 use std::io::{self, Write};
 
@@ -13,7 +13,7 @@ use super::sink::Sink;
 use super::summary::{JsonDocument, Summary};
 use super::{Format, Options, csv, escape, json, write};
 
-/// Writes expectations in one format. Options for entries alone (`columns`, `results`) mean nothing here.
+/// Writes expectations in one format. Ignores the options `columns` and `results`.
 pub struct ExpectationPrinter<'w> {
     sink: Sink<'w>,
     form: ExpectationWriter,
@@ -24,7 +24,7 @@ enum ExpectationWriter {
     Json(JsonDocument),
     Jsonl,
     Conntrack,
-    /// Whether the header is still to come.
+    /// True until the header is written.
     Csv(bool),
 }
 
@@ -46,8 +46,7 @@ impl<'w> ExpectationPrinter<'w> {
     /// Prints one expectation.
     ///
     /// # Errors
-    ///
-    /// What writing says; [`super::is_closed`] tells a reader who went away.
+    /// The error of the write; [`super::is_closed`] recognises a pipe whose reader has closed it.
     pub fn expectation(&mut self, expectation: &Expectation) -> io::Result<()> {
         let out = self.sink.buffer();
         match &mut self.form {
@@ -76,11 +75,10 @@ impl<'w> ExpectationPrinter<'w> {
         self.sink.checkpoint()
     }
 
-    /// Prints what is left, and the summary in the format that has one.
+    /// Prints the rows held back, and the summary where the format has one.
     ///
     /// # Errors
-    ///
-    /// What writing says.
+    /// The error of the write.
     pub fn finish(&mut self, summary: &Summary) -> io::Result<()> {
         let out = self.sink.buffer();
         match &mut self.form {
@@ -93,7 +91,7 @@ impl<'w> ExpectationPrinter<'w> {
     }
 }
 
-/// One field: a csv column, and a table column where it has a heading.
+/// A column of CSV, and of the table where it has a heading.
 struct ExpectationField {
     key: &'static str,
     heading: Option<&'static str>,
@@ -105,29 +103,29 @@ const FIELDS: [ExpectationField; 11] = [
         write::protocol(out, e.tuple.protocol)
     }),
     field("expected.source", Some("SOURCE"), |e, out| {
-        write::place(out, e.tuple.source())
+        write::address_port(out, e.tuple.source())
     }),
     field("expected.destination", Some("DESTINATION"), |e, out| {
-        write::place(out, e.tuple.destination());
+        write::address_port(out, e.tuple.destination());
     }),
     field("mask.source", Some("SOURCE-MASK"), |e, out| {
         if let Some(mask) = &e.mask {
-            write::place(out, mask.source());
+            write::address_port(out, mask.source());
         }
     }),
     field("mask.destination", Some("DESTINATION-MASK"), |e, out| {
         if let Some(mask) = &e.mask {
-            write::place(out, mask.destination());
+            write::address_port(out, mask.destination());
         }
     }),
     field("master.source", Some("MASTER-SOURCE"), |e, out| {
-        write::place(out, e.master.source());
+        write::address_port(out, e.master.source());
     }),
     field(
         "master.destination",
         Some("MASTER-DESTINATION"),
         |e, out| {
-            write::place(out, e.master.destination());
+            write::address_port(out, e.master.destination());
         },
     ),
     field("timeout", Some("TTL"), |e, out| {
@@ -188,7 +186,7 @@ fn csv_record(expectation: &Expectation, out: &mut Vec<u8>) {
         }
         text.clear();
         match (field.key, expectation.timeout) {
-            // For programs: seconds.
+            // Seconds in CSV, `1m58s` in tables.
             ("timeout", Some(timeout)) => write::number(&mut text, timeout),
             _ => (field.show)(expectation, &mut text),
         }
@@ -205,7 +203,7 @@ fn flags(expectation: &Expectation) -> impl Iterator<Item = &'static str> {
         .map(|(_, word)| word)
 }
 
-/// One item; tuples have the keys that entries' have.
+/// Appends one item; tuples have the keys of the tuples of entries.
 fn item(expectation: &Expectation, out: &mut Vec<u8>) {
     out.extend_from_slice(b"{\"family\":\"");
     out.extend_from_slice(expectation.tuple.family().name().as_bytes());
@@ -295,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn json_says_everything_and_is_whole_without_items() {
+    fn json_holds_every_field_and_is_valid_without_items() {
         let read: Value = serde_json::from_str(&printed(Format::Json, &[ftp(), ftp()])).unwrap();
         assert_eq!(read["items"].as_array().map(Vec::len), Some(2));
         let item: Value = serde_json::from_str(&printed(Format::Jsonl, &[ftp()])).unwrap();

@@ -13,7 +13,7 @@ use ctnetlink::flow::{
 
 use super::row::{ItemResult, Row};
 
-/// All that a [`Row`] borrows.
+/// Owned fields of a [`Row`].
 #[derive(Clone, Debug)]
 pub struct SampleEntry {
     pub flow: Flow,
@@ -101,7 +101,7 @@ pub fn serving(party: Party<'static>) -> EndpointName<'static> {
     }
 }
 
-/// The entry that cli.md shows as an item.
+/// The entry of the item that the manual shows.
 pub fn dns() -> SampleEntry {
     let mut flow = Flow::new(
         ports(17, ("10.244.2.9", 40123), ("10.96.0.10", 53)),
@@ -132,7 +132,7 @@ pub fn dns() -> SampleEntry {
     sample
 }
 
-/// The four rows of cli.md's table.
+/// The four rows of the table that the manual shows.
 pub fn table_of_the_contract() -> [SampleEntry; 4] {
     let mut gone = dns();
     gone.names.client = Some(pod("shop", "web-1"));
@@ -300,9 +300,9 @@ fn flow() -> impl Strategy<Value = Flow> {
     })
 }
 
-/// Any entry at all, with hostile text wherever text can be.
+/// Any entry, with hostile text in every text field.
 pub fn any_sample() -> impl Strategy<Value = SampleEntry> {
-    // Names are borrowed for the whole run; leaking a few thousand short texts in a test does no harm.
+    // Names are borrowed for the whole run, so each is leaked: a few thousand short texts.
     let text = || any::<String>().prop_map(|text| &*text.leak());
     let reason = prop::option::of(prop::sample::select(Reason::ALL));
     let result = any::<Option<Option<String>>>();

@@ -1,38 +1,38 @@
-//! Rows of cells in aligned columns, without knowing all rows first.
+//! Aligned columns for any number of rows in constant memory.
 //!
-//! The widths come from a sample of the first rows; the rest streams past with the same widths. Memory stays constant, and a
-//! later cell that is wider just pushes its neighbours.
+//! Widths are taken from a sample of the first rows; later rows are written with the same widths. A later cell that is wider
+//! shifts the cells after it.
 
 use std::slice::Iter;
 
 use super::color::{Palette, Style};
 
-/// Rows looked at before the widths are fixed.
+/// Rows held back until the widths are fixed.
 pub(super) const SAMPLE_ROWS: usize = 4096;
 const COLUMN_GAP: usize = 2;
-/// Cells are not shortened below this.
+/// Cells are not shortened below this width.
 const MIN_SHORTENED_WIDTH: usize = 16;
-/// What stays of a shortened cell's end: `…` and a port.
+/// Characters kept of the end of a shortened cell: a port.
 const TAIL_WIDTH: usize = 6;
 
-/// How one column is laid out.
+/// Heading and layout of a column.
 #[derive(Clone, Debug)]
 pub(super) struct ColumnLayout {
     pub heading: String,
-    /// Shown only when some row of the sample has a value.
+    /// Shown only if a row of the sample has a value.
     pub optional: bool,
-    /// May be shortened where a terminal is too narrow.
+    /// May be shortened on a narrow terminal.
     pub flexible: bool,
 }
 
-/// Takes the cells of one row from left to right: the sample's are kept, later ones printed at once.
+/// Takes the cells of one row from left to right. Cells of the sample are kept, later ones are printed at once.
 pub(super) enum Cells<'a> {
     Kept(&'a mut SampleRows),
     Printed(LinePrinter<'a>),
 }
 
 impl Cells<'_> {
-    /// Adds a cell; one that writes nothing is absent and shown as `-`.
+    /// Adds a cell. A cell that writes nothing is absent and shown as `-`.
     #[inline]
     pub fn push(&mut self, style: Style, write: impl FnOnce(&mut Vec<u8>)) {
         match self {
@@ -42,7 +42,7 @@ impl Cells<'_> {
     }
 }
 
-/// The first rows, one cell after the other in one buffer.
+/// Cells of the first rows in one buffer.
 #[derive(Default)]
 pub(super) struct SampleRows {
     text: Vec<u8>,
@@ -76,23 +76,23 @@ impl SampleRows {
     }
 }
 
-/// A column whose width is fixed.
+/// Width of a column, after the sample.
 struct FixedColumn {
-    /// `None` where it is hidden.
+    /// `None` for a hidden column.
     width: Option<usize>,
     flexible: bool,
 }
 
-/// A line that is being printed.
+/// Prints the cells of one line.
 pub(super) struct LinePrinter<'a> {
     columns: Iter<'a, FixedColumn>,
     palette: Palette,
     /// Flexible cells are shortened to the width of their column.
     shorten: bool,
-    /// Every byte is taken for one column.
+    /// Every byte is counted as one column of the terminal.
     ascii: bool,
-    /// Blanks before the next cell: owed until there is one, so that no line ends in any.
-    owed: usize,
+    /// Blanks to write before the next cell, so that no line ends in blanks.
+    pending_blanks: usize,
     out: &'a mut Vec<u8>,
 }
 
@@ -107,7 +107,7 @@ impl LinePrinter<'_> {
             return; // hidden
         };
         let out = &mut *self.out;
-        blanks(self.owed, out);
+        blanks(self.pending_blanks, out);
         self.palette.begin(out, style);
         let start = out.len();
         write(out);
@@ -123,27 +123,27 @@ impl LinePrinter<'_> {
             used = width;
         }
         self.palette.end(out, style);
-        self.owed = width.saturating_sub(used) + COLUMN_GAP;
+        self.pending_blanks = width.saturating_sub(used) + COLUMN_GAP;
     }
 }
 
-/// Characters, which is columns for all that names are made of.
+/// Number of characters. Each is taken for one column of the terminal.
 fn width_of(text: &[u8]) -> usize {
     if text.is_ascii() {
         return text.len();
     }
-    // Every byte but the continuation bytes of UTF-8 begins a character.
+    // A character begins at every byte that is no continuation byte of UTF-8.
     text.iter().filter(|byte| **byte & 0xc0 != 0x80).count()
 }
 
-/// Prints rows; see the module.
+/// Prints rows; see the module documentation.
 pub(super) struct Layout {
     columns: Vec<ColumnLayout>,
     palette: Palette,
     header: bool,
-    /// Columns of the terminal; `None` when the output is none, and then nothing is shortened.
+    /// Width of the terminal; `None` when the output is no terminal, and then no cell is shortened.
     terminal: Option<usize>,
-    /// Empty while the sample is gathered.
+    /// Empty until the widths are fixed.
     fixed: Vec<FixedColumn>,
     /// Empty once the widths are fixed.
     sample: SampleRows,
@@ -166,7 +166,7 @@ impl Layout {
         }
     }
 
-    /// Adds a row: `fill` pushes one cell for each column. It may be asked twice.
+    /// Adds a row: `fill` pushes one cell for each column. It may be called twice.
     #[inline]
     pub fn row(&mut self, out: &mut Vec<u8>, fill: impl Fn(&mut Cells)) {
         if !self.fixed.is_empty() {
@@ -181,7 +181,7 @@ impl Layout {
     #[inline]
     fn print(&self, out: &mut Vec<u8>, fill: impl Fn(&mut Cells)) {
         let start = out.len();
-        // One look at the line costs less than one at each cell, and nearly all lines are as they should be the first time.
+        // Nearly all lines are ASCII: testing the line afterwards costs less than counting the characters of each cell.
         for ascii in [true, false] {
             out.truncate(start);
             fill(&mut Cells::Printed(LinePrinter {
@@ -189,7 +189,7 @@ impl Layout {
                 palette: self.palette,
                 shorten: self.terminal.is_some(),
                 ascii,
-                owed: 0,
+                pending_blanks: 0,
                 out,
             }));
             if is_ascii(&out[start..]) {
@@ -199,7 +199,7 @@ impl Layout {
         out.push(b'\n');
     }
 
-    /// Prints what is held back: the sample, if it is not out yet. Later rows are aligned with it.
+    /// Prints the sample, if it is still held back. Later rows are aligned with it.
     pub fn release(&mut self, out: &mut Vec<u8>) {
         if !self.fixed.is_empty() {
             return;
@@ -250,7 +250,7 @@ impl Layout {
         widths
     }
 
-    /// Takes from the widest flexible column until a line fits.
+    /// Narrows the widest flexible column until a line fits.
     fn fit(&self, widths: &mut [Option<usize>], terminal: usize) {
         let shown = widths.iter().flatten().count();
         let needed: usize =
@@ -270,7 +270,7 @@ impl Layout {
     }
 }
 
-/// The standard library's looks at the last bytes one by one, up to 63 of them.
+/// Tests 16 bytes at a time; the standard library's function tests up to 63 bytes at the end one by one.
 fn is_ascii(line: &[u8]) -> bool {
     let Some(last) = line.last_chunk() else {
         return line.is_ascii();
@@ -282,18 +282,18 @@ fn is_ascii(line: &[u8]) -> bool {
 }
 
 fn blanks(count: usize, out: &mut Vec<u8>) {
-    const SOME: [u8; 32] = [b' '; 32];
+    const BLANKS: [u8; 32] = [b' '; 32];
     let end = out.len() + count;
-    if count <= SOME.len() {
-        // A copy of fixed length is cheaper than filling any.
-        out.extend_from_slice(&SOME);
+    if count <= BLANKS.len() {
+        // A copy of fixed length is cheaper than a fill of variable length.
+        out.extend_from_slice(&BLANKS);
         out.truncate(end);
     } else {
         out.resize(end, b' ');
     }
 }
 
-/// Leaves `width` characters of the text from `start` on: its beginning, `…`, and its end, where the port is.
+/// Shortens the text from `start` on to `width` characters: its beginning, `…`, and its end, which holds the port.
 fn shorten(out: &mut Vec<u8>, start: usize, width: usize) {
     let text: Vec<char> = String::from_utf8_lossy(&out[start..]).chars().collect();
     let tail = if width > 2 * TAIL_WIDTH {

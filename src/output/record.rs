@@ -1,4 +1,4 @@
-//! Records of a watch: one line each, time first, for people; one object each, for scripts.
+//! Records of a watch: one line or one JSON object each.
 
 use std::io::{self, Write};
 
@@ -10,19 +10,19 @@ use super::row::Row;
 use super::sink::Sink;
 use super::{cell, endpoint_change, escape, json, write};
 
-/// How records are printed.
+/// Format of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordFormat {
     Lines,
     Jsonl,
 }
 
-/// Writes records. Nothing is shown before [`RecordPrinter::flush`], unless there is much of it.
+/// Writes records. They are buffered until [`RecordPrinter::flush`], or until the buffer is full.
 pub struct RecordPrinter<'w> {
     sink: Sink<'w>,
     format: RecordFormat,
     palette: Palette,
-    /// Entries of the beginning, until it is over: people get their number, not a line each.
+    /// Number of entries in the initial snapshot; `None` after it. The line format prints this number instead of the entries.
     snapshots: Option<u64>,
 }
 
@@ -36,10 +36,10 @@ impl<'w> RecordPrinter<'w> {
         }
     }
 
-    /// Prints one record of `time`, nanoseconds since the Unix epoch.
+    /// Prints one record. `time` is in nanoseconds since the Unix epoch.
     ///
     /// # Errors
-    /// What writing says; [`super::is_closed`] tells a reader who went away.
+    /// The error of the write; [`super::is_closed`] recognises a pipe whose reader has closed it.
     pub fn record(&mut self, record: &Record<'_>, time: u64) -> io::Result<()> {
         match self.format {
             RecordFormat::Jsonl => object(record, time, self.sink.buffer()),
@@ -48,10 +48,10 @@ impl<'w> RecordPrinter<'w> {
         self.sink.checkpoint()
     }
 
-    /// Shows everything printed so far: after each batch of events.
+    /// Writes everything printed so far; called after each batch of events.
     ///
     /// # Errors
-    /// What writing says.
+    /// The error of the write.
     pub fn flush(&mut self) -> io::Result<()> {
         self.sink.flush()
     }
@@ -63,7 +63,7 @@ impl<'w> RecordPrinter<'w> {
         }
         let out = self.sink.buffer();
         clock(out, time);
-        let (word, style) = headline(record);
+        let (word, style) = title(record);
         out.extend_from_slice(b"  ");
         self.palette.begin(out, style);
         out.extend_from_slice(format!("{word:8}").as_bytes());
@@ -117,7 +117,7 @@ impl<'w> RecordPrinter<'w> {
     }
 }
 
-fn headline(record: &Record<'_>) -> (&'static str, Style) {
+fn title(record: &Record<'_>) -> (&'static str, Style) {
     let word = record.name().unwrap_or("move");
     let style = match record {
         Record::New(_) | Record::Move { .. } => Style::Good,
@@ -153,7 +153,7 @@ fn flow(out: &mut Vec<u8>, followed: &Followed<'_>, whole: bool) {
     }
 }
 
-/// The endpoint, with the earlier owner of an address that nobody has now.
+/// The endpoint, with the earlier owner of an address that has no owner now.
 fn endpoint(row: &Row<'_>, followed: &Followed<'_>, out: &mut Vec<u8>) {
     let start = out.len();
     cell::endpoint(row, out);
@@ -174,7 +174,7 @@ fn clock(out: &mut Vec<u8>, time: u64) {
 }
 
 fn object(record: &Record<'_>, time: u64, out: &mut Vec<u8>) {
-    // A move is told by its destroy and new.
+    // A move is printed as its destroy and new records.
     let Some(name) = record.name() else {
         return;
     };

@@ -9,12 +9,12 @@ use super::layout::{Cells, ColumnLayout, Layout};
 use super::row::Row;
 use super::write;
 
-/// A column of a table, with how its cell is written.
+/// A column of a table of entries.
 #[derive(Clone)]
 struct TableColumn {
     layout: ColumnLayout,
     write: CellWriter,
-    /// `None` for a column that is always plain.
+    /// `None` for a column without colour.
     style: Option<fn(&Row<'_>) -> Style>,
 }
 
@@ -63,8 +63,8 @@ impl TableColumn {
     }
 }
 
-/// The default table: what an operator asks first.
-fn usual() -> Vec<TableColumn> {
+/// Columns of `-o table`.
+fn default_columns() -> Vec<TableColumn> {
     vec![
         column("PROTO", cell::protocol),
         column("ZONE", cell::zone).optional(),
@@ -77,22 +77,22 @@ fn usual() -> Vec<TableColumn> {
     ]
 }
 
-/// Everything the kernel says, then the names. `--match` looks at these.
-fn wide() -> Vec<TableColumn> {
+/// Columns of `-o wide`: all fields of the kernel, then the names. `--match` is applied to them.
+fn wide_columns() -> Vec<TableColumn> {
     vec![
         column("PROTO", cell::protocol),
         column("STATE", cell::state),
         column("SOURCE", |row, out| {
-            write::place(out, row.flow.original.source())
+            write::address_port(out, row.flow.original.source())
         }),
         column("DESTINATION", |row, out| {
-            write::place(out, row.flow.original.destination())
+            write::address_port(out, row.flow.original.destination())
         }),
         column("REPLY-SOURCE", |row, out| {
-            write::place(out, row.flow.reply.source())
+            write::address_port(out, row.flow.reply.source())
         }),
         column("REPLY-DESTINATION", |row, out| {
-            write::place(out, row.flow.reply.destination())
+            write::address_port(out, row.flow.reply.destination())
         }),
         column("DETAIL", cell::detail).optional(),
         column("TTL", cell::ttl),
@@ -147,7 +147,7 @@ fn result() -> TableColumn {
     column("RESULT", cell::result).styled(cell::result_style)
 }
 
-fn chosen(columns: Columns) -> Vec<TableColumn> {
+fn chosen_columns(columns: Columns) -> Vec<TableColumn> {
     let shown = |column: &'static Column| TableColumn {
         layout: ColumnLayout {
             heading: column.heading(),
@@ -166,7 +166,7 @@ pub(super) struct EntryTable {
     layout: Layout,
 }
 
-/// Which columns a table has.
+/// Columns of a table.
 pub(super) enum TableColumns {
     Default,
     Wide,
@@ -183,9 +183,9 @@ impl EntryTable {
     ) -> Self {
         let results = results && !matches!(kind, TableColumns::Chosen(_));
         let mut columns = match kind {
-            TableColumns::Default => usual(),
-            TableColumns::Wide => wide(),
-            TableColumns::Chosen(columns) => chosen(columns),
+            TableColumns::Default => default_columns(),
+            TableColumns::Wide => wide_columns(),
+            TableColumns::Chosen(columns) => chosen_columns(columns),
         };
         if results {
             columns.push(result());
@@ -207,15 +207,15 @@ impl EntryTable {
         });
     }
 
-    /// Prints the rows that wait for widths; see [`Layout::release`].
+    /// Prints the rows held back; see [`Layout::release`].
     pub fn release(&mut self, out: &mut Vec<u8>) {
         self.layout.release(out);
     }
 }
 
-/// The wide columns of one entry joined by one blank, `-` for what is absent: what `--match` looks at.
+/// Appends the line that `--match` is applied to: the wide columns joined by one blank, `-` for absent values.
 pub(super) fn wide_line(row: &Row<'_>, out: &mut Vec<u8>) {
-    static COLUMNS: LazyLock<Vec<TableColumn>> = LazyLock::new(wide);
+    static COLUMNS: LazyLock<Vec<TableColumn>> = LazyLock::new(wide_columns);
     for (i, column) in COLUMNS.iter().enumerate() {
         if i > 0 {
             out.push(b' ');

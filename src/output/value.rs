@@ -1,4 +1,4 @@
-//! What a column holds, as data: how it is written, shown and ordered.
+//! Values of columns: their text in CSV and in tables, and their order.
 
 use std::cmp::Ordering;
 use std::fmt::{Display, Write};
@@ -9,19 +9,19 @@ use ctnetlink::flow::{ProtocolState, Status};
 use super::row::Row;
 use super::{cell, escape, write};
 
-/// One value of one entry. Absent is [`ColumnValue::None`], never zero.
+/// Value of a column for one entry. An absent value is [`ColumnValue::None`], never zero.
 #[derive(Clone, Copy)]
 pub(super) enum ColumnValue<'a> {
     None,
     Number(u64),
-    /// Seconds; shown as `1m58s`.
+    /// Seconds; `1m58s` in tables.
     Seconds(u32),
     /// Nanoseconds since the Unix epoch.
     Time(u64),
     Bool(bool),
     /// A word of this program.
     Word(&'static str),
-    /// Text that others chose.
+    /// Untrusted text.
     Text(&'a str),
     Address(IpAddr),
     Protocol(u8),
@@ -35,7 +35,7 @@ pub(super) enum ColumnValue<'a> {
 }
 
 impl ColumnValue<'_> {
-    /// The form for programs (`csv`); nothing for an absent value.
+    /// Appends the text of CSV; nothing for an absent value.
     pub fn write(self, out: &mut Vec<u8>) {
         match self {
             ColumnValue::None => {}
@@ -52,7 +52,7 @@ impl ColumnValue<'_> {
             ColumnValue::Labels(labels) => write::labels(out, labels),
             ColumnValue::Evidence(evidence) => {
                 // Writing to a buffer cannot fail.
-                let _ = write!(escape::Text(out), "{evidence}");
+                let _ = write!(escape::EscapedText(out), "{evidence}");
             }
             ColumnValue::Client(row) => {
                 if let Some(client) = &row.names.client {
@@ -76,7 +76,7 @@ impl ColumnValue<'_> {
         }
     }
 
-    /// The form for people (tables).
+    /// Appends the text of tables.
     pub fn show(self, out: &mut Vec<u8>) {
         match self {
             ColumnValue::Seconds(n) => write::duration(out, n.into()),
@@ -111,7 +111,7 @@ impl ColumnValue<'_> {
     }
 }
 
-/// What rows are ordered by: numbers as numbers, addresses as addresses (IPv4 first), text by its characters.
+/// Key that rows are sorted by: numbers and addresses by value (IPv4 first), text by its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum SortKey {
     Number(u64),
@@ -128,7 +128,7 @@ impl SortKey {
         SortKey::Text(text.into())
     }
 
-    /// Orders two keys of one column. Absent is last in either direction: it is no value.
+    /// Compares two keys of one column. Absent keys are last in either direction.
     pub fn compare(&self, other: &SortKey, descending: bool) -> Ordering {
         let order = match (self, other) {
             (SortKey::Absent, SortKey::Absent) => return Ordering::Equal,
@@ -138,7 +138,7 @@ impl SortKey {
             (SortKey::Address(a), SortKey::Address(b)) => a.cmp(b),
             (SortKey::Word(a), SortKey::Word(b)) => a.cmp(b),
             (SortKey::Text(a), SortKey::Text(b)) => a.cmp(b),
-            // Names before bare addresses, in columns that have both.
+            // Names come before bare addresses in columns that have both.
             (a, b) => b.kind().cmp(&a.kind()),
         };
         if descending { order.reverse() } else { order }

@@ -1,5 +1,3 @@
-//! Groups in every format.
-
 use serde_json::{Value, json};
 
 use super::*;
@@ -89,7 +87,7 @@ SRC                         DPORT  COUNT  SHARE  PACKETS  BYTES
 }
 
 #[test]
-fn an_item_tells_absent_from_zero_and_text_of_others_is_escaped() {
+fn absent_values_are_not_zero_and_untrusted_text_is_escaped() {
     let ranked = ranked(&[
         GroupKey::Svc,
         GroupKey::Dport,
@@ -103,7 +101,7 @@ fn an_item_tells_absent_from_zero_and_text_of_others_is_escaped() {
     let text = written(|out| group_document(&ranked, &STYLE, &summary, out));
     let document: Value = serde_json::from_str(&text).unwrap();
     let key = |svc: Value| json!({"svc": svc, "dport": 443, "snat-dst": "192.0.2.11 -> 203.0.113.10:443/tcp", "state": "unreplied"});
-    // Both have two entries; what has a name comes first.
+    // Both have two entries; named groups come first.
     assert_eq!(
         document["items"],
         json!([
@@ -136,7 +134,7 @@ fn an_item_tells_absent_from_zero_and_text_of_others_is_escaped() {
 }
 
 #[test]
-fn lines_and_records_of_a_frame_say_when_it_was() {
+fn lines_and_records_with_a_time_begin_with_it() {
     let ranked = ranked(&[GroupKey::Src]);
     let lines = written(|out| group_lines(&ranked, &STYLE, Some(0), out));
     let lines: Vec<Value> = lines
@@ -164,7 +162,7 @@ fn lines_and_records_of_a_frame_say_when_it_was() {
 }
 
 #[test]
-fn little_and_nearly_all_are_told_from_nothing_and_all() {
+fn shares_near_0_and_1_are_not_rounded_to_them() {
     for (share, expected) in [
         (0.0, "0.0%"),
         (0.00001, "<0.1%"),

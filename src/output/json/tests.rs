@@ -10,7 +10,7 @@ fn written(sample: &SampleEntry) -> String {
     String::from_utf8(out).unwrap()
 }
 
-/// The same item by way of serde.
+/// The same item made with serde.
 fn expected(sample: &SampleEntry) -> Value {
     let flow = &sample.flow;
     let state = flow.state.map(|state| match state.name() {
@@ -119,7 +119,7 @@ proptest! {
 }
 
 #[test]
-fn the_item_of_the_contract_is_written_in_its_order() {
+fn the_documented_item_keeps_its_order_of_keys() {
     assert_eq!(
         written(&fixture::dns()),
         concat!(

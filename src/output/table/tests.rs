@@ -20,7 +20,7 @@ fn printed(kind: TableColumns, terminal: Option<usize>, samples: &[SampleEntry])
 }
 
 #[test]
-fn the_default_table_reads_as_the_contract_shows_it() {
+fn the_default_table_is_printed_as_documented() {
     assert_eq!(
         printed(TableColumns::Default, None, &fixture::table_of_the_contract()),
         "\
@@ -55,7 +55,7 @@ fn a_narrow_terminal_shortens_names_and_keeps_their_ports() {
 }
 
 #[test]
-fn the_zone_column_appears_with_the_first_zone() {
+fn the_zone_column_is_shown_only_if_an_entry_has_a_zone() {
     let plain = fixture::dns();
     let mut zoned = fixture::dns();
     zoned.flow.zone = Zone {
@@ -71,7 +71,7 @@ fn the_zone_column_appears_with_the_first_zone() {
 }
 
 #[test]
-fn rows_past_the_sample_stream_and_wider_ones_only_push() {
+fn rows_after_the_sample_are_printed_at_once_and_wider_cells_shift_the_rest() {
     let sample = fixture::dns();
     let mut wider = fixture::dns();
     wider.names.client = Some(fixture::pod("shop", "a-much-longer-name-than-all-before"));
@@ -101,7 +101,7 @@ fn rows_past_the_sample_stream_and_wider_ones_only_push() {
 fn names_beyond_ascii_keep_later_rows_aligned() {
     let sample = fixture::dns();
     let mut foreign = fixture::dns();
-    // As many characters as the usual name, in more bytes.
+    // As many characters as the other name, in more bytes.
     foreign.names.client = Some(fixture::pod("shop", "wéb-7d"));
     for terminal in [None, Some(60)] {
         let mut table = EntryTable::new(
@@ -115,16 +115,16 @@ fn names_beyond_ascii_keep_later_rows_aligned() {
         for _ in 0..SAMPLE_ROWS {
             table.row(&sample.row(), &mut out);
         }
-        let usual = String::from_utf8(std::mem::take(&mut out)).unwrap();
+        let sampled = String::from_utf8(std::mem::take(&mut out)).unwrap();
         table.row(&foreign.row(), &mut out);
         let line = String::from_utf8(out).unwrap();
-        let usual = usual.lines().next().unwrap();
-        assert_eq!(line.trim_end().replace('é', "e"), usual, "{terminal:?}");
+        let sampled = sampled.lines().next().unwrap();
+        assert_eq!(line.trim_end().replace('é', "e"), sampled, "{terminal:?}");
     }
 }
 
 #[test]
-fn every_cell_of_a_later_row_is_coloured_alike() {
+fn rows_after_the_sample_are_coloured_like_those_of_the_sample() {
     let mut sample = fixture::dns();
     sample.reason = Some(Reason::EndpointGone);
     let coloured = Palette::decide(ColorChoice::Always, |_| None, false);
@@ -156,10 +156,10 @@ fn endpoint(sample: &SampleEntry) -> String {
 }
 
 #[test]
-fn the_endpoint_says_what_stands_at_the_reply_source() {
+fn the_endpoint_cell_names_the_reply_source() {
     let named = fixture::dns();
-    let mut nobody = fixture::dns();
-    nobody.names.endpoint = None;
+    let mut unknown = fixture::dns();
+    unknown.names.endpoint = None;
     let with = |reason, sample: &SampleEntry| SampleEntry {
         reason: Some(reason),
         ..sample.clone()
@@ -180,7 +180,7 @@ fn the_endpoint_says_what_stands_at_the_reply_source() {
     });
     nameless.manual = true;
     manual.names.endpoint = Some(nameless);
-    let mut untranslated = nobody.clone();
+    let mut untranslated = unknown.clone();
     untranslated.flow.reply = ports(17, ("10.96.0.10", 53), ("10.244.2.9", 40123));
     let mut own = untranslated.clone();
     own.names.endpoint = node.names.endpoint;
@@ -190,9 +190,9 @@ fn the_endpoint_says_what_stands_at_the_reply_source() {
             with(Reason::Misdelivery, &named),
             "kube-system/coredns-b:53",
         ),
-        (with(Reason::EndpointGone, &nobody), "10.244.1.7:53 (gone)"),
-        (with(Reason::ServiceEmpty, &nobody), "10.244.1.7:53 (gone)"),
-        (with(Reason::SourceIncomplete, &nobody), "10.244.1.7:53"),
+        (with(Reason::EndpointGone, &unknown), "10.244.1.7:53 (gone)"),
+        (with(Reason::ServiceEmpty, &unknown), "10.244.1.7:53 (gone)"),
+        (with(Reason::SourceIncomplete, &unknown), "10.244.1.7:53"),
         (with(Reason::Endpoint, &node), "cp1:53"),
         (with(Reason::Endpoint, &manual), "10.244.1.7:53 (manual)"),
         (with(Reason::NoDnat, &untranslated), "not translated"),
@@ -208,7 +208,7 @@ fn the_endpoint_says_what_stands_at_the_reply_source() {
 }
 
 #[test]
-fn services_show_names_numbers_or_the_destination() {
+fn the_service_cell_has_the_name_else_the_destination() {
     let mut sample = fixture::dns();
     let shown = |sample: &SampleEntry| cells(TableColumns::Default, sample)[3].clone();
     sample.names.service = Some(fixture::cluster_ip("net", "syslog", None));
@@ -221,7 +221,7 @@ fn services_show_names_numbers_or_the_destination() {
 }
 
 #[test]
-fn states_and_verdicts_are_told_in_the_words_of_the_contract() {
+fn states_and_verdicts_are_printed_in_the_documented_words() {
     let mut flow = Flow::new(
         ports(6, ("10.0.0.1", 1), ("10.0.0.2", 2)),
         ports(6, ("10.0.0.2", 2), ("10.0.0.1", 1)),
