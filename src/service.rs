@@ -1,7 +1,8 @@
-//! What is known of one Service: its frontends and endpoints, and the flows that lie on them.
+//! One Service: its frontends and endpoints, and the flows to them.
 //!
-//! Pure. [`KnownService`] is what the cluster or the node's rules say of it, [`ServiceTally`] counts the entries of a table against that:
-//! its memory grows with the endpoints and the clients of the Service, not with the table. [`ServiceReport`] is what is shown.
+//! Pure. [`KnownService`] is the Service as the cluster or the node's rules describe it. [`ServiceTally`] counts the entries of
+//! a table by endpoint; its memory grows with the endpoints and clients of the Service, not with the table.
+//! [`ServiceReport`] is the result.
 
 mod known_service;
 mod reach;

@@ -1,7 +1,7 @@
-//! How evenly the open flows of a Service spread over its endpoints, and what the numbers say of why they do not.
+//! How evenly the open flows of a Service are spread over its endpoints, and the reason as far as the numbers show it.
 //!
-//! Pure. A reason is given only where the numbers carry it: connection tracking sees addresses and ports, never processes,
-//! and it keeps no record of the endpoints that were there when a flow was made.
+//! Pure. A reason is given only if the numbers support it: connection tracking has addresses and ports but no processes, and
+//! it does not record which endpoints existed when a flow was made.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -10,17 +10,17 @@ use std::net::IpAddr;
 
 use crate::plural::count;
 
-/// Distinct clients that are told apart; about 3 MB at most.
+/// Distinct clients that are counted, at most. They take about 3 MB.
 pub const MAX_CLIENTS: usize = 65_536;
 
-/// A chance below this is taken for none.
+/// A spread with a smaller [`Spread::chance`] is not attributed to chance.
 const SIGNIFICANCE_LEVEL: f64 = 0.01;
 
-/// How many different values were seen.
+/// Number of distinct values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Distinct {
     pub count: usize,
-    /// There may be more: counting ended at a limit.
+    /// The number is a lower bound, because counting stopped at a limit.
     pub at_least: bool,
 }
 
@@ -44,7 +44,7 @@ impl Distinct {
     }
 }
 
-/// Where flows come from, counted in bounded memory.
+/// Distinct client addresses and source ports, counted in bounded memory.
 #[derive(Clone, Debug)]
 pub struct Sources {
     clients: DistinctCounter<IpAddr>,
@@ -58,7 +58,7 @@ impl Default for Sources {
 }
 
 impl Sources {
-    /// `clients`: how many are told apart, at most. Source ports always are: there are few.
+    /// Counts at most this many distinct clients. All source ports are counted: they are at most 65,536.
     pub fn with_limit(clients: usize) -> Self {
         Sources {
             clients: DistinctCounter::with_limit(clients),
@@ -66,7 +66,7 @@ impl Sources {
         }
     }
 
-    /// One more flow, of this client address and source port.
+    /// Counts a flow with this client address and source port.
     pub fn add(&mut self, client: IpAddr, port: Option<u16>) {
         self.clients.add(client);
         if let Some(port) = port {
@@ -115,49 +115,49 @@ impl<T: Eq + Hash> DistinctCounter<T> {
     }
 }
 
-/// What was counted of one Service.
+/// Numbers of one Service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpreadInput {
-    /// Open flows of each endpoint: of every one that new flows may go to, idle ones too, and of every one that still has
-    /// some.
+    /// Open flows of each endpoint that new flows may go to, idle ones included, and of each other endpoint with an open
+    /// flow.
     pub endpoints: Vec<u64>,
-    /// How many of these flows are TCP, and how many UDP.
+    /// Number of these flows that are TCP, and that are UDP.
     pub tcp: u64,
     pub udp: u64,
     pub clients: Distinct,
     pub source_ports: Distinct,
-    /// The Service keeps a client address on one endpoint; `None` when that is not known.
+    /// The Service has session affinity by client address; `None` if that is not known.
     pub affinity: Option<bool>,
-    /// Something left these flows maybe fewer endpoints than are counted: topology hints, or a policy.
+    /// Topology hints or a traffic policy may have restricted these flows to fewer endpoints.
     pub may_be_fewer: bool,
 }
 
-/// Why the flows lie as they do, as far as the numbers tell.
+/// Reason for a spread, as far as the numbers show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum SpreadReason {
     NoEndpoint,
     NoFlow,
     OneEndpoint,
-    /// All flows have one source address and port, and UDP keeps them where they are.
+    /// All flows are UDP from one source address and port, which stay on the endpoint of their entry.
     OneSource,
     OneFlow,
-    /// As even as the number of flows allows.
+    /// As even as possible for the number of flows.
     Even,
-    /// There are not enough flows for all endpoints.
+    /// Fewer flows than endpoints.
     FewFlows,
     SessionAffinity,
-    /// How many endpoints they could choose among is not known.
+    /// The number of endpoints that the flows may go to is not known.
     FewerEndpoints,
-    /// A choice at random for each flow may well give this.
+    /// A random choice for each flow may give this spread.
     Chance,
-    /// Beyond chance, and all flows are of one client address.
+    /// Not explained by chance, and all flows have one client address.
     OneClient,
-    /// Beyond chance.
+    /// Not explained by chance.
     Uneven,
 }
 
 impl SpreadReason {
-    /// The word of JSON.
+    /// Word of JSON.
     pub const fn name(self) -> &'static str {
         match self {
             SpreadReason::NoEndpoint => "no-endpoint",
@@ -176,7 +176,7 @@ impl SpreadReason {
     }
 }
 
-/// How the flows of one Service lie.
+/// Spread of the open flows of one Service.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spread {
     /// Open flows.
@@ -188,17 +188,17 @@ pub struct Spread {
     pub max: u64,
     /// Open flows for each endpoint; `None` without endpoints.
     pub mean: Option<f64>,
-    /// `max / mean`; `None` without flows. 1 is even.
+    /// `max / mean`, 1 or more; `None` without flows.
     pub ratio: Option<f64>,
-    /// Part of all flows that the busiest endpoint has, 0 to 1; `None` without flows.
+    /// Part of all flows on the busiest endpoint, 0 to 1; `None` without flows.
     pub share: Option<f64>,
-    /// How likely a choice at random for each flow makes some endpoint at least this busy, at most; `None` without flows,
-    /// and where it is not known among how many endpoints.
+    /// Upper bound of the probability that a random choice for each flow makes some endpoint at least this busy; `None`
+    /// without flows, and if the number of endpoints is not known.
     pub chance: Option<f64>,
     pub clients: Distinct,
     pub source_ports: Distinct,
     pub reason: SpreadReason,
-    /// What the flows are called: connections when all are TCP.
+    /// Noun for the flows: `connection` if all are TCP.
     noun: &'static str,
 }
 
@@ -208,8 +208,8 @@ impl Spread {
         let flows: u64 = counted.endpoints.iter().sum();
         let max = counted.endpoints.iter().copied().max().unwrap_or_default();
         let mean = (endpoints > 0).then(|| flows as f64 / endpoints as f64);
-        let some = |value: f64| (flows > 0).then_some(value);
-        let chance = some(1.0).map(|_| chance(flows, endpoints, max));
+        let if_flows = |value: f64| (flows > 0).then_some(value);
+        let chance = if_flows(1.0).map(|_| chance(flows, endpoints, max));
         let reason = reason(counted, flows, max, chance);
         Spread {
             flows,
@@ -217,9 +217,9 @@ impl Spread {
             idle: counted.endpoints.iter().filter(|n| **n == 0).count(),
             max,
             mean,
-            ratio: mean.and_then(|mean| some(max as f64 / mean)),
-            share: some(max as f64 / flows as f64),
-            // Among how many is not known.
+            ratio: mean.and_then(|mean| if_flows(max as f64 / mean)),
+            share: if_flows(max as f64 / flows as f64),
+            // The number of endpoints to choose among is not known.
             chance: chance.filter(|_| reason != SpreadReason::FewerEndpoints),
             clients: counted.clients,
             source_ports: counted.source_ports,
@@ -232,13 +232,13 @@ impl Spread {
         }
     }
 
-    /// Some endpoint is busier than a choice at random for each flow would make it.
+    /// Whether some endpoint is busier than a random choice for each flow explains.
     pub fn is_beyond_chance(&self) -> bool {
         self.chance
             .is_some_and(|chance| chance < SIGNIFICANCE_LEVEL)
     }
 
-    /// The reason in words, with its numbers.
+    /// Sentence of the reason with its numbers.
     pub fn sentence(&self) -> String {
         let noun = self.noun;
         let flows = count(
@@ -308,8 +308,8 @@ fn reason(counted: &SpreadInput, flows: u64, max: u64, chance: Option<f64>) -> S
     }
 }
 
-/// Upper bound of the probability that, of `flows` thrown at `endpoints` at random, some endpoint gets at least `max`:
-/// the binomial tail of one endpoint, for each of them.
+/// Upper bound of the probability that some endpoint gets at least `max` of `flows` distributed at random over `endpoints`:
+/// the binomial tail of one endpoint, multiplied by their number.
 fn chance(flows: u64, endpoints: usize, max: u64) -> f64 {
     if endpoints < 2 || max == 0 {
         return 1.0;
@@ -319,14 +319,14 @@ fn chance(flows: u64, endpoints: usize, max: u64) -> f64 {
     if m <= n * one + 1.0 {
         return 1.0;
     }
-    // ln of the probability of exactly `max`.
+    // Natural logarithm of the probability of exactly `max`.
     let mut log = m * one.ln() + (n - m) * (1.0 - one).ln();
     let mut i = 1.0;
     while i <= m {
         log += ((n - m + i) / i).ln();
         i += 1.0;
     }
-    // Above the mean each further term is smaller by this factor and more.
+    // Above the mean, each term is smaller than the one before by at least this factor.
     let odds = one / (1.0 - one);
     let (mut term, mut sum, mut k) = (1.0_f64, 1.0_f64, m);
     while k < n && term > sum * 1e-12 {

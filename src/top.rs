@@ -1,5 +1,5 @@
-//! Who fills the table: entries counted by what they have in common. Pure, and small: memory grows with the groups, which
-//! are bounded, and never with the table.
+//! Entries grouped by common values and counted (`ctk top`). Pure. Memory grows with the number of groups, which is limited,
+//! and not with the table.
 
 mod group;
 mod heavy_hitters;

@@ -143,7 +143,7 @@ fn text(part: &KeyValue, names: &GroupNames<'_>) -> Option<String> {
         KeyValue::Number(n) => write::number(&mut out, n),
         KeyValue::Protocol(protocol) => write::protocol(&mut out, protocol),
         KeyValue::Address(address) => write::address(&mut out, address),
-        KeyValue::Place(place) => write::address_port(&mut out, place),
+        KeyValue::AddressPort(address) => write::address_port(&mut out, address),
         KeyValue::Name { id, port } => named(names.get(id)?, port, &mut out),
         KeyValue::State { tracked, status } => cell::state_word(tracked, status, &mut out),
         KeyValue::Status(status) => write::status(&mut out, status),

@@ -1,4 +1,4 @@
-//! One Service, its endpoints and its flows: sections for people, one document for scripts.
+//! One Service with its endpoints and flows (`ctk svc`): sections of a table, or one JSON document.
 
 mod document;
 mod skew;
@@ -15,17 +15,17 @@ use super::write;
 pub use document::service_document;
 use skew::skews;
 
-/// The longest bar, in characters.
+/// Length of the longest bar in characters.
 const MAX_BAR_WIDTH: usize = 12;
 
-/// How a Service is printed.
+/// Options for printing a Service.
 #[derive(Clone, Copy)]
 pub struct ServiceStyle {
     pub palette: Palette,
     pub glyphs: Glyphs,
 }
 
-/// All sections, a blank line between them.
+/// All sections, with a blank line between two.
 pub fn service_table(report: &ServiceReport, style: ServiceStyle) -> String {
     let sections = [
         head(report, style),
@@ -36,8 +36,8 @@ pub fn service_table(report: &ServiceReport, style: ServiceStyle) -> String {
         skews(report, style),
         new_flow_paths(report, style),
     ];
-    let some = sections.into_iter().filter(|text| !text.is_empty());
-    some.collect::<Vec<_>>().join("\n")
+    let sections = sections.into_iter().filter(|text| !text.is_empty());
+    sections.collect::<Vec<_>>().join("\n")
 }
 
 /// Name, frontends, policies.
@@ -133,7 +133,7 @@ fn endpoints(report: &ServiceReport, style: ServiceStyle) -> String {
             });
             let share = load.open as f64 / all.max(1) as f64;
             vec![
-                TextCell::plain(place(endpoint.place, endpoint.protocol)),
+                TextCell::plain(socket_address(endpoint.address, endpoint.protocol)),
                 TextCell::or_dash(pod),
                 TextCell::or_dash(endpoint.node.as_deref()),
                 TextCell::styled(conditions, conditions_style),
@@ -167,7 +167,7 @@ fn conditions(endpoint: &KnownEndpoint) -> (String, Style) {
     }
 }
 
-/// Age of the oldest open flow; `>` where some are older than timestamps tell.
+/// Age of the oldest open flow; `>` where some open flows have no timestamp, because they are older.
 fn oldest(load: &FlowCounts, now: u64) -> Option<String> {
     let age = duration(age(load.oldest?, now));
     Some(match load.undated {
@@ -176,7 +176,7 @@ fn oldest(load: &FlowCounts, now: u64) -> Option<String> {
     })
 }
 
-/// Seconds since then.
+/// Seconds between two times in nanoseconds.
 fn age(start: u64, now: u64) -> u64 {
     now.saturating_sub(start) / 1_000_000_000
 }
@@ -184,14 +184,14 @@ fn age(start: u64, now: u64) -> u64 {
 fn stale(load: &FlowCounts) -> TextCell {
     match (load.stale(), load.stale_at_least()) {
         (Some(0), _) => TextCell::plain("0"),
-        (Some(some), _) => TextCell::styled(some.to_string(), Style::Bad),
-        // There may be more.
-        (None, Some(some)) if some > 0 => TextCell::styled(format!("{some}+"), Style::Bad),
+        (Some(count), _) => TextCell::styled(count.to_string(), Style::Bad),
+        // A lower bound.
+        (None, Some(count)) if count > 0 => TextCell::styled(format!("{count}+"), Style::Bad),
         (None, _) => TextCell::plain("-"),
     }
 }
 
-/// Places that are no endpoints: those that are no more, or those of which nothing says that they ever were one.
+/// Destinations that are no endpoints: with `gone` those that verdicts call gone, else the rest.
 fn others(report: &ServiceReport, gone: bool, style: ServiceStyle) -> String {
     let others = report.tally.others.iter();
     let mut others = others
@@ -219,7 +219,7 @@ fn others(report: &ServiceReport, gone: bool, style: ServiceStyle) -> String {
             });
         let pod = other.pod.as_ref();
         vec![
-            TextCell::plain(place(*at, *protocol)),
+            TextCell::plain(socket_address(*at, *protocol)),
             TextCell::or_dash(pod.map(|(namespace, name)| format!("{namespace}/{name}"))),
             TextCell::or_dash(other.node.as_deref()),
             TextCell::plain(other.load.open.to_string()),
@@ -231,14 +231,14 @@ fn others(report: &ServiceReport, gone: bool, style: ServiceStyle) -> String {
     bounded_table(&columns, rows, true, style.palette)
 }
 
-/// Flows to places that are not listed, and flows that were not translated.
+/// Flows to destinations that are not listed, and flows that were not translated.
 fn left_out(report: &ServiceReport, style: ServiceStyle) -> String {
     let tally = &report.tally;
     let mut text = String::new();
     let more = tally.more_others.flows();
     if more > 0 {
-        let said = format!("{more} flows to further places that are no endpoints");
-        text += &line(style, Style::Warning, &said);
+        let message = format!("{more} flows to further places that are no endpoints");
+        text += &line(style, Style::Warning, &message);
     }
     let own = &tally.untranslated;
     if own.flows() > 0 {
@@ -247,11 +247,11 @@ fn left_out(report: &ServiceReport, style: ServiceStyle) -> String {
             (None, Some(stale)) if stale > 0 => format!("at least {stale} of them are stale"),
             (None, _) => "whether they are stale is not known".to_owned(),
         };
-        let said = format!(
+        let message = format!(
             "{} flows were never translated: they end at the frontend's own address; {stale}",
             own.flows()
         );
-        text += &line(style, Style::Warning, &said);
+        text += &line(style, Style::Warning, &message);
     }
     text
 }
@@ -284,12 +284,12 @@ fn new_flow_paths(report: &ServiceReport, style: ServiceStyle) -> String {
             };
             let kinds = path.frontends.iter().map(|kind| kind.name());
             vec![
-                TextCell::plain(place(path.place, path.protocol)),
+                TextCell::plain(socket_address(path.address, path.protocol)),
                 TextCell::plain(rule),
                 TextCell::plain(percent(path.share)),
                 TextCell::plain(bar(path.share, MAX_BAR_WIDTH, style.glyphs)),
                 TextCell::or_dash(path.packets.map(|n| n.to_string())),
-                TextCell::or_dash(path.pinned.map(|n| n.to_string())),
+                TextCell::or_dash(path.affinity_packets.map(|n| n.to_string())),
                 TextCell::plain(kinds.collect::<Vec<_>>().join(",")),
                 TextCell::plain(&path.chain),
             ]
@@ -297,15 +297,15 @@ fn new_flow_paths(report: &ServiceReport, style: ServiceStyle) -> String {
         text += &bounded_table(&columns, rows, true, style.palette);
     }
     for chain in not_understood {
-        let said = format!("not known in chain {chain}: a rule of it is not understood");
-        text += &line(style, Style::Warning, &said);
+        let message = format!("not known in chain {chain}: a rule of it is not understood");
+        text += &line(style, Style::Warning, &message);
     }
     text
 }
 
 /// `10.244.1.7:53/udp`
-fn place(place: std::net::SocketAddr, protocol: u8) -> String {
-    format!("{place}/{}", protocol_name(protocol))
+fn socket_address(address: std::net::SocketAddr, protocol: u8) -> String {
+    format!("{address}/{}", protocol_name(protocol))
 }
 
 /// `53/udp`
@@ -325,7 +325,7 @@ fn duration(seconds: u64) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// One line of a section. Names of others may be in it.
+/// One line of a section, with its text escaped.
 fn line(style: ServiceStyle, text_style: Style, text: &str) -> String {
     let mut out = Vec::new();
     style.palette.begin(&mut out, text_style);

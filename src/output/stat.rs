@@ -1,4 +1,4 @@
-//! How [`Stat`] is printed: tables for people, one JSON record a look.
+//! [`Stat`] as tables, or as one JSON record per reading.
 
 mod document;
 
@@ -13,19 +13,19 @@ use crate::stat::{ConntrackAllowance, CpuCounters, Delta, Stat};
 
 pub use document::{delta_json, stat_json};
 
-/// From here on, in percent, a table is coloured.
+/// Percent of the limit from which on the number of entries is coloured as a warning.
 const WARNING_PERCENT: f64 = 75.0;
 
-/// How to print.
+/// Options for printing statistics.
 #[derive(Clone, Copy, Debug)]
 pub struct StatOptions {
     pub header: bool,
     pub palette: Palette,
-    /// Each CPU's counters, too.
+    /// Print the counters of each CPU, too.
     pub per_cpu: bool,
 }
 
-/// Everything, in tables with an empty line between two.
+/// All tables, with an empty line between two.
 pub fn stat_table(stat: &Stat, options: StatOptions) -> String {
     let mut parts = vec![sizes(stat, options)];
     let total = stat.counters.as_ref().map(CpuCounters::total);
@@ -128,7 +128,7 @@ fn sizes(stat: &Stat, options: StatOptions) -> String {
     bounded_table(&columns, rows, options.header, options.palette)
 }
 
-/// A counter of losses that is not 0 stands out.
+/// Style of a counter: a warning for losses that are not 0.
 fn loss_style(name: &str, count: Option<u64>) -> Style {
     match count.is_some_and(|count| count > 0) && LOSSES.contains(&name) {
         true => Style::Warning,
@@ -156,7 +156,7 @@ fn counters(stat: &Stat, total: Option<&Counters>, options: StatOptions) -> Stri
     text
 }
 
-/// A line a CPU. Counters of expectations are left out while they are all 0, so that it fits.
+/// One line per CPU. Counters of expectations that are all 0 are left out, so that the table is narrower.
 fn cpus(counters: &CpuCounters, options: StatOptions) -> String {
     let total = counters.total();
     let shown = |name: &&str| {
@@ -207,7 +207,7 @@ fn allowances(all: &[&ConntrackAllowance], options: StatOptions) -> String {
     bounded_table(&columns, rows, options.header, options.palette)
 }
 
-/// What happened in an interval, in one line.
+/// Changes in an interval of `seconds`, in one line.
 pub fn delta_line(stat: &Stat, delta: &Delta, seconds: f64) -> String {
     let mut line = format!("{seconds:.1}s");
     if let Some(count) = stat.count {
@@ -223,7 +223,7 @@ pub fn delta_line(stat: &Stat, delta: &Delta, seconds: f64) -> String {
     for name in total.names() {
         match total.get(name) {
             None | Some(0) => {}
-            Some(more) => line += &format!("  {name} +{more}"),
+            Some(increase) => line += &format!("  {name} +{increase}"),
         }
     }
     for (interface, more) in &delta.exceeded {
@@ -231,9 +231,9 @@ pub fn delta_line(stat: &Stat, delta: &Delta, seconds: f64) -> String {
             line += &format!("  {interface} {ALLOWANCE_EXCEEDED} +{more}");
         }
     }
-    let said = explain::losses(&total, stat.used_percent());
-    if !said.is_empty() {
-        line += &format!("  {}", said.join("; "));
+    let sentences = explain::losses(&total, stat.used_percent());
+    if !sentences.is_empty() {
+        line += &format!("  {}", sentences.join("; "));
     }
     super::safe_text(&line) + "\n"
 }

@@ -1,12 +1,11 @@
-//! One item of `-o json` or `-o jsonl`, and the entry that it is.
+//! Converts one item of `-o json` or `-o jsonl` to an entry.
 //!
-//! Every field is first taken for itself, so that a wrong one can be named; then they are put together. Nothing is
-//! guessed: what an entry cannot be without must be there, a word must be known, a number in its range. Elsewhere a
-//! missing key is null, as the contract has it.
+//! Every field is read separately, so that an error names it, and then they are combined. Nothing is guessed: required
+//! fields must be present, words known, numbers in range. Any other missing key is null.
 //!
-//! Not read: what is derived from the entry (`nat`, `hairpin`), and what was known of it then (names, verdict). Not
-//! carried by JSON, so absent in what is read: window scales, the role of DCCP, sequence adjustments, the master of an
-//! expected entry, status bits without a name.
+//! Fields that are derived (`nat`, `hairpin`) or were known at that time only (names, verdict) are ignored. JSON does not
+//! hold window scales, the role of DCCP, sequence adjustments, the master of an expected entry and status bits without a
+//! name, so these are absent.
 
 use std::fmt::Display;
 use std::net::IpAddr;
@@ -29,11 +28,11 @@ const GRE: u8 = 47;
 const ICMPV6: u8 = 58;
 const SCTP: u8 = 132;
 
-/// What is wrong with one field of an item.
+/// Error in one field of an item.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {message}")]
 pub struct FieldError {
-    /// `timeout`, `original.sport`.
+    /// Dotted name: `timeout`, `original.sport`.
     pub field: String,
     pub message: String,
 }
@@ -47,7 +46,7 @@ impl FieldError {
     }
 }
 
-/// The fields of an item that say what the entry is.
+/// Fields of an item that define the entry.
 #[derive(Default, Deserialize)]
 #[serde(default)]
 pub(super) struct SavedItem {
@@ -98,10 +97,11 @@ struct TcpFlags {
     reply: JsonField<u8>,
 }
 
-/// A field as it was found. A wrong value does not end the reading of the item: only whoever asks for it knows its name.
+/// A field of an item. A wrong value does not end the reading of the item, because the name of the field is not known until
+/// the field is used.
 #[derive(Default)]
 enum JsonField<T> {
-    /// Null, or not there at all.
+    /// Null or missing.
     #[default]
     Absent,
     Is(T),
@@ -129,22 +129,25 @@ impl<T> JsonField<T> {
         }
     }
 
-    fn needed(self, name: impl Display + Copy) -> Result<T, FieldError> {
+    fn required(self, name: impl Display + Copy) -> Result<T, FieldError> {
         self.optional(name)?
             .ok_or_else(|| FieldError::new(name, "is missing"))
     }
 }
 
 impl SavedItem {
-    /// The entry, and the word of `result` where there is one.
+    /// The entry, and the value of `result` if present.
+    ///
+    /// # Errors
+    /// [`FieldError`] for the first wrong field.
     pub fn into_flow(self) -> Result<(Flow, Option<String>), FieldError> {
-        let protocol = self.protocol_number.needed("protocol_number")?;
+        let protocol = self.protocol_number.required("protocol_number")?;
         same_protocol(protocol, self.protocol.optional("protocol")?.as_deref())?;
         let original = self
             .original
-            .needed("original")?
+            .required("original")?
             .read("original", protocol)?;
-        let reply = self.reply.needed("reply")?.read("reply", protocol)?;
+        let reply = self.reply.required("reply")?.read("reply", protocol)?;
         same_family(
             self.family.optional("family")?.as_deref(),
             &original.tuple,
@@ -158,9 +161,9 @@ impl SavedItem {
         flow.counters_original = original.counters;
         flow.counters_reply = reply.counters;
         flow.state = state(protocol, word.as_deref(), flags, tags)?;
-        flow.status = status(&self.status.needed("status")?)?;
+        flow.status = status(&self.status.required("status")?)?;
         flow.zone = Zone {
-            id: self.zone.needed("zone")?,
+            id: self.zone.required("zone")?,
             direction: direction(self.zone_direction.optional("zone_direction")?.as_deref())?,
         };
         flow.id = self.id.optional("id")?;
@@ -183,7 +186,7 @@ impl SavedItem {
     }
 }
 
-/// What one direction of an item says.
+/// One direction of an item.
 struct Side {
     tuple: Tuple,
     vtag: Option<u32>,
@@ -207,14 +210,14 @@ impl TupleItem {
             (_, None, _) => return Err(FieldError::new(name("code"), "is missing")),
             _ => return Err(FieldError::new(name("icmp_id"), "is missing")),
         };
-        let said = ProtocolFields { ports, icmp, keys };
+        let fields = ProtocolFields { ports, icmp, keys };
         let counted = pair(side, ("packets", self.packets), ("bytes", self.bytes))?;
         Ok(Side {
             tuple: Tuple {
-                src: self.src.needed(name("src"))?,
-                dst: self.dst.needed(name("dst"))?,
+                src: self.src.required(name("src"))?,
+                dst: self.dst.required(name("dst"))?,
                 protocol,
-                l4: said.l4(side, protocol)?,
+                l4: fields.l4(side, protocol)?,
             },
             vtag: self.vtag.optional(name("vtag"))?,
             counters: counted.map(|(packets, bytes)| Counters { packets, bytes }),
@@ -222,7 +225,7 @@ impl TupleItem {
     }
 }
 
-/// A field of one direction.
+/// Name of a field of one direction: `original.sport`.
 #[derive(Clone, Copy)]
 struct SideField {
     side: &'static str,
@@ -235,7 +238,7 @@ impl Display for SideField {
     }
 }
 
-/// Two fields that come together or not at all.
+/// Two fields of which both or none must be present.
 fn pair<T>(
     side: &'static str,
     (first, a): (&'static str, JsonField<T>),
@@ -256,7 +259,7 @@ fn pair<T>(
     }
 }
 
-/// What a tuple says beside its addresses.
+/// Fields of a tuple that depend on the protocol.
 struct ProtocolFields {
     ports: Option<(u16, u16)>,
     icmp: Option<L4>,
@@ -264,11 +267,11 @@ struct ProtocolFields {
 }
 
 impl ProtocolFields {
-    /// Which of them a protocol has, as the kernel's trackers send them. Kernels without a tracker for SCTP, DCCP,
-    /// UDP-Lite or GRE tell these flows apart by address alone.
+    /// Checks that the protocol has these fields, as the kernel's trackers send them. Kernels without a tracker for SCTP,
+    /// DCCP, UDP-Lite or GRE send no fields for these protocols.
     fn l4(self, side: &'static str, protocol: u8) -> Result<L4, FieldError> {
         let missing = |field| Err(FieldError::new(SideField { side, field }, "is missing"));
-        let foreign = |field| {
+        let unexpected = |field| {
             let message = format!("protocol {protocol} has none");
             Err(FieldError::new(SideField { side, field }, message))
         };
@@ -278,15 +281,15 @@ impl ProtocolFields {
             (TCP | UDP, None, None, None) => missing("sport"),
             (GRE, None, None, Some((src, dst))) => Ok(L4::Gre { src, dst }),
             (_, None, None, None) => Ok(L4::None),
-            (ICMP | ICMPV6 | GRE, Some(_), ..) => foreign("sport"),
-            (_, _, Some(_), _) => foreign("type"),
-            (_, _, _, Some(_)) => foreign("srckey"),
+            (ICMP | ICMPV6 | GRE, Some(_), ..) => unexpected("sport"),
+            (_, _, Some(_), _) => unexpected("type"),
+            (_, _, _, Some(_)) => unexpected("srckey"),
             (_, Some((src, dst)), None, None) => Ok(L4::Ports { src, dst }),
         }
     }
 }
 
-/// The name is for people; one that is another protocol's shows that a line was changed by hand.
+/// Checks that a known protocol name has this number. The entry is defined by the number alone.
 fn same_protocol(number: u8, name: Option<&str>) -> Result<(), FieldError> {
     match name.and_then(protocol_number) {
         Some(other) if other != number => Err(FieldError::new(
@@ -299,12 +302,12 @@ fn same_protocol(number: u8, name: Option<&str>) -> Result<(), FieldError> {
 
 fn same_family(named: Option<&str>, original: &Tuple, reply: &Tuple) -> Result<(), FieldError> {
     let family = original.family();
-    let places = [
+    let addresses = [
         ("original.dst", original.dst),
         ("reply.src", reply.src),
         ("reply.dst", reply.dst),
     ];
-    for (field, address) in places {
+    for (field, address) in addresses {
         if Family::of(address) != family {
             return Err(FieldError::new(
                 field,
@@ -338,7 +341,7 @@ fn state(
             flags.reply.optional("tcp_flags.reply")?,
         ),
     };
-    // Neither is shown without the state that it belongs to.
+    // Both are printed only with a state of their protocol.
     if (original.is_some() || reply.is_some()) && (protocol, word.is_some()) != (TCP, true) {
         return Err(FieldError::new("tcp_flags", "without a TCP state"));
     }
@@ -374,20 +377,21 @@ fn state(
     }))
 }
 
-/// `time-wait`, or `STATE(42)` for a number that had no word.
+/// Number of `time-wait`, or of `STATE(42)` for a number without a word.
 fn state_number(word: &str, name: fn(u8) -> Option<&'static str>) -> Result<u8, FieldError> {
     let nameless = word
         .strip_prefix("STATE(")
         .and_then(|rest| rest.strip_suffix(')'));
     let number = match nameless {
         Some(number) => number.parse().ok(),
-        None => (0..=u8::MAX).find(|number| name(*number).is_some_and(|name| spelled(name, word))),
+        None => (0..=u8::MAX)
+            .find(|number| name(*number).is_some_and(|name| is_spelling_of(name, word))),
     };
     number.ok_or_else(|| FieldError::new("state", format!("unknown word {word:?}")))
 }
 
-/// Whether `word` is the command line's spelling of the kernel's `name`.
-fn spelled(name: &str, word: &str) -> bool {
+/// Whether `word` is the spelling that this program prints for the kernel's `name`.
+fn is_spelling_of(name: &str, word: &str) -> bool {
     let letters = name.bytes().map(|byte| match byte {
         b'_' => b'-',
         other => other.to_ascii_lowercase(),
@@ -416,7 +420,7 @@ fn direction(word: Option<&str>) -> Result<Option<Direction>, FieldError> {
     }
 }
 
-/// `0x` and 32 hex digits, label N is bit N.
+/// Parses `0x` and 32 hex digits; label N is bit N.
 fn labels(text: &str) -> Result<[u8; 16], FieldError> {
     let digits = text
         .strip_prefix("0x")
@@ -427,7 +431,7 @@ fn labels(text: &str) -> Result<[u8; 16], FieldError> {
         .ok_or_else(|| FieldError::new("labels", format!("{text:?} is not 0x and 32 hex digits")))
 }
 
-/// RFC 3339 in UTC, as nanoseconds since the Unix epoch.
+/// Parses RFC 3339 in UTC to nanoseconds since the Unix epoch.
 fn time(text: &str) -> Result<u64, FieldError> {
     let wrong = |error: &dyn Display| FieldError::new("start", format!("{text:?}: {error}"));
     let time = humantime::parse_rfc3339(text).map_err(|error| wrong(&error))?;

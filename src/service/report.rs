@@ -1,4 +1,4 @@
-//! What is shown of a Service.
+//! The result of `ctk svc`.
 
 use std::net::SocketAddr;
 
@@ -11,33 +11,33 @@ use super::known_service::{KnownService, kind_of_rule};
 use super::reach::Reach;
 use super::tally::{FlowCounts, ServiceTally};
 
-/// One rule that a new flow of this node may take.
+/// One rule of this node that sends new flows to an endpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NewFlowPath {
     pub chain: String,
-    /// How the frontends that lead there belong to the Service.
+    /// Kinds of the frontends that lead to the chain.
     pub frontends: Vec<FrontendKind>,
     /// IANA number.
     pub protocol: u8,
-    pub place: SocketAddr,
-    /// Chance of the rule among the packets that come to it.
+    pub address: SocketAddr,
+    /// Probability of the rule for a packet that reaches it, 0 to 1.
     pub probability: f64,
-    /// Part of the chain's new flows that go there, 0 to 1.
+    /// Part of the chain's new flows that take the rule, 0 to 1.
     pub share: f64,
-    /// New flows that took the rule since it was loaded; `None` where nothing counts them.
+    /// New flows that took the rule since it was loaded; `None` without counters.
     pub packets: Option<u64>,
-    /// New flows that session affinity sent there.
-    pub pinned: Option<u64>,
+    /// New flows that session affinity sent to the endpoint; `None` without counters.
+    pub affinity_packets: Option<u64>,
 }
 
 impl NewFlowPath {
-    /// N where the chance of the rule is one of N; 1 takes the rest.
+    /// N for a rule with probability 1/N; 1 for the last rule of a chain.
     pub fn one_of(&self) -> Option<u32> {
         one_of(self.probability)
     }
 }
 
-/// Where a new flow would go from this node.
+/// Rules of this node for new flows of a Service.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NewFlowPaths {
     pub paths: Vec<NewFlowPath>,
@@ -45,21 +45,21 @@ pub struct NewFlowPaths {
     pub not_understood: Vec<String>,
 }
 
-/// A Service with its flows.
+/// A Service with its flows and their spread.
 #[derive(Clone, Debug)]
 pub struct ServiceReport {
     pub known: KnownService,
     pub tally: ServiceTally,
-    /// Of the flows that had the same endpoints to go to; one at least, most flows first.
+    /// Spread of the flows of each reach: at least one, most flows first.
     pub spreads: Vec<(Reach, Spread)>,
     /// `Err` says why the paths are not known: this node's rules could not be read, or hold nothing of the Service.
     pub new_flow_paths: Result<NewFlowPaths, String>,
-    /// When the table was read, in nanoseconds since the Unix epoch.
+    /// Time at which the table was read, in nanoseconds since the Unix epoch.
     pub now: u64,
 }
 
 impl ServiceReport {
-    /// `deals`: how the node's rules deal new flows of this Service out, or why that is not known.
+    /// `lb_chains` are the load-balancing chains of the node's rules, or the reason why they are not known.
     pub fn new(
         mut known: KnownService,
         tally: ServiceTally,
@@ -98,7 +98,7 @@ impl ServiceReport {
         }
     }
 
-    /// Every place that flows go to, endpoint or not.
+    /// Counts of every destination, endpoint or not.
     pub fn loads(&self) -> impl Iterator<Item = &FlowCounts> {
         let tally = &self.tally;
         let others = tally.others.values().map(|other| &other.load);
@@ -106,12 +106,12 @@ impl ServiceReport {
         tally.loads.iter().chain(others).chain(more)
     }
 
-    /// Stale flows of the Service; `None` where some flow could not be judged.
+    /// Stale flows of the Service; `None` if a flow could not be judged.
     pub fn stale(&self) -> Option<u64> {
         self.loads().map(FlowCounts::stale).sum()
     }
 
-    /// Stale flows among those that could be judged; `None` where none could.
+    /// Stale flows among those that could be judged; `None` if none could.
     pub fn stale_at_least(&self) -> Option<u64> {
         let all = self.loads().filter(|load| load.flows() > 0);
         let judged: Vec<_> = all.map(FlowCounts::stale_at_least).collect();
@@ -137,11 +137,11 @@ impl NewFlowPaths {
                         .map(|kind| kind_of_rule(*kind))
                         .collect(),
                     protocol: chain.protocol,
-                    place: share.endpoint,
+                    address: share.endpoint,
                     probability: share.probability,
                     share: share.share,
                     packets: share.packets,
-                    pinned: share.pinned,
+                    affinity_packets: share.pinned,
                 }
             }));
         }

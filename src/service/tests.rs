@@ -68,12 +68,12 @@ fn keep_alive() -> Vec<Flow> {
 fn tally(known: &KnownService, flows: Vec<Flow>) -> ServiceTally {
     let mut tally = ServiceTally::new(known);
     for flow in flows {
-        tally.add(&Entry::bare(flow), || panic!("no policy asks"));
+        tally.add(&Entry::bare(flow), || panic!("no policy needs the source"));
     }
     tally
 }
 
-/// Of most flows.
+/// The spread of the reach with most flows.
 fn spread(tally: &ServiceTally, known: &KnownService, affinity: Option<bool>) -> Spread {
     tally.spreads(known, affinity).swap_remove(0).1
 }
@@ -97,7 +97,7 @@ fn closing_connections_are_counted_apart_and_an_idle_endpoint_is_listed() {
 }
 
 #[test]
-fn what_carries_traffic_is_open() {
+fn opening_and_established_states_are_open() {
     for (state, open) in [
         (1, true),
         (2, true),
@@ -108,7 +108,7 @@ fn what_carries_traffic_is_open() {
         (6, false),
         (7, false),
         (8, false),
-        // Of a kernel that is younger than this program.
+        // A state that a later kernel added.
         (200, true),
     ] {
         let flow = tcp("10.0.0.1:1", "10.0.0.2:2", state);
@@ -120,7 +120,7 @@ fn what_carries_traffic_is_open() {
 }
 
 #[test]
-fn an_endpoint_that_nothing_new_can_reach_from_here_does_not_lower_the_mean() {
+fn an_endpoint_that_new_flows_cannot_reach_does_not_lower_the_mean() {
     let index = world(&[&format!("{GRPC} internalTrafficPolicy=Local"), SLICE]);
     let of = |node| {
         let known = known(&index, node);
@@ -156,7 +156,7 @@ COMMIT
 "#;
 
 #[test]
-fn the_nodes_rules_tell_where_new_flows_go_and_are_enough_alone() {
+fn rules_restrict_the_candidates_and_describe_a_service_without_objects() {
     let rules = iptables::read(RULES);
     let mut by_objects = known(&world(&[GRPC, SLICE]), None);
     by_objects.narrow(&rules);
@@ -178,7 +178,7 @@ fn the_nodes_rules_tell_where_new_flows_go_and_are_enough_alone() {
 }
 
 #[test]
-fn places_that_are_no_endpoints_are_told_apart_up_to_a_bound() {
+fn other_destinations_are_counted_separately_up_to_a_limit() {
     let index = world(&[GRPC, SLICE]);
     let known = known(&index, None);
     let mut flows = vec![tcp("10.244.2.1:9", "10.96.8.8:50051", 1)];
@@ -195,7 +195,7 @@ fn places_that_are_no_endpoints_are_told_apart_up_to_a_bound() {
             .iter()
             .all(|load| *load == FlowCounts::default())
     );
-    // No flow, nothing stale; flows of which nobody judged one: not known.
+    // Without flows nothing is stale; without a verdict the number is not known.
     assert_eq!(tally.loads[0].stale(), Some(0));
     assert_eq!(tally.untranslated.stale_at_least(), None);
     assert_eq!(spread(&tally, &known, None).reason, SpreadReason::NoFlow);
@@ -218,7 +218,7 @@ fn a_flow_without_a_timestamp_is_older_than_those_with_one() {
 }
 
 #[test]
-fn affinity_is_what_the_source_says_else_what_the_rules_do() {
+fn affinity_is_taken_from_the_service_else_from_the_rules() {
     let text = r#"{"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "api", "name": "grpc"}, "spec": {"clusterIP": "10.96.8.8",
         "ports": [{"name": "g", "port": 50051}], "sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 10800}}}}"#;
     let affine = known(&world(&[text, SLICE]), None);
@@ -234,7 +234,7 @@ fn affinity_is_what_the_source_says_else_what_the_rules_do() {
 const BALANCED: &str =
     "svc api/grpc 10.96.8.8 g:50051/TCP@30051 ingress=203.0.113.9 externalTrafficPolicy=Local";
 
-/// By the address of the load balancer.
+/// A connection to the address of the load balancer.
 fn from_outside(n: u16) -> Flow {
     let mut flow = tcp(
         &format!("198.51.100.{}:{n}", n % 250),
@@ -270,7 +270,7 @@ fn connections_from_outside_on_the_only_endpoint_of_the_node_are_not_uneven() {
         assert_eq!(found, (reach, endpoints, reason), "{inside:?}");
         assert_eq!(spread.is_beyond_chance(), inside == Some(true));
     }
-    // Those by the ClusterIP are judged on their own.
+    // Flows to the ClusterIP have a spread of their own.
     let mut both = of(Some(false));
     for n in 1..=30 {
         let to = format!("10.244.1.{}:50051", 1 + n % 3);
@@ -282,12 +282,12 @@ fn connections_from_outside_on_the_only_endpoint_of_the_node_are_not_uneven() {
         .iter()
         .map(|(reach, s)| (*reach, s.flows, s.reason))
         .collect();
-    let wanted = [
+    let expected = [
         (Reach::Local, 100, SpreadReason::OneEndpoint),
         (Reach::Cluster, 30, SpreadReason::Even),
     ];
-    assert_eq!(reasons, wanted);
-    // Of a node that is not known, neither are its endpoints.
+    assert_eq!(reasons, expected);
+    // The endpoints of an unknown node are not known.
     let index = world(&[BALANCED, SLICE]);
     let nowhere = self::known(&index, None);
     let mut tally = ServiceTally::new(&nowhere);
@@ -301,7 +301,7 @@ fn connections_from_outside_on_the_only_endpoint_of_the_node_are_not_uneven() {
 }
 
 #[test]
-fn rules_for_the_outside_do_not_make_other_nodes_endpoints_reachable_from_there() {
+fn rules_of_external_frontends_do_not_make_endpoints_of_other_nodes_local_candidates() {
     let more = r#"-A KUBE-SERVICES -d 203.0.113.9/32 -p tcp -m comment --comment "api/grpc:g loadbalancer IP" -m tcp --dport 50051 -j KUBE-EXT-G
 -A KUBE-EXT-G -s 10.244.0.0/16 -j KUBE-SVC-G
 -A KUBE-EXT-G -j KUBE-SVL-G
@@ -335,7 +335,7 @@ COMMIT
 }
 
 #[test]
-fn hints_leave_open_how_many_endpoints_there_were_until_rules_tell() {
+fn hints_make_the_number_of_endpoints_unknown_unless_rules_are_known() {
     let slice = r#"{"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
         "metadata": {"namespace": "api", "name": "grpc-1", "labels": {"kubernetes.io/service-name": "grpc"}},
         "ports": [{"name": "g", "port": 50051, "protocol": "TCP"}], "endpoints": [
@@ -354,7 +354,7 @@ fn hints_leave_open_how_many_endpoints_there_were_until_rules_tell() {
 }
 
 #[test]
-fn a_source_is_outside_only_where_everything_says_so() {
+fn a_source_is_outside_only_if_it_is_no_pod_and_no_local_address() {
     let index = world(&[
         "node n1 10.0.0.1 podCIDR=10.244.1.0/24",
         "pod shop/web 10.244.9.5 @n1",
@@ -369,7 +369,7 @@ fn a_source_is_outside_only_where_everything_says_so() {
         ("10.244.9.5", Some(true)),
         ("10.0.0.1", Some(true)),
         ("198.51.100.7", Some(false)),
-        // How kube-proxy detects its own pods decides.
+        // The answer depends on how kube-proxy detects local traffic.
         ("10.250.9.6", None),
         ("10.244.1.77", None),
     ] {

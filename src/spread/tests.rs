@@ -26,7 +26,7 @@ fn udp(endpoints: &[u64], clients: usize, ports: usize) -> SpreadInput {
 }
 
 #[test]
-fn the_reason_claims_what_the_numbers_carry_and_no_more() {
+fn the_reason_follows_from_the_numbers() {
     let affine = SpreadInput {
         affinity: Some(true),
         ..tcp(&[30, 0, 0], 1, 30)
@@ -49,9 +49,9 @@ fn the_reason_claims_what_the_numbers_carry_and_no_more() {
         (tcp(&[7], 1, 7), SpreadReason::OneEndpoint),
         (tcp(&[1, 0, 0], 1, 1), SpreadReason::OneFlow),
         (udp(&[1, 0, 0], 1, 1), SpreadReason::OneSource),
-        // One socket that asks two frontends.
+        // One socket with packets to two frontends.
         (udp(&[2, 0, 0], 1, 1), SpreadReason::OneSource),
-        // TCP connections of one source port are several connections all the same.
+        // TCP connections from one source port are several connections.
         (tcp(&[2, 0, 0], 1, 1), SpreadReason::FewFlows),
         (tcp(&[30, 0, 0], 1, 30), SpreadReason::OneClient),
         (tcp(&[40, 3, 0], 2, 43), SpreadReason::Uneven),
@@ -69,7 +69,7 @@ fn the_reason_claims_what_the_numbers_carry_and_no_more() {
 }
 
 #[test]
-fn a_client_beyond_the_limit_is_not_one_client() {
+fn one_counted_client_at_the_limit_is_not_taken_for_one_client() {
     let mut counted = tcp(&[30, 0, 0], 1, 30);
     counted.clients.at_least = true;
     let spread = Spread::of(&counted);
@@ -78,7 +78,7 @@ fn a_client_beyond_the_limit_is_not_one_client() {
 }
 
 #[test]
-fn the_numbers_of_the_line_are_those_of_the_flows() {
+fn maximum_mean_ratio_and_share_are_computed_from_the_flows() {
     let spread = Spread::of(&tcp(&[40, 3, 0], 2, 43));
     assert_eq!((spread.max, spread.flows, spread.idle), (40, 43, 1));
     assert!((spread.mean.unwrap() - 43.0 / 3.0).abs() < 1e-9);
@@ -106,7 +106,7 @@ fn chance_is_the_binomial_tail() {
 }
 
 #[test]
-fn sources_are_counted_in_bounded_memory() {
+fn clients_beyond_the_limit_are_reported_as_a_lower_bound() {
     let mut sources = Sources::with_limit(2);
     for n in [1, 2, 1, 2] {
         sources.add([10, 0, 0, n].into(), Some(u16::from(n)));

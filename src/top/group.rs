@@ -1,4 +1,4 @@
-//! Entries become groups, and groups get an order.
+//! Groups of entries and their order.
 
 use std::cmp::Ordering;
 
@@ -7,10 +7,10 @@ use crate::entry::Entry;
 use super::heavy_hitters::{GroupTally, HeavyHitters, MAX_GROUPS, Measure, Missed};
 use super::key::{GroupKey, GroupNames, KeyValue};
 
-/// What to sort by.
+/// A term of `--sort`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SortTerm {
-    /// The largest first.
+    /// A number; the largest comes first.
     Measure(Measure),
     Key {
         key: GroupKey,
@@ -21,8 +21,8 @@ pub enum SortTerm {
 impl std::str::FromStr for SortTerm {
     type Err = String;
 
-    /// `count`, `packets`, `bytes`, whose largest comes first with a leading `-` and without; or a key, upwards, and
-    /// downwards with a leading `-`.
+    /// `count`, `packets` or `bytes`, whose largest value comes first with or without a leading `-`; or a key in ascending
+    /// order, descending with a leading `-`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         use clap::ValueEnum;
         let (word, descending) = match text.strip_prefix('-') {
@@ -47,15 +47,15 @@ impl std::str::FromStr for SortTerm {
     }
 }
 
-/// The order of groups: the first word decides, then the next; then the larger count; then the keys.
+/// Order of groups: the first term that differs decides, then the larger count, then the keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Order(pub Vec<SortTerm>);
 
 impl Order {
-    /// The number that decides which groups are kept where there are too many.
+    /// Number that decides which groups are kept if there are too many.
     pub fn measure(&self) -> Measure {
-        let mut words = self.0.iter();
-        let measure = words.find_map(|word| match word {
+        let mut terms = self.0.iter();
+        let measure = terms.find_map(|term| match term {
             SortTerm::Measure(measure) => Some(*measure),
             SortTerm::Key { .. } => None,
         });
@@ -63,20 +63,20 @@ impl Order {
     }
 }
 
-/// Groups while entries come.
+/// Collects entries into groups.
 #[derive(Debug)]
 pub struct Groups<'c> {
     by: Vec<GroupKey>,
     names: GroupNames<'c>,
     heavy: HeavyHitters,
-    /// Values of the entry at hand, in a buffer that is used again.
+    /// Buffer for the values of the current entry.
     values: Vec<KeyValue>,
     matched: u64,
     uncounted: u64,
 }
 
 impl<'c> Groups<'c> {
-    /// Groups by these keys; `measure` says which are kept where there are more than [`MAX_GROUPS`].
+    /// Groups by these keys. Of more than [`MAX_GROUPS`], those with the largest `measure` are kept.
     pub fn new(by: &[GroupKey], measure: Measure) -> Self {
         Groups {
             by: by.to_vec(),
@@ -88,6 +88,7 @@ impl<'c> Groups<'c> {
         }
     }
 
+    /// Adds an entry to its group.
     #[inline]
     pub fn add(&mut self, entry: &Entry<'c>) {
         let Groups {
@@ -100,7 +101,7 @@ impl<'c> Groups<'c> {
         self.uncounted += u64::from(entry.flow.packets().is_none());
     }
 
-    /// The groups in order, at most `limit` of them.
+    /// Groups in order, at most `limit` of them; all for `None`.
     pub fn rank(self, order: &Order, limit: Option<usize>) -> Ranked<'c> {
         let Groups {
             by,
@@ -128,38 +129,38 @@ impl<'c> Groups<'c> {
     }
 }
 
-/// One group.
+/// A group of entries with the same values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// In the order of the keys.
+    /// Values in the order of the keys.
     pub values: Box<[KeyValue]>,
     pub tally: GroupTally,
 }
 
-/// Groups in order.
+/// Sorted groups.
 #[derive(Debug)]
 pub struct Ranked<'c> {
     pub by: Vec<GroupKey>,
     pub names: GroupNames<'c>,
     pub groups: Vec<Group>,
-    /// Entries in all groups, those left out by a limit or dropped among them.
+    /// Entries in all groups, including groups cut by the limit or dropped.
     pub matched: u64,
     /// Entries without packet and byte counters.
     pub uncounted: u64,
-    /// Groups before the limit; where some were dropped, those that were left.
+    /// Groups before the limit was applied, without dropped ones.
     pub found: usize,
-    /// What the numbers of any group may lack.
+    /// Upper bound of what the numbers of any group may lack.
     pub missed: Missed,
 }
 
 impl Ranked<'_> {
-    /// No group was dropped: every one is there, and every number is exact.
+    /// Whether no group was dropped, so that all groups are present and all numbers exact.
     pub fn is_exact(&self) -> bool {
         self.missed.count == 0
     }
 
-    /// What is shown is right and in the right order, whatever was dropped: each number is exact, and no group that is not
-    /// there can be larger than the last that is.
+    /// Whether the groups shown are right and in the right order even if others were dropped: their numbers are exact, and
+    /// no group that is not shown can be larger than the last one shown.
     pub fn is_certain(&self, order: &Order) -> bool {
         let measure = match order.0.first() {
             None => Measure::Count,
@@ -175,11 +176,11 @@ impl Ranked<'_> {
             let tally = &group.tally;
             tally.missed == Missed::default() && tally.measured(measure) >= Some(dropped)
         };
-        // Without a limit those that were dropped are missing.
+        // Without a limit, dropped groups are missing.
         self.is_exact() || (self.groups.len() < self.found && self.groups.iter().all(is_sure))
     }
 
-    /// The part of the matching entries that a group has, from 0 to 1.
+    /// Part of the matching entries that belong to a group, 0 to 1.
     pub fn share(&self, group: &Group) -> f64 {
         match self.matched {
             0 => 0.0,
@@ -195,8 +196,8 @@ fn compare(
     by: &[GroupKey],
     names: &GroupNames<'_>,
 ) -> Ordering {
-    let by_word = |word: &SortTerm| match *word {
-        // Nothing is less than any number.
+    let by_term = |term: &SortTerm| match *term {
+        // An absent number is less than any other.
         SortTerm::Measure(measure) => b.tally.measured(measure).cmp(&a.tally.measured(measure)),
         SortTerm::Key { key, descending } => {
             let Some(at) = by.iter().position(|one| *one == key) else {
@@ -208,19 +209,19 @@ fn compare(
             }
         }
     };
-    let words = order.0.iter().map(by_word).find(|order| order.is_ne());
+    let terms = order.0.iter().map(by_term).find(|order| order.is_ne());
     let keys = || {
         let mut pairs = a.values.iter().zip(&b.values);
         pairs.find_map(|(a, b)| Some(a.compare(b, false, names)).filter(|order| order.is_ne()))
     };
-    words
+    terms
         .or_else(|| Some(b.tally.count.cmp(&a.tally.count)).filter(|order| order.is_ne()))
         .or_else(keys)
         .unwrap_or(Ordering::Equal)
 }
 
 impl KeyValue {
-    /// The order of two values of one key. Absent is last either way: it is no value.
+    /// Compares two values of one key. Absent values are last in either direction.
     fn compare(&self, other: &KeyValue, descending: bool, names: &GroupNames<'_>) -> Ordering {
         let order = match (self, other) {
             (KeyValue::Absent, KeyValue::Absent) => return Ordering::Equal,
@@ -232,7 +233,7 @@ impl KeyValue {
                 (name(*a).is_none(), name(*a), a).cmp(&(name(*b).is_none(), name(*b), b))
             }
             (KeyValue::Address(a), KeyValue::Address(b)) => a.cmp(b),
-            (KeyValue::Place(a), KeyValue::Place(b)) => a.cmp(b),
+            (KeyValue::AddressPort(a), KeyValue::AddressPort(b)) => a.cmp(b),
             (KeyValue::Name { id: a, port: p }, KeyValue::Name { id: b, port: q }) => {
                 (names.get(*a), p).cmp(&(names.get(*b), q))
             }
@@ -260,7 +261,7 @@ impl KeyValue {
                     protocol: q,
                 },
             ) => (a, d, p).cmp(&(b, e, q)),
-            // Names before bare addresses.
+            // Names come before bare addresses.
             (KeyValue::Name { .. }, _) => Ordering::Less,
             (_, KeyValue::Name { .. }) => Ordering::Greater,
             _ => Ordering::Equal,
@@ -325,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_come_largest_first_and_addresses_as_addresses() {
+    fn groups_are_sorted_by_size_and_addresses_by_value() {
         let row = |text: &str, count, bytes| (text.to_owned(), count, bytes);
         let (two, nine, ten) = (
             row("10.0.0.2", 1, Some(30)),
@@ -352,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn a_shown_group_is_certain_when_none_that_was_dropped_can_be_larger() {
+    fn groups_are_certain_only_if_no_dropped_group_can_be_larger() {
         let mut heavy = HeavyHitters::new(Measure::Count, 4);
         let mut add = |port, times| {
             for _ in 0..times {
@@ -378,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_of_all_that_matched_also_of_groups_that_are_not_shown() {
+    fn shares_are_parts_of_all_matching_entries() {
         let mut groups = Groups::new(&[GroupKey::Src], Measure::Count);
         for src in [1, 1, 1, 2] {
             groups.add(&entry([src, 53, 0]));

@@ -1,17 +1,16 @@
-//! What entries are grouped by: the words of `--by`, and the value that an entry has for each.
+//! Keys of `--by`, and the values of an entry for them.
 //!
-//! A value is kept without any text of its own. Names are those of the cluster index, each known by its place in a list.
+//! A value owns no text. Names are borrowed from the cluster index and referred to by their index in a list.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 
 use crate::attribution::Party;
-
 use crate::entry::Entry;
 use crate::verdict::Verdict;
 use ctnetlink::flow::{AddressPort, Flow, Status};
 
-/// What to group by.
+/// A key of `--by`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub enum GroupKey {
     /// Pod or node at the original source, else its address
@@ -43,7 +42,7 @@ pub enum GroupKey {
 }
 
 impl GroupKey {
-    /// The word of the command line and of JSON.
+    /// Word of the command line and of JSON.
     pub const fn name(self) -> &'static str {
         match self {
             GroupKey::Client => "client",
@@ -62,7 +61,7 @@ impl GroupKey {
         }
     }
 
-    /// It takes the names behind an entry, or its verdict.
+    /// Whether the value needs the names or the verdict of an entry.
     pub const fn needs_names(self) -> bool {
         matches!(
             self,
@@ -70,13 +69,13 @@ impl GroupKey {
         )
     }
 
-    /// Without a cluster every entry has the same value: none.
+    /// Whether the value is absent for every entry without a cluster.
     pub const fn needs_cluster(self) -> bool {
         matches!(self, GroupKey::Svc | GroupKey::Verdict)
     }
 }
 
-/// A name of the cluster, with a port where it has one.
+/// Name of an object of the cluster, with a Service port where it has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct GroupName<'c> {
     pub namespace: Option<&'c str>,
@@ -85,54 +84,54 @@ pub struct GroupName<'c> {
     pub port: Option<&'c str>,
 }
 
-/// A place in [`GroupNames`].
+/// Index of a name in [`GroupNames`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NameId(u32);
 
-/// The names that were met, each once. There are no more of them than the cluster has.
+/// Distinct names of the entries. Their number is limited by the objects of the cluster.
 #[derive(Debug, Default)]
 pub struct GroupNames<'c> {
     list: Vec<GroupName<'c>>,
-    places: HashMap<GroupName<'c>, NameId>,
+    ids: HashMap<GroupName<'c>, NameId>,
 }
 
 impl<'c> GroupNames<'c> {
     fn id(&mut self, name: GroupName<'c>) -> NameId {
-        let GroupNames { list, places } = self;
-        *places.entry(name).or_insert_with(|| {
+        let GroupNames { list, ids } = self;
+        *ids.entry(name).or_insert_with(|| {
             list.push(name);
             NameId((list.len() - 1) as u32)
         })
     }
 
-    /// `None` for an id of other names.
+    /// Name of an id; `None` if the id is of another list.
     pub fn get(&self, id: NameId) -> Option<GroupName<'c>> {
         self.list.get(id.0 as usize).copied()
     }
 }
 
-/// The value of one key.
+/// Value of a key for an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum KeyValue {
-    /// The entry has no such value.
+    /// The key does not apply to the entry.
     Absent,
     Number(u32),
     Protocol(u8),
     Address(IpAddr),
-    Place(AddressPort),
-    /// A pod, node or Service; `port` is a number where it belongs to the key and has no name.
+    AddressPort(AddressPort),
+    /// A pod, node or Service. `port` is set if the key includes a port that has no name.
     Name {
         id: NameId,
         port: Option<u16>,
     },
-    /// The tracker's state as a word (and as a number, where there is no word), and what else the state column shows.
+    /// Word (if any) and number of the tracker's state, and the status bits that the state column shows.
     State {
         tracked: Option<(Option<&'static str>, u8)>,
         status: Status,
     },
     Status(Status),
     Verdict(Verdict),
-    /// Translated source, and where the packets really go.
+    /// Translated source, and the destination of the packets.
     Masquerade {
         source: IpAddr,
         destination: AddressPort,
@@ -141,7 +140,7 @@ pub enum KeyValue {
 }
 
 impl KeyValue {
-    /// What `entry` has for `key`.
+    /// Value of `entry` for `key`.
     #[inline]
     pub fn of<'c>(key: GroupKey, entry: &Entry<'c>, names: &mut GroupNames<'c>) -> KeyValue {
         let flow = &entry.flow;
@@ -193,7 +192,7 @@ fn named(party: Option<Party<'_>>) -> Option<GroupName<'_>> {
     })
 }
 
-/// A DNAT rule that is no Service's has no name: then the destination stands for it.
+/// The Service, or the destination for a DNAT rule that belongs to no Service.
 fn service<'c>(entry: &Entry<'c>, names: &mut GroupNames<'c>) -> KeyValue {
     let Some(service) = entry.names.service else {
         return KeyValue::Absent;
@@ -207,22 +206,22 @@ fn service<'c>(entry: &Entry<'c>, names: &mut GroupNames<'c>) -> KeyValue {
             }),
             port: service.port.is_none().then_some(service.port_number),
         },
-        None => KeyValue::Place(entry.flow.original.destination()),
+        None => KeyValue::AddressPort(entry.flow.original.destination()),
     }
 }
 
 fn endpoint<'c>(entry: &Entry<'c>, names: &mut GroupNames<'c>) -> KeyValue {
-    let place = entry.flow.reply.source();
+    let source = entry.flow.reply.source();
     match named(entry.names.endpoint.map(|endpoint| endpoint.party)) {
         Some(name) => KeyValue::Name {
             id: names.id(name),
-            port: place.port,
+            port: source.port,
         },
-        None => KeyValue::Place(place),
+        None => KeyValue::AddressPort(source),
     }
 }
 
-/// Only what the state column shows: entries that look the same there are one group.
+/// State and status as far as the state column shows them, so that entries with equal cells form one group.
 fn state(flow: &Flow) -> KeyValue {
     let shown = match (flow.state, flow.status.is_offloaded()) {
         (_, true) => Status::OFFLOAD.with(Status::HW_OFFLOAD),
@@ -259,8 +258,8 @@ mod tests {
     }
 
     #[test]
-    fn one_name_met_in_two_places_is_one_value() {
-        // Two objects may name the same pod.
+    fn equal_names_of_two_objects_are_one_value() {
+        // Two objects with the same text.
         let (a, b) = ("web-1".to_owned(), "web-1".to_owned());
         let entry = |name| {
             let mut entry = Entry::bare(flow());
@@ -285,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn a_source_that_was_not_translated_has_no_masquerade() {
+    fn the_masquerade_is_absent_without_source_translation() {
         let mut names = GroupNames::default();
         let entry = Entry::bare(flow());
         let KeyValue::Masquerade {
@@ -312,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn states_that_look_the_same_are_one_group() {
+    fn states_with_equal_cells_are_one_group() {
         let tcp = |flags| {
             let side = TcpDirection {
                 flags,
@@ -338,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn every_key_has_the_word_that_the_command_line_takes() {
+    fn names_of_keys_equal_their_words_on_the_command_line() {
         use clap::ValueEnum;
         for key in GroupKey::value_variants() {
             let word = key.to_possible_value().unwrap();

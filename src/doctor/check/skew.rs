@@ -158,7 +158,7 @@ impl<'a> Service<'a> {
         for endpoint in &known.endpoints {
             let load = flows
                 .places
-                .get(&endpoint.place)
+                .get(&endpoint.address)
                 .copied()
                 .unwrap_or_default();
             if !endpoint.is_candidate(reach) && load.flows == 0 {
@@ -166,7 +166,7 @@ impl<'a> Service<'a> {
             }
             let backend = match &endpoint.pod {
                 Some((namespace, name)) => format!("{namespace}/{name}"),
-                None => endpoint.place.ip().to_string(),
+                None => endpoint.address.ip().to_string(),
             };
             let sum = backends.entry(backend).or_default();
             sum.flows += load.flows;

@@ -1,4 +1,4 @@
-//! `-o json`: one document.
+//! The document of `ctk svc -o json`.
 
 use std::net::SocketAddr;
 
@@ -14,7 +14,7 @@ use super::super::safe_json;
 use super::super::summary::Summary;
 use super::{age, protocol_name};
 
-/// The document, with a line end. Absent is null.
+/// The document with a line end. Absent values are null.
 ///
 /// # Errors
 /// The summary cannot be written as JSON.
@@ -33,7 +33,9 @@ pub fn service_document(
             .iter()
             .filter(|(_, other)| other.is_gone() == gone);
         others
-            .map(|((protocol, place), other)| other_place(*protocol, *place, other, report.now))
+            .map(|((protocol, address), other)| {
+                other_destination(*protocol, *address, other, report.now)
+            })
             .collect()
     };
     let document = json!({
@@ -76,8 +78,13 @@ fn service(known: &KnownService) -> Value {
     })
 }
 
-/// What endpoints and other places share.
-fn place(protocol: u8, place: SocketAddr, load: &FlowCounts, now: u64) -> Map<String, Value> {
+/// Fields of an endpoint or of another destination.
+fn destination(
+    protocol: u8,
+    address: SocketAddr,
+    load: &FlowCounts,
+    now: u64,
+) -> Map<String, Value> {
     let state = |word: &str| word.to_ascii_lowercase().replace('_', "-");
     let states: Map<String, Value> = load
         .states
@@ -86,15 +93,15 @@ fn place(protocol: u8, place: SocketAddr, load: &FlowCounts, now: u64) -> Map<St
         .collect();
     let age = load.oldest.map(|start| age(start, now));
     let fields = json!({
-        "address": place.ip(),
-        "port": place.port(),
+        "address": address.ip(),
+        "port": address.port(),
         "protocol": protocol_name(protocol),
         "open": load.open,
         "other": load.other,
         "states": states,
         "packets": load.packets,
         "bytes": load.bytes,
-        // Flows without a timestamp are older than those with one.
+        // Flows without a timestamp are older than those with one, so the age is only a lower bound.
         "oldest": age.filter(|_| load.undated == 0),
         "oldest_at_least": age,
         "stale": load.stale(),
@@ -107,7 +114,7 @@ fn place(protocol: u8, place: SocketAddr, load: &FlowCounts, now: u64) -> Map<St
 }
 
 fn endpoint(listed: &KnownEndpoint, load: &FlowCounts, now: u64) -> Value {
-    let mut fields = place(listed.protocol, listed.place, load, now);
+    let mut fields = destination(listed.protocol, listed.address, load, now);
     let ports: Vec<Value> = listed
         .ports
         .iter()
@@ -130,8 +137,8 @@ fn endpoint(listed: &KnownEndpoint, load: &FlowCounts, now: u64) -> Value {
     fields.into()
 }
 
-fn other_place(protocol: u8, at: SocketAddr, other: &OtherDestination, now: u64) -> Value {
-    let mut fields = place(protocol, at, &other.load, now);
+fn other_destination(protocol: u8, at: SocketAddr, other: &OtherDestination, now: u64) -> Value {
+    let mut fields = destination(protocol, at, &other.load, now);
     let pod = other
         .pod
         .as_ref()
@@ -146,14 +153,13 @@ fn pod(namespace: &str, name: &str) -> Value {
     json!({"namespace": namespace, "name": name})
 }
 
-/// Of most flows, and beside it of those that had other endpoints to go to.
+/// The skew of the reach with most flows; `apart` holds the skews of the others.
 fn skews(report: &ServiceReport) -> Value {
     let mut skews = report
         .spreads
         .iter()
         .map(|(reach, spread)| skew(*reach, spread));
-    let first = skews.next();
-    let Some(Value::Object(mut first)) = first else {
+    let Some(Value::Object(mut first)) = skews.next() else {
         return Value::Null;
     };
     first.insert("apart".to_owned(), skews.collect());
@@ -186,15 +192,15 @@ fn new_packets(report: &ServiceReport) -> Value {
     };
     let paths = known.paths.iter().map(|path| {
         json!({
-            "address": path.place.ip(),
-            "port": path.place.port(),
+            "address": path.address.ip(),
+            "port": path.address.port(),
             "protocol": protocol_name(path.protocol),
             "chain": path.chain,
             "frontends": path.frontends.iter().copied().map(FrontendKind::name).collect::<Vec<_>>(),
             "probability": path.probability,
             "share": path.share,
             "packets": path.packets,
-            "affinity_packets": path.pinned,
+            "affinity_packets": path.affinity_packets,
         })
     });
     paths.collect()
