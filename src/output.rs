@@ -48,6 +48,7 @@ pub use sink::{Sink, is_closed};
 pub use sort::{SortOrder, Sorter};
 pub use stat::{StatOptions, delta_json, delta_line, stat_json, stat_table};
 pub use summary::{ClusterSummary, Summary};
+pub(crate) use write::state_byte;
 
 use csv::Csv;
 use row::Row;

@@ -83,8 +83,8 @@ pub fn address_like_c(out: &mut Vec<u8>, address: IpAddr) {
 }
 
 /// `10.0.0.1:53`, `[fd00::1]:53`, or the bare address where there is no port.
-pub fn address_port(out: &mut Vec<u8>, place: AddressPort) {
-    match (place.address, place.port) {
+pub fn address_port(out: &mut Vec<u8>, socket: AddressPort) {
+    match (socket.address, socket.port) {
         (ip, None) => address(out, ip),
         (IpAddr::V4(v4), Some(port)) => {
             ipv4(out, v4);
@@ -174,16 +174,22 @@ pub fn state_word(out: &mut Vec<u8>, word: Option<&str>, number: u8) {
             let start = out.len();
             out.extend_from_slice(word.as_bytes());
             for byte in &mut out[start..] {
-                *byte = match *byte {
-                    b'_' => b'-',
-                    other => other.to_ascii_lowercase(),
-                };
+                *byte = state_byte(*byte);
             }
         }
         None => unknown_state(out, number),
     }
 }
 
+/// Byte of a printed state for a byte of the kernel's name of it: `TIME_WAIT` is printed as `time-wait`.
+pub fn state_byte(byte: u8) -> u8 {
+    match byte {
+        b'_' => b'-',
+        other => other.to_ascii_lowercase(),
+    }
+}
+
+/// `STATE(42)`.
 pub fn unknown_state(out: &mut Vec<u8>, number_: u8) {
     out.extend_from_slice(b"STATE(");
     number(out, number_);

@@ -15,6 +15,7 @@ use serde::Deserialize;
 use serde::de::{DeserializeOwned, Deserializer};
 use serde_json::Value;
 
+use crate::output::state_byte;
 use ctnetlink::flow::{
     Counters, Direction, Family, Flow, L4, ProtocolState, Status, TcpDirection, Tuple, Zone,
     dccp_state_name, protocol_number, sctp_state_name, tcp_state_name,
@@ -392,11 +393,7 @@ fn state_number(word: &str, name: fn(u8) -> Option<&'static str>) -> Result<u8, 
 
 /// Whether `word` is the spelling that this program prints for the kernel's `name`.
 fn is_spelling_of(name: &str, word: &str) -> bool {
-    let letters = name.bytes().map(|byte| match byte {
-        b'_' => b'-',
-        other => other.to_ascii_lowercase(),
-    });
-    letters.eq(word.bytes())
+    name.bytes().map(state_byte).eq(word.bytes())
 }
 
 fn status(words: &[String]) -> Result<Status, FieldError> {

@@ -56,19 +56,22 @@ mod tests {
     #[test]
     fn a_lost_race_is_not_taken_for_a_full_table() {
         let raced = Counters::from_iter([("insert_failed", 27), ("drop", 27), ("early_drop", 0)]);
-        let said = losses(&raced, Some(0.2));
-        assert_eq!(said.len(), 1, "{said:?}");
-        assert!(said[0].starts_with("insert_failed 27: lost insertion races"));
-        assert!(said[0].ends_with("the table is not full"), "{said:?}");
+        let sentences = losses(&raced, Some(0.2));
+        assert_eq!(sentences.len(), 1, "{sentences:?}");
+        assert!(sentences[0].starts_with("insert_failed 27: lost insertion races"));
+        assert!(
+            sentences[0].ends_with("the table is not full"),
+            "{sentences:?}"
+        );
         assert!(!losses(&raced, Some(97.0))[0].contains("not full"));
         assert!(!losses(&raced, None)[0].contains("not full"));
 
         let full = Counters::from_iter([("insert_failed", 1), ("drop", 9), ("early_drop", 40)]);
-        let said = losses(&full, Some(0.2)).join("\n");
-        assert!(!said.contains("not full"), "{said}");
+        let sentences = losses(&full, Some(0.2)).join("\n");
+        assert!(!sentences.contains("not full"), "{sentences}");
         assert!(
-            said.contains("early_drop 40") && said.contains("drop 8 beside"),
-            "{said}"
+            sentences.contains("early_drop 40") && sentences.contains("drop 8 beside"),
+            "{sentences}"
         );
     }
 

@@ -12,6 +12,7 @@ use crate::spread::Spread;
 
 use super::super::safe_json;
 use super::super::summary::Summary;
+use super::super::write::state_byte;
 use super::{age, protocol_name};
 
 /// The document with a line end. Absent values are null.
@@ -85,7 +86,7 @@ fn destination(
     load: &FlowCounts,
     now: u64,
 ) -> Map<String, Value> {
-    let state = |word: &str| word.to_ascii_lowercase().replace('_', "-");
+    let state = |word: &str| -> String { word.bytes().map(state_byte).map(char::from).collect() };
     let states: Map<String, Value> = load
         .states
         .iter()

@@ -61,7 +61,7 @@ fn report() -> ServiceReport {
         oldest: Some(1_000_000_000),
         ..FlowCounts::default()
     };
-    let mut report = ServiceReport::new(known, tally, Err("nobody said".into()), 61_000_000_000);
+    let mut report = ServiceReport::new(known, tally, Err("no permission".into()), 61_000_000_000);
     let counted = SpreadInput {
         endpoints: vec![40, 3],
         ..SpreadInput::default()
@@ -117,8 +117,8 @@ fn sections_have_dashes_for_unknown_values() {
     let text = table(&headless);
     assert!(text.starts_with("shop/api\nno frontend: "), "{text}");
     let mut unknown = report();
-    unknown.new_flow_paths = Err("nobody said".into());
-    assert!(table(&unknown).ends_with("(this node only)\nnot known: nobody said\n"));
+    unknown.new_flow_paths = Err("no permission".into());
+    assert!(table(&unknown).ends_with("(this node only)\nnot known: no permission\n"));
 }
 
 /// An entry to this address, with this verdict.
@@ -225,7 +225,7 @@ fn the_document_has_null_for_absent_values_and_escapes_control_characters() {
     assert_eq!(document["new_packets"][0]["share"], 0.25);
     assert_eq!(document["new_packets"][0]["packets"], Value::Null);
     let mut unknown = report;
-    unknown.new_flow_paths = Err("nobody said".into());
+    unknown.new_flow_paths = Err("no permission".into());
     let bytes = service_document(&unknown, &Summary::default()).unwrap();
     let document: Value = serde_json::from_slice(&bytes).unwrap();
     assert_eq!(document["new_packets"], Value::Null);

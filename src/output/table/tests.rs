@@ -100,9 +100,9 @@ fn rows_after_the_sample_are_printed_at_once_and_wider_cells_shift_the_rest() {
 #[test]
 fn names_beyond_ascii_keep_later_rows_aligned() {
     let sample = fixture::dns();
-    let mut foreign = fixture::dns();
+    let mut accented = fixture::dns();
     // As many characters as the other name, in more bytes.
-    foreign.names.client = Some(fixture::pod("shop", "wéb-7d"));
+    accented.names.client = Some(fixture::pod("shop", "wéb-7d"));
     for terminal in [None, Some(60)] {
         let mut table = EntryTable::new(
             TableColumns::Default,
@@ -116,7 +116,7 @@ fn names_beyond_ascii_keep_later_rows_aligned() {
             table.row(&sample.row(), &mut out);
         }
         let sampled = String::from_utf8(std::mem::take(&mut out)).unwrap();
-        table.row(&foreign.row(), &mut out);
+        table.row(&accented.row(), &mut out);
         let line = String::from_utf8(out).unwrap();
         let sampled = sampled.lines().next().unwrap();
         assert_eq!(line.trim_end().replace('é', "e"), sampled, "{terminal:?}");
