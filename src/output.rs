@@ -311,7 +311,7 @@ mod tests {
         };
         summary.extra.insert("held_back".to_owned(), json!(2));
         summary.cluster.extra.insert("pods".to_owned(), json!(3));
-        let samples = fixture::table_of_the_contract();
+        let samples = fixture::documented_table();
         for count in [0, 1, 4] {
             let text = printed(options(Format::Json), &samples[..count], &summary);
             let read: Value = serde_json::from_str(&text).unwrap();
@@ -329,7 +329,7 @@ mod tests {
 
     #[test]
     fn formats_print_one_line_per_entry_and_one_header_if_any() {
-        let samples = fixture::table_of_the_contract();
+        let samples = fixture::documented_table();
         for (format, header) in [
             (Format::Table, 1),
             (Format::Wide, 1),

@@ -23,7 +23,7 @@ pub enum TopFormat {
 
 #[derive(Args)]
 #[command(after_help = "Examples:
-  ctk top                       address_owner has most: pods where a cluster tells, else addresses
+  ctk top                       who has most: pods where a cluster tells, else addresses
   ctk top --by svc,verdict      which Services, and how many of their entries are stale
   ctk top --by state --tcp      is it TIME_WAIT that fills the table?
 

@@ -287,7 +287,7 @@ mod tests {
 
     #[test]
     fn columns_and_json_names_are_the_same_set() {
-        let [_, _, _, tcp] = fixture::table_of_the_contract();
+        let [_, _, _, tcp] = fixture::documented_table();
         let mut full = fixture::dns();
         full.flow.original.protocol = 6;
         full.flow.state = tcp.flow.state;
@@ -304,7 +304,7 @@ mod tests {
 
     #[test]
     fn every_column_equals_its_json_value() {
-        let samples = fixture::table_of_the_contract();
+        let samples = fixture::documented_table();
         for sample in samples.iter().chain([&fixture::dns()]) {
             let item = item(sample);
             for column in COLUMNS {

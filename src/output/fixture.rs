@@ -133,7 +133,7 @@ pub fn dns() -> SampleEntry {
 }
 
 /// The four rows of the table that the manual shows.
-pub fn table_of_the_contract() -> [SampleEntry; 4] {
+pub fn documented_table() -> [SampleEntry; 4] {
     let mut gone = dns();
     gone.names.client = Some(pod("shop", "web-1"));
     gone.names.endpoint = None;

@@ -148,7 +148,7 @@ fn purged(format: Format) -> String {
         ..Options::default()
     };
     let mut printer = Printer::new(options, Box::new(&mut out));
-    for (sample, result) in fixture::table_of_the_contract()
+    for (sample, result) in fixture::documented_table()
         .into_iter()
         .zip(["deleted", "replaced", "deleted", "failed"])
     {

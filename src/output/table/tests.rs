@@ -22,7 +22,7 @@ fn printed(kind: TableColumns, terminal: Option<usize>, samples: &[SampleEntry])
 #[test]
 fn the_default_table_is_printed_as_documented() {
     assert_eq!(
-        printed(TableColumns::Default, None, &fixture::table_of_the_contract()),
+        printed(TableColumns::Default, None, &fixture::documented_table()),
         "\
 PROTO  STATE        CLIENT              SERVICE                   ENDPOINT                  TTL    VERDICT
 udp    assured      shop/web-1:40123    kube-system/kube-dns:dns  10.244.1.7:53 (gone)      1m58s  stale  endpoint-gone, refreshing
@@ -38,7 +38,7 @@ fn a_narrow_terminal_shortens_names_and_keeps_their_ports() {
     let text = printed(
         TableColumns::Default,
         Some(120),
-        &fixture::table_of_the_contract(),
+        &fixture::documented_table(),
     );
     let longest = text.lines().map(|line| line.chars().count()).max();
     assert_eq!(longest, Some(120), "{text}");
