@@ -1,19 +1,21 @@
-//! Statistics of a network driver, as `ethtool -S` prints them. That program is run: they are read by an ioctl only, and an
-//! ioctl whose answer has the length that the driver says cannot be made without unsafe code. (Crates that make it leave the
-//! field for that length as it comes, which new kernels, 6.18.44 among them, answer with nothing.)
+//! Statistics of a network driver, read by running `ethtool -S`.
+//!
+//! They are available by an ioctl only. Its answer has a length that the driver chooses, so it needs unsafe code. Crates that
+//! wrap it do not set the field for the length, and newer kernels (6.18.44, for example) then return no statistics.
 
 use std::time::Instant;
 
 use ctk_cluster::tool::{self, Fault};
 
-/// What drivers know of the cloud's own limit for tracked connections (ENA).
+/// Packets dropped because of the cloud's limit for tracked connections (driver ena).
 pub const ALLOWANCE_EXCEEDED: &str = "conntrack_allowance_exceeded";
+/// Further connections that this limit allows (driver ena).
 pub const ALLOWANCE_AVAILABLE: &str = "conntrack_allowance_available";
 
-/// The largest adapters have 20,000 statistics.
-const LIMIT: u64 = 4 << 20;
+/// Bytes of output, at most. The largest adapters have 20,000 statistics.
+const MAX_OUTPUT_BYTES: u64 = 4 << 20;
 
-/// Why there are no statistics.
+/// Reason why statistics cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EthtoolError {
     #[error("ethtool was not found")]
@@ -22,16 +24,16 @@ pub enum EthtoolError {
     Failed { interface: String, error: String },
 }
 
-/// Name and value of every statistic of an interface of the namespace that the calling thread is in. Empty when its driver
-/// has none. The program is ended at `until`.
+/// Names and values of the statistics of an interface in the namespace of the calling thread. Empty if its driver has none.
+/// The program is killed at `until`.
 ///
 /// # Errors
 /// [`EthtoolError`].
 pub fn statistics(interface: &str, until: Instant) -> Result<Vec<(String, u64)>, EthtoolError> {
     let path = tool::find("ethtool").ok_or(EthtoolError::NoTool)?;
-    match tool::output(&path, &["-S", interface], until, LIMIT) {
+    match tool::output(&path, &["-S", interface], until, MAX_OUTPUT_BYTES) {
         Ok(text) => Ok(parse(&text)),
-        Err(Fault { text, .. }) if has_none(&text) => Ok(Vec::new()),
+        Err(Fault { text, .. }) if has_no_statistics(&text) => Ok(Vec::new()),
         Err(Fault { text, .. }) => Err(EthtoolError::Failed {
             interface: interface.to_owned(),
             error: text,
@@ -39,12 +41,12 @@ pub fn statistics(interface: &str, until: Instant) -> Result<Vec<(String, u64)>,
     }
 }
 
-/// What ethtool complains of where the driver has no statistics.
-fn has_none(complaint: &str) -> bool {
-    complaint == "no stats available" || complaint.ends_with("Operation not supported")
+/// Whether the message of ethtool means that the driver has no statistics.
+fn has_no_statistics(message: &str) -> bool {
+    message == "no stats available" || message.ends_with("Operation not supported")
 }
 
-/// Lines are `     name: value`; what has no value is a heading. Names may hold colons.
+/// Parses lines `     name: value`. Lines without a number are headings. Names may hold colons.
 pub fn parse(text: &str) -> Vec<(String, u64)> {
     let lines = text.lines().filter_map(|line| line.rsplit_once(": "));
     lines
@@ -56,7 +58,7 @@ pub fn parse(text: &str) -> Vec<(String, u64)> {
 mod tests {
     use super::*;
 
-    /// As the driver of an EC2 instance has them, shortened.
+    /// Statistics of an EC2 instance, shortened.
     const ENA: &str = "NIC statistics:
      total_resets: 0
      tx_timeout: 0
@@ -69,10 +71,10 @@ mod tests {
 ";
 
     #[test]
-    fn names_and_values_are_read_and_headings_are_none() {
+    fn headings_and_error_messages_are_no_statistics() {
         let all = parse(ENA);
-        let value = |wanted: &str| {
-            let found = all.iter().find(|(name, _)| name == wanted);
+        let value = |key: &str| {
+            let found = all.iter().find(|(name, _)| name == key);
             found.map(|(_, value)| *value)
         };
         assert_eq!(all.len(), 8);
@@ -81,7 +83,7 @@ mod tests {
         assert_eq!(value("queue_0_tx_bytes"), Some(u64::MAX));
         assert_eq!(value("NIC statistics"), None);
         assert_eq!(parse("  rx: fifo: 3\n"), [("rx: fifo".to_owned(), 3)]);
-        for (complaint, none) in [
+        for (message, none) in [
             ("no stats available", true),
             (
                 "Cannot get stats strings information: Operation not supported",
@@ -92,7 +94,7 @@ mod tests {
                 false,
             ),
         ] {
-            assert_eq!(has_none(complaint), none, "{complaint}");
+            assert_eq!(has_no_statistics(message), none, "{message}");
         }
         assert_eq!(parse("no stats available\n  a: b\n"), []);
     }

@@ -28,7 +28,7 @@
 //! | [`top`], [`service`], [`spread`] | groups; one Service; how evenly flows lie on endpoints |
 //! | [`doctor`] | checks, one a file |
 //! | [`stat`], [`sysctl`], [`ethtool`], [`reverse_path`] | counters and settings of the kernel and of drivers |
-//! | [`output`], [`text`] | tables, JSON, CSV and conntrack's lines; saved tables read back |
+//! | [`output`], [`saved_table`] | tables, JSON, CSV and conntrack's lines; saved tables read back |
 //! | `session` | the cluster chosen and read, the node it is, and the one pipeline from a flow to a selected entry |
 //! | [`commands`] | one file a command: wiring, progress, messages, exit statuses |
 //! | `terminal` | standard output, notes, questions, repainted tables, signals |
@@ -66,6 +66,7 @@ pub mod plural;
 pub mod purge;
 mod query;
 pub mod reverse_path;
+pub mod saved_table;
 pub mod select;
 pub mod service;
 mod session;
@@ -74,7 +75,6 @@ pub mod spread;
 pub mod stat;
 pub mod sysctl;
 mod terminal;
-pub mod text;
 pub mod this_node;
 pub mod top;
 pub mod verdict;

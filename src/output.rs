@@ -1,8 +1,7 @@
-//! Everything that prints entries.
+//! Formats of entries, expectations, records, groups, Services and statistics.
 //!
-//! A [`Printer`] takes entries one by one and writes them in one of the formats through one [`Sink`]. Memory is constant in
-//! every format; ordering, which is not, happens before, in a [`Sorter`]. Text of others never reaches a terminal as it
-//! came (see `safe`).
+//! A [`Printer`] takes entries one by one and writes them in one format through one [`Sink`]. Every format needs constant
+//! memory; a [`Sorter`], which does not, comes before it. Untrusted text is escaped before it is written (`escape`).
 
 mod bar;
 mod bounded;
@@ -12,8 +11,9 @@ mod column;
 mod conntrack;
 mod csv;
 mod digits;
-mod endpoint;
-mod expect;
+mod endpoint_change;
+mod escape;
+mod expectation;
 #[cfg(test)]
 pub(crate) mod fixture;
 mod groups;
@@ -21,7 +21,6 @@ mod json;
 mod layout;
 mod record;
 mod row;
-mod safe;
 mod service;
 mod sink;
 mod sort;
@@ -37,10 +36,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use crate::entry::Entry;
 
 pub use bar::{Glyphs, bar};
-pub use bounded::{Lean, TextCell, bounded_table};
+pub use bounded::{Alignment, TextCell, bounded_table};
 pub use color::{ColorChoice, Palette, Style};
 pub use column::{COLUMNS, Column, Columns, UnknownColumn, find};
-pub use expect::ExpectationPrinter;
+pub use expectation::ExpectationPrinter;
 pub use groups::{GroupStyle, group_csv, group_document, group_lines, group_table};
 pub use record::{RecordFormat, RecordPrinter};
 pub use row::ItemResult;
@@ -49,16 +48,17 @@ pub use sink::{Sink, is_closed};
 pub use sort::{SortOrder, Sorter};
 pub use stat::{StatOptions, delta_json, delta_line, stat_json, stat_table};
 pub use summary::{ClusterSummary, Summary};
+pub(crate) use write::state_byte;
 
 use csv::Csv;
 use row::Row;
-use summary::Document;
-use table::{Kind, Table};
+use summary::JsonDocument;
+use table::{EntryTable, TableColumns};
 
-/// Entries between two looks at the clock: ages are whole seconds.
-const CLOCK_EVERY: u32 = 64;
+/// Entries printed between two reads of the clock. Ages are whole seconds, so that a slightly old time is exact enough.
+const ENTRIES_PER_CLOCK_READ: u32 = 64;
 
-/// What `-o` says.
+/// Value of `-o`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
     /// Names where something is known, addresses where nothing is
@@ -77,38 +77,38 @@ pub enum Format {
 }
 
 impl Format {
-    /// Whether `--columns` and `--no-header` mean anything here. The other formats are contracts of their own.
+    /// Whether `--columns` and `--no-header` apply. The other formats have fixed fields.
     pub fn has_columns(self) -> bool {
         matches!(self, Format::Table | Format::Wide | Format::Csv)
     }
 }
 
-/// How to print.
+/// Options of a [`Printer`].
 #[derive(Clone, Debug, Default)]
 pub struct Options {
     pub format: Format,
-    /// In place of the format's own columns, where it has any.
+    /// Replace the columns of the format; ignored by formats without columns.
     pub columns: Option<Columns>,
     pub palette: Palette,
     pub header: bool,
-    /// Columns of the terminal that the output is; `None` when it is none: then no cell is ever shortened.
+    /// Width of the terminal in columns; `None` when the output is no terminal, and then no cell is shortened.
     pub terminal: Option<usize>,
-    /// Entries come with an [`ItemResult`], for which tables and csv get a column.
+    /// Entries come with an [`ItemResult`]; tables and CSV get a column for it.
     pub results: bool,
 }
 
-/// Writes entries in one format. Call [`Printer::finish`] at the end: tables hold their first rows back until then.
+/// Writes entries in one format. Tables hold their first rows back until [`Printer::finish`] is called.
 pub struct Printer<'w> {
     sink: Sink<'w>,
-    form: Form,
+    form: EntryWriter,
     clock: Clock,
 }
 
-enum Form {
-    Table(Table),
-    Json(Document),
+enum EntryWriter {
+    Table(EntryTable),
+    Json(JsonDocument),
     Lines(fn(&Row<'_>, &mut Vec<u8>)),
-    /// The header, while it is not out yet.
+    /// `header` is true until the header is written.
     Csv {
         csv: Csv,
         header: bool,
@@ -117,9 +117,14 @@ enum Form {
 
 impl<'w> Printer<'w> {
     pub fn new(options: Options, out: Box<dyn Write + 'w>) -> Self {
-        let kind = |usual| options.columns.clone().map_or(usual, Kind::Chosen);
+        let kind = |default| {
+            options
+                .columns
+                .clone()
+                .map_or(default, TableColumns::Chosen)
+        };
         let table = |kind| {
-            Form::Table(Table::new(
+            EntryWriter::Table(EntryTable::new(
                 kind,
                 options.results,
                 options.palette,
@@ -128,12 +133,12 @@ impl<'w> Printer<'w> {
             ))
         };
         let form = match options.format {
-            Format::Table => table(kind(Kind::Usual)),
-            Format::Wide => table(kind(Kind::Wide)),
-            Format::Json => Form::Json(Document::default()),
-            Format::Jsonl => Form::Lines(json::item),
-            Format::Conntrack => Form::Lines(conntrack::line),
-            Format::Csv => Form::Csv {
+            Format::Table => table(kind(TableColumns::Default)),
+            Format::Wide => table(kind(TableColumns::Wide)),
+            Format::Json => EntryWriter::Json(JsonDocument::default()),
+            Format::Jsonl => EntryWriter::Lines(json::item),
+            Format::Conntrack => EntryWriter::Lines(conntrack::line),
+            Format::Csv => EntryWriter::Csv {
                 csv: Csv::new(options.columns, options.results),
                 header: options.header,
             },
@@ -148,8 +153,7 @@ impl<'w> Printer<'w> {
     /// Prints one entry.
     ///
     /// # Errors
-    ///
-    /// What writing says; [`is_closed`] tells a reader who went away.
+    /// The error of the write; [`is_closed`] recognises a pipe whose reader has closed it.
     pub fn entry(&mut self, entry: &Entry<'_>, result: Option<&ItemResult>) -> io::Result<()> {
         let now = self.clock.now();
         self.row(&Row::of(entry, result, now))
@@ -158,16 +162,16 @@ impl<'w> Printer<'w> {
     fn row(&mut self, row: &Row<'_>) -> io::Result<()> {
         let out = self.sink.buffer();
         match &mut self.form {
-            Form::Table(table) => table.row(row, out),
-            Form::Json(document) => {
+            EntryWriter::Table(table) => table.row(row, out),
+            EntryWriter::Json(document) => {
                 document.before_item(out);
                 json::item(row, out);
             }
-            Form::Lines(line) => {
+            EntryWriter::Lines(line) => {
                 line(row, out);
                 out.push(b'\n');
             }
-            Form::Csv { csv, header } => {
+            EntryWriter::Csv { csv, header } => {
                 if std::mem::take(header) {
                     csv.header(out);
                 }
@@ -177,22 +181,28 @@ impl<'w> Printer<'w> {
         self.sink.checkpoint()
     }
 
-    /// Shows everything printed so far: after each batch of a purge, whose lines may be its only record. A table fixes its
-    /// widths by the rows it has.
+    /// Writes everything printed so far. A purge calls it after each batch, because its lines may be the only record of
+    /// what was deleted. A table fixes its widths by the rows it has.
+    ///
+    /// # Errors
+    /// The error of the write.
     pub fn flush(&mut self) -> io::Result<()> {
-        if let Form::Table(table) = &mut self.form {
+        if let EntryWriter::Table(table) = &mut self.form {
             table.release(self.sink.buffer());
         }
         self.sink.flush()
     }
 
-    /// Prints what is left, and the summary in the format that has one.
+    /// Prints the rows held back, and the summary where the format has one.
+    ///
+    /// # Errors
+    /// The error of the write.
     pub fn finish(&mut self, summary: &Summary) -> io::Result<()> {
         let out = self.sink.buffer();
         match &mut self.form {
-            Form::Table(_) | Form::Lines(_) => {}
-            Form::Json(document) => document.end(summary, out)?,
-            Form::Csv { csv, header } => {
+            EntryWriter::Table(_) | EntryWriter::Lines(_) => {}
+            EntryWriter::Json(document) => document.end(summary, out)?,
+            EntryWriter::Csv { csv, header } => {
                 if std::mem::take(header) {
                     csv.header(out);
                 }
@@ -202,7 +212,7 @@ impl<'w> Printer<'w> {
     }
 }
 
-/// The time, asked for now and then.
+/// System time, read once every [`ENTRIES_PER_CLOCK_READ`] uses.
 #[derive(Default)]
 struct Clock {
     now: u64,
@@ -213,7 +223,7 @@ impl Clock {
     fn now(&mut self) -> u64 {
         if self.uses == 0 {
             self.now = nanoseconds_now();
-            self.uses = CLOCK_EVERY;
+            self.uses = ENTRIES_PER_CLOCK_READ;
         }
         self.uses -= 1;
         self.now
@@ -227,8 +237,8 @@ fn nanoseconds_now() -> u64 {
         .unwrap_or(0)
 }
 
-/// Appends the wide columns of an entry joined by one blank, unpadded, uncoloured, `-` for what is absent: the line that
-/// `--match` looks at.
+/// Appends the line that `--match` is applied to: the wide columns of an entry joined by one blank, without padding and
+/// colour, `-` for absent values.
 pub fn wide_line(entry: &Entry<'_>, line: &mut String) {
     let now = if entry.flow.start.is_some() {
         nanoseconds_now()
@@ -240,25 +250,25 @@ pub fn wide_line(entry: &Entry<'_>, line: &mut String) {
     });
 }
 
-/// The JSON item of an entry.
+/// Appends the JSON item of an entry.
 #[cfg(test)]
 pub(crate) fn json_item(entry: &Entry<'_>, line: &mut String) {
     append(line, |out| json::item(&Row::of(entry, None, 0), out));
 }
 
-/// Text of others, safe to show on a terminal: what could steer it becomes an escape.
+/// Untrusted text with control characters escaped, so that it can be shown on a terminal.
 pub fn safe_text(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
-    append(&mut safe, |out| safe::text(out, text));
+    append(&mut safe, |out| escape::text(out, text));
     safe
 }
 
-/// A JSON value on one line. What could steer a terminal is escaped, as in every item (see `safe`).
+/// A JSON value on one line, with control characters escaped as in every item.
 pub fn safe_json(value: &serde_json::Value) -> String {
-    safe::escaped_json(&value.to_string())
+    escape::escaped_json(&value.to_string())
 }
 
-/// Lends the bytes of a string to a writer that only appends whole characters.
+/// Appends to a string with a function that writes bytes; it must append whole UTF-8 characters.
 fn append(line: &mut String, write: impl FnOnce(&mut Vec<u8>)) {
     let mut out = std::mem::take(line).into_bytes();
     write(&mut out);
@@ -272,7 +282,7 @@ mod tests {
 
     use super::*;
 
-    fn printed(options: Options, samples: &[fixture::Sample], summary: &Summary) -> String {
+    fn printed(options: Options, samples: &[fixture::SampleEntry], summary: &Summary) -> String {
         let mut out = Vec::new();
         let mut printer = Printer::new(options, Box::new(&mut out));
         for sample in samples {
@@ -292,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn a_json_document_is_whole_with_any_number_of_items() {
+    fn a_json_document_is_valid_with_any_number_of_items() {
         let mut summary = Summary {
             shown: 4,
             scanned: 9,
@@ -301,7 +311,7 @@ mod tests {
         };
         summary.extra.insert("held_back".to_owned(), json!(2));
         summary.cluster.extra.insert("pods".to_owned(), json!(3));
-        let samples = fixture::table_of_the_contract();
+        let samples = fixture::documented_table();
         for count in [0, 1, 4] {
             let text = printed(options(Format::Json), &samples[..count], &summary);
             let read: Value = serde_json::from_str(&text).unwrap();
@@ -318,8 +328,8 @@ mod tests {
     }
 
     #[test]
-    fn formats_print_one_line_an_entry_and_a_header_where_they_have_one() {
-        let samples = fixture::table_of_the_contract();
+    fn formats_print_one_line_per_entry_and_one_header_if_any() {
+        let samples = fixture::documented_table();
         for (format, header) in [
             (Format::Table, 1),
             (Format::Wide, 1),
@@ -371,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_for_matching_is_appended_to_what_is_there() {
+    fn the_line_for_match_is_appended_without_changing_earlier_text() {
         let sample = fixture::dns();
         let entry = Entry::bare(sample.flow);
         let mut line = "é ".to_owned();

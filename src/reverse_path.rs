@@ -1,5 +1,5 @@
-//! The reverse-path filter: it drops packets that come in on another interface than answers would go out on, after
-//! conntrack looked at them and before an entry is confirmed, so that nothing of them is in the table.
+//! Reverse-path filter: it drops packets that arrive on an interface other than the one that answers would leave by. This
+//! happens before the entry is confirmed, so that dropped packets leave no entry in the table.
 
 use std::collections::HashSet;
 use std::fs;
@@ -7,14 +7,15 @@ use std::net::IpAddr;
 
 use crate::stat::counters::Counters;
 use crate::stat::proc_file;
+use crate::sysctl;
 use ctnetlink::netns::{Netns, NetnsError};
 use ctnetlink::rtnetlink;
 
 const CONF: &str = "/proc/sys/net/ipv4/conf";
 
-/// What one namespace filters. What could not be read is `None`.
+/// Reverse-path filters of a namespace. A value that could not be read is `None`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ReversePath {
+pub struct ReversePathFilter {
     /// Every interface but loopback.
     pub interfaces: Vec<Interface>,
     /// Packets dropped since the namespace was made (`IPReversePathFilter` of /proc/net/netstat).
@@ -26,14 +27,15 @@ pub struct ReversePath {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interface {
     pub name: String,
-    /// What holds for it: the larger one of its own value and that of `all`. 0 off, 1 strict, 2 loose.
+    /// Effective value: the larger one of its own and that of `all`. 0 is off, 1 strict, 2 loose.
     pub rp_filter: u64,
-    /// Loose acts strict on an interface without one (`__fib_validate_source`). `None` when addresses are not known.
+    /// On an interface without an IPv4 address, loose acts like strict (`__fib_validate_source` of net/ipv4/fib_frontend.c).
+    /// `None` if addresses are not known.
     pub has_ipv4: Option<bool>,
 }
 
 impl Interface {
-    /// A packet whose answer would go out elsewhere is dropped.
+    /// Whether a packet whose answer would leave by another interface is dropped.
     pub fn is_strict(&self) -> bool {
         match self.rp_filter {
             1 => true,
@@ -43,9 +45,11 @@ impl Interface {
     }
 }
 
+/// Reads the filters of a namespace.
+///
 /// # Errors
 /// [`NetnsError`] when the namespace cannot be entered.
-pub fn read(netns: &Netns) -> Result<ReversePath, NetnsError> {
+pub fn read(netns: &Netns) -> Result<ReversePathFilter, NetnsError> {
     let addresses = rtnetlink::local_addresses(netns).ok();
     let with_ipv4: Option<HashSet<String>> = addresses.map(|all| {
         let ipv4 = all
@@ -67,7 +71,7 @@ pub fn read(netns: &Netns) -> Result<ReversePath, NetnsError> {
         });
         let mut interfaces: Vec<_> = interfaces.collect();
         interfaces.sort_by(|a, b| a.name.cmp(&b.name));
-        ReversePath {
+        ReversePathFilter {
             interfaces,
             filtered: proc_net("netstat").and_then(|text| filtered(&text)),
             martian_src: proc_net("stat/rt_cache").and_then(|text| martian_src(&text)),
@@ -76,16 +80,15 @@ pub fn read(netns: &Netns) -> Result<ReversePath, NetnsError> {
 }
 
 fn setting(interface: &str) -> Option<u64> {
-    let text = fs::read_to_string(format!("{CONF}/{interface}/rp_filter")).ok()?;
-    text.trim().parse().ok()
+    sysctl::read_number(&format!("{CONF}/{interface}/rp_filter"))
 }
 
-/// Of the calling thread's namespace.
+/// A file of /proc/net in the calling thread's namespace.
 fn proc_net(name: &str) -> Option<String> {
     fs::read_to_string(format!("/proc/thread-self/net/{name}")).ok()
 }
 
-/// The file has a line of names and one of values for each group.
+/// `IPReversePathFilter` of netstat, which has a line of names and one of values for each group.
 fn filtered(netstat: &str) -> Option<u64> {
     let mut lines = netstat.lines().filter(|line| line.starts_with("TcpExt:"));
     let (names, values) = (lines.next()?, lines.next()?);
@@ -95,7 +98,7 @@ fn filtered(netstat: &str) -> Option<u64> {
         .and_then(|(_, value)| value.parse().ok())
 }
 
-/// The file has the form of conntrack's.
+/// `in_martian_src` of rt_cache, which has the format of conntrack's file of counters.
 fn martian_src(rt_cache: &str) -> Option<u64> {
     Counters::from_iter(&proc_file::parse(rt_cache)?).get("in_martian_src")
 }
@@ -105,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn loose_is_strict_where_there_is_no_address() {
+    fn a_loose_filter_is_strict_on_an_interface_without_address() {
         for (rp_filter, has_ipv4, strict) in [
             (0, Some(false), false),
             (1, Some(true), true),

@@ -1,10 +1,10 @@
-//! What is known of one Service: its frontends and endpoints, and the flows that lie on them.
+//! One Service: its frontends and endpoints, and the flows to them.
 //!
-//! Pure. [`Known`] is what the cluster or the node's rules say of it, [`Tally`] counts the entries of a table against that:
-//! its memory grows with the endpoints and the clients of the Service, not with the table. [`Report`] is what is shown.
+//! Pure. [`KnownService`] is the Service as the cluster or the node's rules describe it. [`ServiceTally`] counts the entries of
+//! a table by endpoint; its memory grows with the endpoints and clients of the Service, not with the table.
+//! [`ServiceReport`] is the result.
 
-mod known;
-mod policy;
+mod known_service;
 mod reach;
 mod report;
 mod tally;
@@ -12,8 +12,7 @@ mod tally;
 mod tests;
 
 pub use ctk_cluster::index::Affinity;
-pub use known::{Frontend, Known, Listed};
-pub use policy::Policy;
-pub use reach::{Reach, is_inside};
-pub use report::{Ahead, Report, Way};
-pub use tally::{Load, Other, Tally, is_open};
+pub use known_service::{Frontend, KnownEndpoint, KnownService};
+pub use reach::{Reach, TrafficPolicy, is_inside};
+pub use report::{NewFlowPath, NewFlowPaths, ServiceReport};
+pub use tally::{FlowCounts, OtherDestination, ServiceTally, is_open};

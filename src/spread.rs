@@ -1,24 +1,26 @@
-//! How evenly the open flows of a Service spread over its endpoints, and what the numbers say of why they do not.
+//! How evenly the open flows of a Service are spread over its endpoints, and the reason as far as the numbers show it.
 //!
-//! Pure. A reason is given only where the numbers carry it: connection tracking sees addresses and ports, never processes,
-//! and it keeps no record of the endpoints that were there when a flow was made.
+//! Pure. A reason is given only if the numbers support it: connection tracking has addresses and ports but no processes, and
+//! it does not record which endpoints existed when a flow was made.
 
 use std::collections::HashSet;
 use std::fmt;
 use std::hash::Hash;
 use std::net::IpAddr;
 
-/// Distinct clients that are told apart; about 3 MB at most.
-pub const CLIENTS: usize = 65_536;
+use crate::plural::count;
 
-/// A chance below this is taken for none.
-const UNLIKELY: f64 = 0.01;
+/// Distinct clients that are counted, at most. They take about 3 MB.
+pub const MAX_CLIENTS: usize = 65_536;
 
-/// How many different values were seen.
+/// A spread with a smaller [`Spread::chance`] is not attributed to chance.
+const SIGNIFICANCE_LEVEL: f64 = 0.01;
+
+/// Number of distinct values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Distinct {
     pub count: usize,
-    /// There may be more: counting ended at a limit.
+    /// The number is a lower bound, because counting stopped at a limit.
     pub at_least: bool,
 }
 
@@ -34,40 +36,41 @@ impl Distinct {
         self.count == 1 && !self.at_least
     }
 
-    /// `2 clients`, `at least 65536 clients`.
-    fn of(self, noun: &str) -> String {
+    /// `1 client address`, `at least 65536 client addresses`.
+    fn client_addresses(self) -> String {
         let least = if self.at_least { "at least " } else { "" };
-        format!("{least}{}", plural(self.count as u64, noun))
+        let number = count(self.count as u64, "client address", "client addresses");
+        format!("{least}{number}")
     }
 }
 
-/// Where flows come from, counted in bounded memory.
+/// Distinct client addresses and source ports, counted in bounded memory.
 #[derive(Clone, Debug)]
 pub struct Sources {
-    clients: Seen<IpAddr>,
-    ports: Seen<u16>,
+    clients: DistinctCounter<IpAddr>,
+    ports: DistinctCounter<u16>,
 }
 
 impl Default for Sources {
     fn default() -> Self {
-        Sources::with_limit(CLIENTS)
+        Sources::with_limit(MAX_CLIENTS)
     }
 }
 
 impl Sources {
-    /// `clients`: how many are told apart, at most. Source ports always are: there are few.
+    /// Counts at most this many distinct clients. All source ports are counted: they are at most 65,536.
     pub fn with_limit(clients: usize) -> Self {
         Sources {
-            clients: Seen::with_limit(clients),
-            ports: Seen::with_limit(1 << 16),
+            clients: DistinctCounter::with_limit(clients),
+            ports: DistinctCounter::with_limit(1 << 16),
         }
     }
 
-    /// One more flow, of this client address and source port.
-    pub fn see(&mut self, client: IpAddr, port: Option<u16>) {
-        self.clients.see(client);
+    /// Counts a flow with this client address and source port.
+    pub fn add(&mut self, client: IpAddr, port: Option<u16>) {
+        self.clients.add(client);
         if let Some(port) = port {
-            self.ports.see(port);
+            self.ports.add(port);
         }
     }
 
@@ -81,22 +84,22 @@ impl Sources {
 }
 
 #[derive(Clone, Debug)]
-struct Seen<T> {
+struct DistinctCounter<T> {
     values: HashSet<T>,
     limit: usize,
     missed: bool,
 }
 
-impl<T: Eq + Hash> Seen<T> {
+impl<T: Eq + Hash> DistinctCounter<T> {
     fn with_limit(limit: usize) -> Self {
-        Seen {
+        DistinctCounter {
             values: HashSet::new(),
             limit,
             missed: false,
         }
     }
 
-    fn see(&mut self, value: T) {
+    fn add(&mut self, value: T) {
         if self.values.len() < self.limit {
             self.values.insert(value);
         } else if !self.missed {
@@ -112,68 +115,68 @@ impl<T: Eq + Hash> Seen<T> {
     }
 }
 
-/// What was counted of one Service.
+/// Numbers of one Service.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counted {
-    /// Open flows of each endpoint: of every one that new flows may go to, idle ones too, and of every one that still has
-    /// some.
+pub struct SpreadInput {
+    /// Open flows of each endpoint that new flows may go to, idle ones included, and of each other endpoint with an open
+    /// flow.
     pub endpoints: Vec<u64>,
-    /// How many of these flows are TCP, and how many UDP.
+    /// Number of these flows that are TCP, and that are UDP.
     pub tcp: u64,
     pub udp: u64,
     pub clients: Distinct,
     pub source_ports: Distinct,
-    /// The Service keeps a client address on one endpoint; `None` when that is not known.
+    /// The Service has session affinity by client address; `None` if that is not known.
     pub affinity: Option<bool>,
-    /// Something left these flows maybe fewer endpoints than are counted: topology hints, or a policy.
+    /// Topology hints or a traffic policy may have restricted these flows to fewer endpoints.
     pub may_be_fewer: bool,
 }
 
-/// Why the flows lie as they do, as far as the numbers tell.
+/// Reason for a spread, as far as the numbers show it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Reason {
+pub enum SpreadReason {
     NoEndpoint,
     NoFlow,
     OneEndpoint,
-    /// All flows have one source address and port, and UDP keeps them where they are.
+    /// All flows are UDP from one source address and port, which stay on the endpoint of their entry.
     OneSource,
     OneFlow,
-    /// As even as the number of flows allows.
+    /// As even as possible for the number of flows.
     Even,
-    /// There are not enough flows for all endpoints.
+    /// Fewer flows than endpoints.
     FewFlows,
     SessionAffinity,
-    /// How many endpoints they could choose among is not known.
+    /// The number of endpoints that the flows may go to is not known.
     FewerEndpoints,
-    /// A choice at random for each flow may well give this.
+    /// A random choice for each flow may give this spread.
     Chance,
-    /// Beyond chance, and all flows are of one client address.
+    /// Not explained by chance, and all flows have one client address.
     OneClient,
-    /// Beyond chance.
+    /// Not explained by chance.
     Uneven,
 }
 
-impl Reason {
-    /// The word of JSON.
+impl SpreadReason {
+    /// Word of JSON.
     pub const fn name(self) -> &'static str {
         match self {
-            Reason::NoEndpoint => "no-endpoint",
-            Reason::NoFlow => "no-flow",
-            Reason::OneEndpoint => "one-endpoint",
-            Reason::OneSource => "one-source",
-            Reason::OneFlow => "one-flow",
-            Reason::Even => "even",
-            Reason::FewFlows => "few-flows",
-            Reason::SessionAffinity => "session-affinity",
-            Reason::FewerEndpoints => "fewer-endpoints",
-            Reason::Chance => "chance",
-            Reason::OneClient => "one-client",
-            Reason::Uneven => "uneven",
+            SpreadReason::NoEndpoint => "no-endpoint",
+            SpreadReason::NoFlow => "no-flow",
+            SpreadReason::OneEndpoint => "one-endpoint",
+            SpreadReason::OneSource => "one-source",
+            SpreadReason::OneFlow => "one-flow",
+            SpreadReason::Even => "even",
+            SpreadReason::FewFlows => "few-flows",
+            SpreadReason::SessionAffinity => "session-affinity",
+            SpreadReason::FewerEndpoints => "fewer-endpoints",
+            SpreadReason::Chance => "chance",
+            SpreadReason::OneClient => "one-client",
+            SpreadReason::Uneven => "uneven",
         }
     }
 }
 
-/// How the flows of one Service lie.
+/// Spread of the open flows of one Service.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spread {
     /// Open flows.
@@ -185,28 +188,28 @@ pub struct Spread {
     pub max: u64,
     /// Open flows for each endpoint; `None` without endpoints.
     pub mean: Option<f64>,
-    /// `max / mean`; `None` without flows. 1 is even.
+    /// `max / mean`, 1 or more; `None` without flows.
     pub ratio: Option<f64>,
-    /// Part of all flows that the busiest endpoint has, 0 to 1; `None` without flows.
+    /// Part of all flows on the busiest endpoint, 0 to 1; `None` without flows.
     pub share: Option<f64>,
-    /// How likely a choice at random for each flow makes some endpoint at least this busy, at most; `None` without flows,
-    /// and where it is not known among how many endpoints.
+    /// Upper bound of the probability that a random choice for each flow makes some endpoint at least this busy; `None`
+    /// without flows, and if the number of endpoints is not known.
     pub chance: Option<f64>,
     pub clients: Distinct,
     pub source_ports: Distinct,
-    pub reason: Reason,
-    /// What the flows are called: connections when all are TCP.
+    pub reason: SpreadReason,
+    /// Noun for the flows: `connection` if all are TCP.
     noun: &'static str,
 }
 
 impl Spread {
-    pub fn of(counted: &Counted) -> Self {
+    pub fn of(counted: &SpreadInput) -> Self {
         let endpoints = counted.endpoints.len();
         let flows: u64 = counted.endpoints.iter().sum();
         let max = counted.endpoints.iter().copied().max().unwrap_or_default();
         let mean = (endpoints > 0).then(|| flows as f64 / endpoints as f64);
-        let some = |value: f64| (flows > 0).then_some(value);
-        let chance = some(1.0).map(|_| chance(flows, endpoints, max));
+        let if_flows = |value: f64| (flows > 0).then_some(value);
+        let chance = if_flows(1.0).map(|_| chance(flows, endpoints, max));
         let reason = reason(counted, flows, max, chance);
         Spread {
             flows,
@@ -214,10 +217,10 @@ impl Spread {
             idle: counted.endpoints.iter().filter(|n| **n == 0).count(),
             max,
             mean,
-            ratio: mean.and_then(|mean| some(max as f64 / mean)),
-            share: some(max as f64 / flows as f64),
-            // Among how many is not known.
-            chance: chance.filter(|_| reason != Reason::FewerEndpoints),
+            ratio: mean.and_then(|mean| if_flows(max as f64 / mean)),
+            share: if_flows(max as f64 / flows as f64),
+            // The number of endpoints to choose among is not known.
+            chance: chance.filter(|_| reason != SpreadReason::FewerEndpoints),
             clients: counted.clients,
             source_ports: counted.source_ports,
             reason,
@@ -229,45 +232,50 @@ impl Spread {
         }
     }
 
-    /// Some endpoint is busier than a choice at random for each flow would make it.
+    /// Whether some endpoint is busier than a random choice for each flow explains.
     pub fn is_beyond_chance(&self) -> bool {
-        self.chance.is_some_and(|chance| chance < UNLIKELY)
+        self.chance
+            .is_some_and(|chance| chance < SIGNIFICANCE_LEVEL)
     }
 
-    /// The reason in words, with its numbers.
+    /// Sentence of the reason with its numbers.
     pub fn sentence(&self) -> String {
-        let flows = plural(self.flows, &format!("open {}", self.noun));
-        let clients = self.clients.of("client address");
         let noun = self.noun;
+        let flows = count(
+            self.flows,
+            &format!("open {noun}"),
+            &format!("open {noun}s"),
+        );
+        let clients = self.clients.client_addresses();
         match self.reason {
-            Reason::NoEndpoint => "no endpoint to go to".to_owned(),
-            Reason::NoFlow => "no open flow on this node".to_owned(),
-            Reason::OneEndpoint => "one endpoint: there is nothing to spread over".to_owned(),
-            Reason::OneSource => format!(
+            SpreadReason::NoEndpoint => "no endpoint to go to".to_owned(),
+            SpreadReason::NoFlow => "no open flow on this node".to_owned(),
+            SpreadReason::OneEndpoint => "one endpoint: there is nothing to spread over".to_owned(),
+            SpreadReason::OneSource => format!(
                 "{flows} of 1 client address and source port: one UDP socket cannot spread, every packet of its entry \
                  goes where the first one went"
             ),
-            Reason::OneFlow => format!(
+            SpreadReason::OneFlow => format!(
                 "{flows}: whatever is sent in it goes to the endpoint that was chosen when it was made"
             ),
-            Reason::Even => format!("{flows} lie as evenly as they can"),
-            Reason::FewFlows => {
+            SpreadReason::Even => format!("{flows} lie as evenly as they can"),
+            SpreadReason::FewFlows => {
                 format!("{flows} cannot reach all of {} endpoints", self.endpoints)
             }
-            Reason::SessionAffinity => format!(
+            SpreadReason::SessionAffinity => format!(
                 "session affinity keeps each client address on one endpoint; these are of {clients}"
             ),
-            Reason::FewerEndpoints => format!(
+            SpreadReason::FewerEndpoints => format!(
                 "topology hints or a traffic policy may leave these {flows} fewer endpoints than {}: whether they are \
                  uneven is not known",
                 self.endpoints
             ),
-            Reason::Chance => "no more uneven than a choice at random may be".to_owned(),
-            Reason::OneClient => format!(
+            SpreadReason::Chance => "no more uneven than a choice at random may be".to_owned(),
+            SpreadReason::OneClient => format!(
                 "{flows} of 1 client address, more uneven than a choice at random for each: a {noun} stays on its endpoint as \
                  long as it is kept open"
             ),
-            Reason::Uneven => format!(
+            SpreadReason::Uneven => format!(
                 "{flows} of {clients}, more uneven than a choice at random for each: a {noun} stays on its endpoint as long as \
                  it is kept open, and an endpoint that comes later gets new ones only"
             ),
@@ -275,31 +283,33 @@ impl Spread {
     }
 }
 
-fn reason(counted: &Counted, flows: u64, max: u64, chance: Option<f64>) -> Reason {
+fn reason(counted: &SpreadInput, flows: u64, max: u64, chance: Option<f64>) -> SpreadReason {
     let endpoints = counted.endpoints.len() as u64;
     let one_source = counted.clients.is_one() && counted.source_ports.is_one();
     match endpoints {
-        0 => Reason::NoEndpoint,
-        _ if flows == 0 => Reason::NoFlow,
-        1 => Reason::OneEndpoint,
-        _ if counted.udp == flows && one_source => Reason::OneSource,
-        _ if flows == 1 => Reason::OneFlow,
+        0 => SpreadReason::NoEndpoint,
+        _ if flows == 0 => SpreadReason::NoFlow,
+        1 => SpreadReason::OneEndpoint,
+        _ if counted.udp == flows && one_source => SpreadReason::OneSource,
+        _ if flows == 1 => SpreadReason::OneFlow,
         _ if counted.affinity == Some(true) && max > flows.div_ceil(endpoints) => {
-            Reason::SessionAffinity
+            SpreadReason::SessionAffinity
         }
-        _ if counted.may_be_fewer && max > flows.div_ceil(endpoints) => Reason::FewerEndpoints,
-        _ if chance.is_some_and(|chance| chance >= UNLIKELY) => match flows {
-            _ if flows < endpoints => Reason::FewFlows,
-            _ if max == flows.div_ceil(endpoints) => Reason::Even,
-            _ => Reason::Chance,
+        _ if counted.may_be_fewer && max > flows.div_ceil(endpoints) => {
+            SpreadReason::FewerEndpoints
+        }
+        _ if chance.is_some_and(|chance| chance >= SIGNIFICANCE_LEVEL) => match flows {
+            _ if flows < endpoints => SpreadReason::FewFlows,
+            _ if max == flows.div_ceil(endpoints) => SpreadReason::Even,
+            _ => SpreadReason::Chance,
         },
-        _ if counted.clients.is_one() => Reason::OneClient,
-        _ => Reason::Uneven,
+        _ if counted.clients.is_one() => SpreadReason::OneClient,
+        _ => SpreadReason::Uneven,
     }
 }
 
-/// Upper bound of the probability that, of `flows` thrown at `endpoints` at random, some endpoint gets at least `max`:
-/// the binomial tail of one endpoint, for each of them.
+/// Upper bound of the probability that some endpoint gets at least `max` of `flows` distributed at random over `endpoints`:
+/// the binomial tail of one endpoint, multiplied by their number.
 fn chance(flows: u64, endpoints: usize, max: u64) -> f64 {
     if endpoints < 2 || max == 0 {
         return 1.0;
@@ -309,14 +319,14 @@ fn chance(flows: u64, endpoints: usize, max: u64) -> f64 {
     if m <= n * one + 1.0 {
         return 1.0;
     }
-    // ln of the probability of exactly `max`.
+    // Natural logarithm of the probability of exactly `max`.
     let mut log = m * one.ln() + (n - m) * (1.0 - one).ln();
     let mut i = 1.0;
     while i <= m {
         log += ((n - m + i) / i).ln();
         i += 1.0;
     }
-    // Above the mean each further term is smaller by this factor and more.
+    // Above the mean, each term is smaller than the one before by at least this factor.
     let odds = one / (1.0 - one);
     let (mut term, mut sum, mut k) = (1.0_f64, 1.0_f64, m);
     while k < n && term > sum * 1e-12 {
@@ -325,15 +335,6 @@ fn chance(flows: u64, endpoints: usize, max: u64) -> f64 {
         k += 1.0;
     }
     (log.exp() * sum * endpoints as f64).min(1.0)
-}
-
-/// `1 flow`, `2 flows`, `3 client addresses`.
-fn plural(count: u64, noun: &str) -> String {
-    match (count, noun.ends_with('s')) {
-        (1, _) => format!("1 {noun}"),
-        (_, true) => format!("{count} {noun}es"),
-        (_, false) => format!("{count} {noun}s"),
-    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! What is known of a whole table: how full it is, its settings, and what the kernel counted. `read` asks for it; the rest
-//! is pure.
+//! Statistics of a table: number of entries, settings, timeouts and the kernel's counters. `read` reads them; the rest is
+//! pure.
 
 pub mod counters;
 pub mod explain;
@@ -12,7 +12,7 @@ use crate::sysctl;
 
 use counters::Counters;
 
-/// One look. What could not be read is `None`, never 0.
+/// One reading. A value that could not be read is `None`, never 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Stat {
     /// Entries of this namespace.
@@ -21,21 +21,21 @@ pub struct Stat {
     pub expect_count: Option<u64>,
     /// Limits and settings.
     pub settings: sysctl::Conntrack,
-    /// Seconds, by what follows `nf_conntrack_` in the sysctl's name.
+    /// Seconds by the part of the sysctl's name after `nf_conntrack_`.
     pub timeouts: BTreeMap<String, u64>,
     pub counters: Option<CpuCounters>,
-    /// Interfaces that are a device, by name.
-    pub interfaces: Option<Vec<Allowance>>,
-    /// The namespace that the machine started with.
+    /// Interfaces of a device, ordered by name; `None` if they are not known.
+    pub interfaces: Option<Vec<ConntrackAllowance>>,
+    /// Whether the namespace is the initial one of the machine; `None` if that is not known.
     pub initial_netns: Option<bool>,
 }
 
-/// Where counters were read.
+/// Source of counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CountersFrom {
-    /// ctnetlink
+    /// ctnetlink.
     Netlink,
-    /// `/proc/net/stat/nf_conntrack`
+    /// `/proc/net/stat/nf_conntrack`.
     Proc,
 }
 
@@ -48,7 +48,7 @@ impl CountersFrom {
     }
 }
 
-/// What each CPU counted since the namespace was made.
+/// Counters of each CPU since the namespace was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CpuCounters {
     pub from: CountersFrom,
@@ -57,46 +57,47 @@ pub struct CpuCounters {
 }
 
 impl CpuCounters {
-    /// All CPUs together.
+    /// Sum over all CPUs.
     pub fn total(&self) -> Counters {
         self.cpus.iter().map(|(_, counters)| counters).collect()
     }
 }
 
-/// What the driver of an interface knows of the cloud's limit for tracked connections.
+/// State of the cloud's limit for tracked connections, from the driver of an interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Allowance {
+pub struct ConntrackAllowance {
     pub interface: String,
-    /// Packets dropped since the driver was loaded, because the limit was reached.
+    /// Packets dropped because of the limit since the driver was loaded.
     pub exceeded: Option<u64>,
-    /// Connections that may still be tracked.
+    /// Further connections that the limit allows.
     pub available: Option<u64>,
 }
 
-/// What happened between two looks.
+/// Changes between two readings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Delta {
-    /// More entries (or fewer).
+    /// Change of the number of entries.
     pub count: Option<i64>,
     pub counters: Option<CpuCounters>,
-    /// Packets that interfaces dropped, by name.
+    /// Packets dropped because of the limit, by interface.
     pub exceeded: Vec<(String, Option<u64>)>,
 }
 
 impl Stat {
-    /// How full the table is, in percent of its limit. No limit (0) is never reached.
+    /// Entries in percent of the limit; `None` without a limit (0).
     pub fn used_percent(&self) -> Option<f64> {
         let max = self.settings.max.filter(|max| *max > 0)?;
         Some(self.count? as f64 * 100.0 / max as f64)
     }
 
-    /// Nodes of the hash a bucket, at least: each entry is in it twice, once by either direction. The hash is the whole
-    /// machine's, and entries of other namespaces, which this does not count, lie in the same buckets.
+    /// Hash nodes per bucket. Each entry has two nodes, one for each direction. This is a lower bound: all namespaces share
+    /// the hash table, and entries of other namespaces are not counted.
     pub fn mean_chain_length(&self) -> Option<f64> {
         let buckets = self.settings.buckets.filter(|buckets| *buckets > 0)?;
         Some(self.count? as f64 * 2.0 / buckets as f64)
     }
 
+    /// Changes since an earlier reading. A difference is `None` if a side is not known.
     pub fn since(&self, before: &Stat) -> Delta {
         let count = || {
             i64::try_from(self.count?)
@@ -105,13 +106,13 @@ impl Stat {
         };
         let counters = || {
             let (now, then) = (self.counters.as_ref()?, before.counters.as_ref()?);
-            // What /proc counts under one name, netlink may not.
+            // The same name may stand for different counts in /proc and netlink.
             (now.from == then.from).then(|| now.since(then))
         };
         let then = before.interfaces.as_deref().unwrap_or_default();
         let exceeded = self.interfaces.iter().flatten().map(|now| {
             let then = then.iter().find(|then| then.interface == now.interface);
-            // A driver that was loaded again counts from 0.
+            // A reloaded driver counts from 0 again.
             let more = || now.exceeded?.checked_sub(then?.exceeded?);
             (now.interface.clone(), more())
         });
@@ -140,7 +141,7 @@ impl CpuCounters {
 mod tests {
     use super::*;
 
-    fn look(count: u64, insert_failed: [u64; 2], exceeded: Option<u64>) -> Stat {
+    fn reading(count: u64, insert_failed: [u64; 2], exceeded: Option<u64>) -> Stat {
         let cpus = insert_failed.iter().zip(0..);
         Stat {
             count: Some(count),
@@ -150,7 +151,7 @@ mod tests {
                     .map(|(n, cpu)| (cpu, Counters::from_iter([("insert_failed", *n)])))
                     .collect(),
             }),
-            interfaces: Some(vec![Allowance {
+            interfaces: Some(vec![ConntrackAllowance {
                 interface: "eth0".to_owned(),
                 exceeded,
                 available: None,
@@ -160,19 +161,19 @@ mod tests {
     }
 
     #[test]
-    fn differences_are_those_of_all_cpus_and_absent_where_a_side_is() {
-        let before = look(400, [0xffff_ffff, 40], Some(10));
-        let delta = look(412, [0x14, 46], Some(15)).since(&before);
+    fn differences_sum_all_cpus_and_are_absent_if_a_side_is() {
+        let before = reading(400, [0xffff_ffff, 40], Some(10));
+        let delta = reading(412, [0x14, 46], Some(15)).since(&before);
         assert_eq!(delta.count, Some(12));
         let total = delta.counters.as_ref().map(CpuCounters::total).unwrap();
         assert_eq!(total.get("insert_failed"), Some(27));
         assert_eq!(delta.exceeded, [("eth0".to_owned(), Some(5))]);
 
-        let fewer = look(1, [0xffff_ffff, 40], Some(3)).since(&before);
+        let fewer = reading(1, [0xffff_ffff, 40], Some(3)).since(&before);
         assert_eq!(fewer.count, Some(-399));
         assert_eq!(fewer.exceeded, [("eth0".to_owned(), None)]);
 
-        let mut other = look(400, [50, 50], None);
+        let mut other = reading(400, [50, 50], None);
         other.counters = other.counters.map(|counters| CpuCounters {
             from: CountersFrom::Proc,
             ..counters
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_of_an_unknown_or_missing_limit_are_not_known() {
+    fn ratios_to_an_unknown_or_missing_limit_are_none() {
         let mut stat = Stat {
             count: Some(412),
             ..Stat::default()

@@ -1,11 +1,11 @@
-//! Conntrack's sysctls, as one network namespace sees them.
+//! Sysctls of connection tracking in a network namespace.
 
 use std::collections::BTreeMap;
 use std::fs;
 
 use ctnetlink::netns::{Netns, NetnsError};
 
-/// `net.netfilter.nf_conntrack_*`; `None` where the kernel has no such file.
+/// Values of `net.netfilter.nf_conntrack_*`; `None` if the kernel has no such file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Conntrack {
     /// Entries in this namespace.
@@ -18,17 +18,17 @@ pub struct Conntrack {
     pub acct: Option<u64>,
     /// 1: new entries carry their start time.
     pub timestamp: Option<u64>,
-    /// 0: no events, 1: all entries, 2: entries made while somebody listens.
+    /// 0: no events, 1: events of all entries, 2: of entries made while a listener exists.
     pub events: Option<u64>,
-    /// 1: TCP segments out of the window are tracked all the same.
+    /// 1: TCP segments out of the window are not marked as invalid.
     pub tcp_be_liberal: Option<u64>,
-    /// 0: a TCP flow that is already open is not picked up.
+    /// 0: established TCP flows are not picked up.
     pub tcp_loose: Option<u64>,
     /// Limit for the expectations of each namespace; one value for the whole machine.
     pub expect_max: Option<u64>,
 }
 
-/// Reads them all.
+/// Reads the sysctls of a namespace.
 ///
 /// # Errors
 /// [`NetnsError`] when the namespace cannot be entered.
@@ -46,8 +46,8 @@ pub fn conntrack(netns: &Netns) -> Result<Conntrack, NetnsError> {
     })
 }
 
-/// Every `net.netfilter.nf_conntrack_*_timeout*` in seconds, by what follows `nf_conntrack_`. Which there are depends on the
-/// kernel and its modules.
+/// Every `net.netfilter.nf_conntrack_*_timeout*` in seconds, by the part of its name after `nf_conntrack_`. The set depends on
+/// the kernel and its modules.
 ///
 /// # Errors
 /// [`NetnsError`] when the namespace cannot be entered.
@@ -68,10 +68,14 @@ pub fn timeouts(netns: &Netns) -> Result<BTreeMap<String, u64>, NetnsError> {
 const FOLDER: &str = "/proc/sys/net/netfilter";
 const PREFIX: &str = "nf_conntrack_";
 
-/// /proc/sys/net shows the namespace of the thread that opens a file there.
+/// Reads a sysctl of the calling thread's namespace.
 fn read(name: &str) -> Option<u64> {
-    let text = fs::read_to_string(format!("{FOLDER}/{PREFIX}{name}")).ok()?;
-    text.trim().parse().ok()
+    read_number(&format!("{FOLDER}/{PREFIX}{name}"))
+}
+
+/// The number that a file of `/proc/sys` holds; `None` where there is no such file or no number in it.
+pub(crate) fn read_number(path: &str) -> Option<u64> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
 }
 
 #[cfg(test)]
@@ -79,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sysctl_that_is_there_is_read_as_the_kernel_prints_it() {
+    fn sysctls_have_the_value_of_their_file() {
         let all = conntrack(&Netns::current()).unwrap();
         let max = fs::read_to_string("/proc/sys/net/netfilter/nf_conntrack_max");
         assert_eq!(

@@ -1,11 +1,11 @@
-//! Who fills the table: entries counted by what they have in common. Pure, and small: memory grows with the groups, which
-//! are bounded, and never with the table.
+//! Entries grouped by common values and counted (`ctk top`). Pure. Memory grows with the number of groups, which is limited,
+//! and not with the table.
 
 mod group;
-mod heavy;
+mod heavy_hitters;
 mod key;
 
-pub use group::{Group, Groups, Order, Ranked, SortWord};
-pub use heavy::Measure;
-pub use heavy::{GROUPS, Missed, Tally};
-pub use key::{Key, Name, NameId, Names, Part};
+pub use group::{Group, Groups, Order, Ranked, SortTerm};
+pub use heavy_hitters::Measure;
+pub use heavy_hitters::{GroupTally, MAX_GROUPS, Missed};
+pub use key::{GroupKey, GroupName, GroupNames, KeyValue, NameId};

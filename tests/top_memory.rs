@@ -6,7 +6,7 @@ mod tools;
 
 use std::process::Stdio;
 
-use ctk::top::GROUPS;
+use ctk::top::MAX_GROUPS;
 use ctnetlink::Table;
 use ctnetlink::flow::Flow;
 use ctnetlink::netns::Netns;
@@ -17,7 +17,7 @@ use private_netns::private_netns;
 use tools::ctk_command;
 
 /// More than are counted at a time.
-const ENTRIES: u32 = GROUPS as u32 + GROUPS as u32 / 5;
+const ENTRIES: u32 = MAX_GROUPS as u32 + MAX_GROUPS as u32 / 5;
 /// Of one client, so that it is the largest in any case.
 const HEAVY: u32 = 500;
 const MIB: i64 = 1 << 20;
@@ -78,7 +78,7 @@ fn memory_is_bounded_by_groups_and_what_is_missing_is_said() {
         let (document, stderr, status, peak) = top(&["--by", "src,dst"]);
         assert_eq!(status, 3, "{stderr}");
         let shown = document["items"].as_array().unwrap().len();
-        assert!((GROUPS / 2..=GROUPS).contains(&shown), "{shown}");
+        assert!((MAX_GROUPS / 2..=MAX_GROUPS).contains(&shown), "{shown}");
         println!("all that are left: {:.1} MiB", peak as f64 / MIB as f64);
         assert!(peak < 64 * MIB, "{} MiB", peak / MIB);
     });

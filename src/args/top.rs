@@ -3,7 +3,7 @@
 use super::select::SelectArgs;
 use super::{SourceArgs, duration};
 use crate::output::ColorChoice;
-use crate::top::{Key, SortWord};
+use crate::top::{GroupKey, SortTerm};
 use clap::{Args, ValueEnum};
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ pub struct TopArgs {
         value_delimiter = ',',
         help_heading = "Grouping"
     )]
-    pub by: Vec<Key>,
+    pub by: Vec<GroupKey>,
     /// count, packets or bytes, the largest first; or a key of --by, a leading - sorts it downwards [default: count]
     #[arg(
         long,
@@ -47,7 +47,7 @@ pub struct TopArgs {
         allow_hyphen_values = true,
         help_heading = "Grouping"
     )]
-    pub sort: Vec<SortWord>,
+    pub sort: Vec<SortTerm>,
     /// Show at most this many groups [default: 20 in a table on a terminal, else all]
     #[arg(long, value_name = "N", help_heading = "Grouping")]
     pub limit: Option<usize>,

@@ -152,15 +152,15 @@ fn follow(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::stat::Allowance;
+    use crate::stat::ConntrackAllowance;
 
     #[test]
     fn interface_names_cannot_control_a_terminal() {
         let name = "v\u{7f}\u{9b}\u{202e}0";
         let stat = Stat {
-            interfaces: Some(vec![Allowance {
+            interfaces: Some(vec![ConntrackAllowance {
                 interface: name.to_owned(),
-                ..Allowance::default()
+                ..ConntrackAllowance::default()
             }]),
             ..Stat::default()
         };

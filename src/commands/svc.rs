@@ -11,7 +11,7 @@ use crate::output::{Glyphs, Palette, ServiceStyle, Summary, service_document, se
 use crate::plural::count;
 use crate::select::ServicePick;
 use crate::select::name::ServiceRef;
-use crate::service::{self, Known, Load, Report, Tally};
+use crate::service::{self, FlowCounts, KnownService, ServiceReport, ServiceTally};
 use crate::this_node::NetnsOwner;
 use ctk_cluster::rules::Proxy;
 use ctk_cluster::rules::lb_chain::{LbChain, ServiceFilter};
@@ -61,17 +61,17 @@ pub fn run(builtin: BuiltinCluster, args: &SvcArgs) -> Result<Status, CommandErr
         &mut table,
         &mut pipeline,
         looks,
-        || Tally::new(&known),
+        || ServiceTally::new(&known),
         |pipeline, tally, flow, seen| {
             pipeline.show(flow, seen, |entry| {
                 let source = entry.flow.original.src;
                 let inside = || service::is_inside(cluster.index()?, &cluster.node, source);
-                tally.see(entry, inside);
+                tally.add(entry, inside);
             });
         },
     )?;
     let lb_chains = rules.as_ref().map_err(String::clone).and_then(lb_chains);
-    let report = Report::new(known, tally, lb_chains, pipeline::now());
+    let report = ServiceReport::new(known, tally, lb_chains, pipeline::now());
     let summary = Summary {
         shown: pipeline.counts.passed,
         scanned: pipeline.counts.scanned,
@@ -114,7 +114,7 @@ fn check(args: &SvcArgs) -> Result<(), CommandError> {
 }
 
 /// The named Service, with the selected ports.
-fn find(name: &List<ServiceRef>, cluster: &Cluster) -> Result<Known, CommandError> {
+fn find(name: &List<ServiceRef>, cluster: &Cluster) -> Result<KnownService, CommandError> {
     let none = || CommandError::failed("the cluster source tells no Services");
     let typed = name.items().first().ok_or_else(none)?;
     let directory = cluster.directory().ok_or_else(none)?;
@@ -122,7 +122,7 @@ fn find(name: &List<ServiceRef>, cluster: &Cluster) -> Result<Known, CommandErro
     let pick = pick.map_err(|error| unknown(pipeline::argument_error(error, Some(cluster))))?;
     let known = match (&pick, cluster.index(), cluster.node_rules()) {
         (ServicePick::Ports(ports), Some(index), _) => {
-            Known::of_index(index, ports, cluster.node.name.as_deref())
+            KnownService::of_index(index, ports, cluster.node.name.as_deref())
         }
         (
             ServicePick::Named {
@@ -132,7 +132,7 @@ fn find(name: &List<ServiceRef>, cluster: &Cluster) -> Result<Known, CommandErro
             },
             _,
             Some(rules),
-        ) => Some(Known::of_rules(rules, namespace, name, ports)),
+        ) => Some(KnownService::of_rules(rules, namespace, name, ports)),
         _ => None,
     };
     known.ok_or_else(|| {
@@ -150,7 +150,7 @@ fn unknown(error: CommandError) -> CommandError {
 }
 
 /// This node's rules with the chains of the Service, or the reason why they are not known.
-fn rules(cluster: &Cluster, known: &Known, netns: &Netns) -> Result<Read, String> {
+fn rules(cluster: &Cluster, known: &KnownService, netns: &Netns) -> Result<Read, String> {
     let wanted = ServiceFilter {
         namespace: Some((*known.namespace).into()),
         name: (*known.name).into(),
@@ -188,7 +188,7 @@ fn lb_chains(read: &Read) -> Result<&[LbChain], String> {
     }
 }
 
-fn print(args: &SvcArgs, report: &Report, summary: &Summary) -> io::Result<()> {
+fn print(args: &SvcArgs, report: &ServiceReport, summary: &Summary) -> io::Result<()> {
     let stdout = io::stdout();
     let style = ServiceStyle {
         palette: Palette::of_environment(args.color, stdout.is_terminal()),
@@ -203,7 +203,7 @@ fn print(args: &SvcArgs, report: &Report, summary: &Summary) -> io::Result<()> {
     out.flush()
 }
 
-fn extra(report: &Report) -> Map<String, Value> {
+fn extra(report: &ServiceReport) -> Map<String, Value> {
     let tally = &report.tally;
     let flows = |gone: bool| -> u64 {
         let others = tally
@@ -222,8 +222,8 @@ fn extra(report: &Report) -> Map<String, Value> {
         "not_translated": tally.untranslated.flows(),
         "stale": report.stale(),
         "stale_at_least": report.stale_at_least(),
-        "new_packets_unknown": report.no_rules,
-        "chains_not_understood": report.ahead.as_ref().map(|ahead| &ahead.not_understood),
+        "new_packets_unknown": report.new_flow_paths.as_ref().err(),
+        "chains_not_understood": report.new_flow_paths.as_ref().ok().map(|paths| &paths.not_understood),
         "endpoints_complete": report.known.endpoints_complete,
     });
     match fields {
@@ -233,9 +233,9 @@ fn extra(report: &Report) -> Map<String, Value> {
 }
 
 /// Adds a note where some flows have no counters.
-fn add_uncounted(report: &Report, caveats: &mut Caveats) {
+fn add_uncounted(report: &ServiceReport, caveats: &mut Caveats) {
     let loads = &report.tally.loads;
-    let flows: u64 = loads.iter().map(Load::flows).sum();
+    let flows: u64 = loads.iter().map(FlowCounts::flows).sum();
     let uncounted: u64 = loads.iter().map(|load| load.uncounted).sum();
     if uncounted > 0 && uncounted < flows {
         caveats.note(format!(
@@ -245,11 +245,14 @@ fn add_uncounted(report: &Report, caveats: &mut Caveats) {
 }
 
 /// Adds a note where rules are not understood, so that shares of new flows or endpoints are not known.
-fn add_rules(report: &Report, read: Option<&Read>, caveats: &mut Caveats) {
+fn add_rules(report: &ServiceReport, read: Option<&Read>, caveats: &mut Caveats) {
     let Some(rules) = read.map(|read| &read.rules) else {
         return;
     };
-    let chains = report.ahead.iter().flat_map(|ahead| &ahead.not_understood);
+    let chains = report
+        .new_flow_paths
+        .iter()
+        .flat_map(|paths| &paths.not_understood);
     let chains: Vec<&str> = chains.map(String::as_str).collect();
     if !chains.is_empty() {
         caveats.note(format!(

@@ -11,7 +11,7 @@ use crate::error::{CommandError, Status};
 use crate::output::{
     Glyphs, GroupStyle, Palette, group_csv, group_document, group_lines, group_table,
 };
-use crate::top::{Groups, Key, Order, Ranked, SortWord};
+use crate::top::{GroupKey, Groups, Order, Ranked, SortTerm};
 use ctnetlink::{Table, TableKind};
 
 use crate::commands::ls::own_line;
@@ -50,7 +50,7 @@ pub fn run(builtin: BuiltinCluster, args: &TopArgs) -> Result<Status, CommandErr
 /// Refuses flags that do not go together.
 fn check(args: &TopArgs) -> Result<(), CommandError> {
     for word in &args.sort {
-        if let SortWord::Key { key, .. } = word
+        if let SortTerm::Key { key, .. } = word
             && !args.by.contains(key)
         {
             return Err(CommandError::usage(format!(
@@ -69,7 +69,7 @@ fn check(args: &TopArgs) -> Result<(), CommandError> {
     Ok(())
 }
 
-fn with(by: &[Key], key: Key) -> String {
+fn with(by: &[GroupKey], key: GroupKey) -> String {
     let all = by.iter().chain([&key]).map(|key| key.name());
     all.collect::<Vec<_>>().join(",")
 }
@@ -86,19 +86,20 @@ impl Top<'_> {
     /// Names or verdicts are asked for, by selectors or keys.
     fn asks_for_names(&self) -> bool {
         let mut by = self.args.by.iter();
-        self.entries.needs_cluster() || by.any(|key| key.is_of_the_cluster())
+        self.entries.needs_cluster() || by.any(|key| key.needs_cluster())
     }
 
     /// Names or verdicts of every entry are needed.
-    fn names_entries(&self, by: &[Key]) -> bool {
-        by.iter().any(|key| key.wants_names())
+    fn names_entries(&self, by: &[GroupKey]) -> bool {
+        by.iter().any(|key| key.needs_names())
             || self.entries.needs_cluster()
             || self.entries.filter.wants_text()
     }
 
     /// Reads the cluster where something of it is shown.
     fn read_cluster(&self, again: bool) -> Result<Option<Cluster>, CommandError> {
-        let shows = |key: &Key| key.wants_names() || matches!(key, Key::Src | Key::Dst);
+        let shows =
+            |key: &GroupKey| key.needs_names() || matches!(key, GroupKey::Src | GroupKey::Dst);
         let by = &self.args.by;
         if !by.is_empty() && !by.iter().any(shows) && !self.names_entries(by) {
             return Ok(None);
@@ -120,11 +121,11 @@ impl Top<'_> {
     }
 
     /// Keys to group by, each once.
-    fn keys(&self, cluster: Option<&Cluster>) -> Vec<Key> {
+    fn keys(&self, cluster: Option<&Cluster>) -> Vec<GroupKey> {
         if self.args.by.is_empty() {
             return match cluster.and_then(Cluster::index) {
-                Some(_) => vec![Key::Client],
-                None => vec![Key::Src],
+                Some(_) => vec![GroupKey::Client],
+                None => vec![GroupKey::Src],
             };
         }
         let mut keys = Vec::new();
@@ -139,21 +140,21 @@ impl Top<'_> {
     /// The pipeline. Names cost time and are looked up only where entries are selected or grouped by them.
     fn pipeline<'c>(
         &'c self,
-        by: &[Key],
+        by: &[GroupKey],
         cluster: Option<&'c Cluster>,
     ) -> Result<EntryPipeline<'c>, CommandError> {
         let cluster = cluster.filter(|_| self.names_entries(by));
         let pipeline = EntryPipeline::new(&self.entries, cluster)?;
         Ok(pipeline.hide_own().for_names(Prints {
-            client: by.contains(&Key::Client),
-            endpoint: by.contains(&Key::Endpoint),
+            client: by.contains(&GroupKey::Client),
+            endpoint: by.contains(&GroupKey::Endpoint),
         }))
     }
 
     /// Scans the table.
     fn scan<'c>(
         &self,
-        by: &[Key],
+        by: &[GroupKey],
         table: &mut Table,
         pipeline: &mut EntryPipeline<'c>,
         limit: Option<usize>,
@@ -233,12 +234,12 @@ impl Top<'_> {
     ) -> io::Result<()> {
         let stdout = io::stdout();
         let index = cluster.and_then(Cluster::index);
-        let who = |address| index.and_then(|index| attribution::party(address, index));
+        let address_owner = |address| index.and_then(|index| attribution::party(address, index));
         let style = GroupStyle {
             palette: Palette::of_environment(self.args.color, stdout.is_terminal()),
             header,
             glyphs: Glyphs::of(self.args.ascii),
-            who: &who,
+            address_owner: &address_owner,
         };
         let ranked = frame.ranked;
         match self.args.output {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use crate::reverse_path::ReversePath;
+use crate::reverse_path::ReversePathFilter;
 use crate::stat::{CpuCounters, Delta, Stat};
 use crate::this_node::ThisNode;
 use ctk_cluster::compare::Disagreement;
@@ -38,7 +38,7 @@ pub struct Facts<'c> {
     /// Count, limits, settings and counters of conntrack, before the entries were read.
     pub stat: Stat,
     /// Interfaces that drop packets before an entry is made.
-    pub reverse_path: ReversePath,
+    pub reverse_path: ReversePathFilter,
     /// `net.ipv4.ip_local_port_range`: first and last source port of connections that the node itself makes.
     pub local_ports: Option<(u16, u16)>,
     /// Duration of the sample before the entries were read; `None` without a sample.

@@ -144,7 +144,7 @@ mod tests {
         assert!(thresholds.table_used < thresholds.table_critical);
         assert_eq!(
             thresholds.room_below as f64,
-            crate::stat::explain::NEARLY_FULL
+            crate::stat::explain::NEARLY_FULL_PERCENT
         );
     }
 }

@@ -1,48 +1,48 @@
-//! Bars: a share as a length, so that the large ones are seen before a number is read.
+//! Bars that show a share as a length.
 
-/// What bars are made of.
+/// Characters of bars.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Glyphs {
-    /// Unicode block elements: eight steps a character.
+    /// Unicode block elements: eight steps per character.
     #[default]
     Blocks,
-    /// `#`, for terminals and mails without them.
+    /// `#`, for terminals and mails without block elements.
     Ascii,
 }
 
 impl Glyphs {
-    /// As `--ascii` says.
+    /// Glyphs for the value of `--ascii`.
     pub fn of(ascii: bool) -> Self {
         if ascii { Glyphs::Ascii } else { Glyphs::Blocks }
     }
 }
 
-/// One to seven eighths of a character.
-const PARTS: [char; 7] = ['▏', '▎', '▍', '▌', '▋', '▊', '▉'];
+/// Blocks that fill one to seven eighths of a character.
+const EIGHTHS: [char; 7] = ['▏', '▎', '▍', '▌', '▋', '▊', '▉'];
 
-/// The bar of a share from 0 to 1, at most `width` characters, without padding: all of them mean the whole. A share above
-/// zero is never an empty bar, and one below the whole never a full one: none and all are facts, not roundings.
+/// Bar of a share from 0 to 1, at most `width` characters long, without padding. Rounding never makes the bar of a share
+/// above 0 empty, nor the bar of a share below 1 full.
 pub fn bar(share: f64, width: usize, glyphs: Glyphs) -> String {
     let steps = match glyphs {
         Glyphs::Blocks => 8,
         Glyphs::Ascii => 1,
     };
-    let most = width * steps;
+    let full = width * steps;
     let filled = match share {
-        // Also what is no number.
+        // NaN gives an empty bar, too.
         share if share.is_nan() || share <= 0.0 => 0,
-        share if share >= 1.0 => most,
+        share if share >= 1.0 => full,
         // Rounded to the nearest step.
-        share => ((share * most as f64 + 0.5) as usize)
-            .min(most.saturating_sub(1))
+        share => ((share * full as f64 + 0.5) as usize)
+            .min(full.saturating_sub(1))
             .max(1)
-            .min(most),
+            .min(full),
     };
     match glyphs {
         Glyphs::Ascii => "#".repeat(filled),
         Glyphs::Blocks => {
             let part = (filled % steps).checked_sub(1);
-            let part = part.and_then(|eighths| PARTS.get(eighths));
+            let part = part.and_then(|eighths| EIGHTHS.get(eighths));
             "█".repeat(filled / steps) + &part.map_or_else(String::new, char::to_string)
         }
     }
@@ -54,7 +54,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn the_length_is_the_share() {
+    fn the_length_of_a_bar_is_proportional_to_the_share() {
         for (share, blocks, ascii) in [
             (0.0, "", ""),
             (0.001, "▏", "#"),

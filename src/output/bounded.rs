@@ -1,11 +1,11 @@
-//! Tables of few rows, laid out by comfy-table. The table of entries, which may be a million rows, is `output/table.rs`.
+//! Tables of few rows, laid out by comfy-table. `output/table.rs` streams the table of entries, which may have a million rows.
 
 use comfy_table::presets::NOTHING;
 use comfy_table::{Attribute, Cell, CellAlignment, Color, ContentArrangement, Table};
 
 use super::{Palette, Style, safe_text};
 
-/// One cell. Foreign text is made harmless here.
+/// One cell. Its text is escaped when the cell is made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TextCell {
     text: String,
@@ -24,23 +24,23 @@ impl TextCell {
         }
     }
 
-    /// `-` where nothing is known.
+    /// `-` for `None`.
     pub fn or_dash(text: Option<impl AsRef<str>>) -> Self {
         text.map_or_else(|| Self::plain("-"), Self::plain)
     }
 }
 
-/// Which side the text of a column leans on: numbers on the right.
+/// Alignment of a column: numbers are aligned right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Lean {
+pub enum Alignment {
     Left,
     Right,
 }
 
-/// The lines of a table, each ended by a newline, two blanks between the columns and none at the end. Rows may be shorter
-/// than `columns`. Without `header` the columns keep their leaning and lose their names.
+/// Lines of a table, each ended by a newline, with two blanks between columns and none at the end. Rows may be shorter
+/// than `columns`. Without `header` the names are left out.
 pub fn bounded_table(
-    columns: &[(&str, Lean)],
+    columns: &[(&str, Alignment)],
     rows: impl IntoIterator<Item = Vec<TextCell>>,
     header: bool,
     palette: Palette,
@@ -66,8 +66,8 @@ pub fn bounded_table(
     for (column, (_, lean)) in table.column_iter_mut().zip(columns) {
         column.set_padding((0, 2));
         column.set_cell_alignment(match lean {
-            Lean::Left => CellAlignment::Left,
-            Lean::Right => CellAlignment::Right,
+            Alignment::Left => CellAlignment::Left,
+            Alignment::Right => CellAlignment::Right,
         });
     }
     if table.is_empty() && !header {
@@ -106,8 +106,8 @@ mod tests {
     }
 
     #[test]
-    fn numbers_lean_right_and_lines_end_without_blanks() {
-        let columns = [("SERVICE", Lean::Left), ("FLOWS", Lean::Right)];
+    fn numbers_are_aligned_right_and_lines_end_without_blanks() {
+        let columns = [("SERVICE", Alignment::Left), ("FLOWS", Alignment::Right)];
         let text = bounded_table(&columns, rows(), true, Palette::PLAIN);
         assert_eq!(
             text,
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn colour_does_not_move_columns() {
         let palette = Palette::decide(ColorChoice::Always, |_| None, false);
-        let columns = [("SERVICE", Lean::Left), ("FLOWS", Lean::Right)];
+        let columns = [("SERVICE", Alignment::Left), ("FLOWS", Alignment::Right)];
         let text = bounded_table(&columns, rows(), true, palette);
         assert!(text.contains("\u{1b}[1m"), "{text:?}");
         let plain = regex::Regex::new("\u{1b}\\[[0-9;]*m").unwrap();

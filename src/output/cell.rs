@@ -1,6 +1,6 @@
-//! Cells for people: names where something is known, addresses where nothing is.
+//! Cells of the tables of entries: names where they are known, else addresses.
 //!
-//! A cell that writes nothing is absent; whoever lays it out decides how that looks.
+//! A cell that writes nothing is absent; the layout shows it as `-`.
 
 use crate::attribution::Party;
 use crate::verdict::{Reason, Refreshing, Verdict};
@@ -8,14 +8,14 @@ use ctnetlink::flow::{AddressPort, L4, ProtocolState, Status};
 
 use super::color::Style;
 use super::row::Row;
-use super::{safe, write};
+use super::{escape, write};
 
 pub(super) fn protocol(row: &Row<'_>, out: &mut Vec<u8>) {
     write::protocol(out, row.flow.protocol());
 }
 
-/// TCP, SCTP and DCCP: the tracker's state. Others: how far the exchange got. Offload is said in any case, since then
-/// nothing else of the entry moves.
+/// The tracker's state for TCP, SCTP and DCCP; unreplied, replied or assured for other protocols. An offloaded entry is
+/// always marked, because its state and counters do not change.
 pub(super) fn state(row: &Row<'_>, out: &mut Vec<u8>) {
     let state = row.flow.state;
     state_word(
@@ -25,7 +25,7 @@ pub(super) fn state(row: &Row<'_>, out: &mut Vec<u8>) {
     );
 }
 
-/// The same of a state's word and number.
+/// [`state`] from the kernel's word and number of the state.
 pub(super) fn state_word(
     state: Option<(Option<&'static str>, u8)>,
     status: Status,
@@ -50,7 +50,7 @@ pub(super) fn state_word(
     }
 }
 
-/// Nothing in the default zone; `5/reply` for a zone that holds in one direction.
+/// Absent in the default zone; `5/reply` for a zone that holds in one direction.
 pub(super) fn zone(row: &Row<'_>, out: &mut Vec<u8>) {
     let zone = row.flow.zone;
     if zone.id == 0 {
@@ -70,21 +70,21 @@ pub(super) fn client(row: &Row<'_>, out: &mut Vec<u8>) {
 
 /// `kube-system/kube-dns:dns`, or the original destination where no Service matched.
 pub(super) fn service(row: &Row<'_>, out: &mut Vec<u8>) {
-    let place = row.flow.original.destination();
+    let destination = row.flow.original.destination();
     match &row.names.service {
         Some(service) if service.name.is_some() => {
             qualified(service.namespace, service.name, out);
             out.push(b':');
             match service.port {
-                Some(port) => safe::text(out, port),
+                Some(port) => escape::text(out, port),
                 None => write::number(out, service.port_number),
             }
         }
-        _ => write::place(out, place),
+        _ => write::address_port(out, destination),
     }
 }
 
-/// Where the packets really go: the pod or node at the reply source, or its address.
+/// Pod or node at the reply source, which is where the packets go, or its address.
 pub(super) fn endpoint(row: &Row<'_>, out: &mut Vec<u8>) {
     let reason = row.verdict.map(|(_, reason)| reason);
     if is_untranslated(row, reason) {
@@ -100,14 +100,14 @@ pub(super) fn endpoint(row: &Row<'_>, out: &mut Vec<u8>) {
     if endpoint.is_some_and(|endpoint| endpoint.manual && endpoint.party.name.is_none()) {
         out.extend_from_slice(b" (manual)");
     }
-    let left = matches!(reason, Some(Reason::EndpointGone | Reason::ServiceEmpty));
-    if left && endpoint.is_none() {
+    let gone = matches!(reason, Some(Reason::EndpointGone | Reason::ServiceEmpty));
+    if gone && endpoint.is_none() {
         out.extend_from_slice(b" (gone)");
     }
 }
 
-/// The destination is a Service's, and the packets go to that very address. An endpoint may own it, too: then they are
-/// where they should be.
+/// Whether the destination is a frontend of a Service and packets are sent to that address unchanged. An endpoint may own
+/// the same address; such an entry is delivered correctly.
 fn is_untranslated(row: &Row<'_>, reason: Option<Reason>) -> bool {
     match reason {
         Some(Reason::NoDnat | Reason::NoDnatNoEndpoint | Reason::NoDnatNoRule) => true,
@@ -115,29 +115,29 @@ fn is_untranslated(row: &Row<'_>, reason: Option<Reason>) -> bool {
     }
 }
 
-fn party(party: Option<&Party<'_>>, place: AddressPort, out: &mut Vec<u8>) {
+fn party(party: Option<&Party<'_>>, address: AddressPort, out: &mut Vec<u8>) {
     match party {
         Some(party) if party.name.is_some() => {
             qualified(party.namespace, party.name, out);
-            if let Some(port) = place.port {
+            if let Some(port) = address.port {
                 out.push(b':');
                 write::number(out, port);
             }
         }
-        _ => write::place(out, place),
+        _ => write::address_port(out, address),
     }
 }
 
-/// `namespace/name`, or the name alone (nodes have no namespace). Nothing without a name.
+/// `namespace/name`, or the name alone (nodes have no namespace). Absent without a name.
 pub(super) fn qualified(namespace: Option<&str>, name: Option<&str>, out: &mut Vec<u8>) {
     let Some(name) = name else {
         return;
     };
     if let Some(namespace) = namespace {
-        safe::text(out, namespace);
+        escape::text(out, namespace);
         out.push(b'/');
     }
-    safe::text(out, name);
+    escape::text(out, name);
 }
 
 pub(super) fn ttl(row: &Row<'_>, out: &mut Vec<u8>) {
@@ -152,7 +152,7 @@ pub(super) fn age(row: &Row<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// `stale  endpoint-gone, refreshing`; `ok`; `-` where nobody claims the destination or no verdict was sought.
+/// `stale  endpoint-gone, refreshing`; `ok`; `-` where the destination is no frontend or no verdict was made.
 pub(super) fn verdict(row: &Row<'_>, out: &mut Vec<u8>) {
     let refreshing = row.refreshing == Refreshing::Yes;
     let reason = match row.verdict {
@@ -187,13 +187,13 @@ pub(super) fn verdict_style(row: &Row<'_>) -> Style {
     }
 }
 
-/// What became of it, and why not: `failed: Operation not permitted`.
+/// Result of a delete or restore with its error: `failed: Operation not permitted`.
 pub(super) fn result(row: &Row<'_>, out: &mut Vec<u8>) {
     if let Some(result) = row.result {
         out.extend_from_slice(result.result.as_bytes());
         if let Some(error) = &result.error {
             out.extend_from_slice(b": ");
-            safe::text(out, error);
+            escape::text(out, error);
         }
     }
 }
@@ -206,7 +206,7 @@ pub(super) fn result_style(row: &Row<'_>) -> Style {
     }
 }
 
-/// What tells flows of a protocol without ports apart, and SCTP's verification tags.
+/// Identifying fields of a protocol without ports, and the verification tags of SCTP.
 pub(super) fn detail(row: &Row<'_>, out: &mut Vec<u8>) {
     match (row.flow.original.l4, row.flow.state) {
         (L4::Icmp { kind, code, id }, _) => {

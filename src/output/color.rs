@@ -1,11 +1,11 @@
-//! Colour: decided once, passed as a palette.
+//! Colour of terminal output: decided once and passed as a [`Palette`].
 
 use std::ffi::OsString;
 use std::io::Write;
 
 use owo_colors::Style as Paint;
 
-/// What `--color` says.
+/// Value of `--color`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum ColorChoice {
     #[default]
@@ -14,23 +14,23 @@ pub enum ColorChoice {
     Never,
 }
 
-/// What a cell means; the palette knows how that looks.
+/// Meaning of a cell; the palette gives it a colour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Style {
     #[default]
     Plain,
     Heading,
-    /// As it should be.
+    /// A healthy state.
     Good,
-    /// Wrong now.
+    /// A fault.
     Bad,
-    /// Worth a look.
+    /// A possible fault.
     Warning,
-    /// Says little.
+    /// Unimportant.
     Faint,
 }
 
-/// Whether and how cells are coloured.
+/// Colours of cells, or none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Palette {
     coloured: bool,
@@ -61,7 +61,7 @@ impl Palette {
         Palette { coloured }
     }
 
-    /// Decides with the variables of this process.
+    /// [`Palette::decide`] with the environment of this process.
     pub fn of_environment(choice: ColorChoice, is_terminal: bool) -> Palette {
         Palette::decide(choice, |name| std::env::var_os(name), is_terminal)
     }
@@ -70,7 +70,7 @@ impl Palette {
         self.coloured
     }
 
-    /// Begins text in a style. Padding belongs after its end, so that backgrounds and widths stay right.
+    /// Begins text in a style. Padding is written after [`Palette::end`], so that it has no background.
     #[inline]
     pub fn begin(self, out: &mut Vec<u8>, style: Style) {
         if self.paints(style) {
@@ -79,7 +79,7 @@ impl Palette {
         }
     }
 
-    /// Ends what [`Palette::begin`] began.
+    /// Ends text begun by [`Palette::begin`].
     #[inline]
     pub fn end(self, out: &mut Vec<u8>, style: Style) {
         if self.paints(style) {

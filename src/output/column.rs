@@ -1,4 +1,4 @@
-//! The columns that `--columns` and `--sort` know: one for each JSON name, dotted where nested.
+//! Columns of `--columns` and `--sort`: one for each JSON name, dotted where nested.
 //!
 //! To add one, add a line to [`COLUMNS`].
 
@@ -8,23 +8,23 @@ use crate::attribution::{EndpointName, Party, ServiceName};
 use ctnetlink::flow::{Counters, L4, ProtocolState, Tuple};
 
 use super::row::Row;
-use super::value::Value;
+use super::value::ColumnValue;
 
-/// One column.
+/// A column that can be chosen or sorted by.
 pub struct Column {
     /// The JSON name, dotted where nested: `original.src`.
     pub key: &'static str,
-    pub(super) value: for<'a> fn(&Row<'a>) -> Value<'a>,
+    pub(super) value: for<'a> fn(&Row<'a>) -> ColumnValue<'a>,
 }
 
 impl Column {
-    /// What stands above it in a table: the key in capitals.
+    /// Heading in a table: the key in capitals.
     pub fn heading(&self) -> String {
         self.key.to_uppercase()
     }
 }
 
-/// A column name that does not exist.
+/// An unknown column name, with the names that are close to it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no column `{key}`{}; the columns are {}", did_you_mean(.nearest), all_keys())]
 pub struct UnknownColumn {
@@ -44,7 +44,10 @@ fn all_keys() -> String {
     keys.join(", ")
 }
 
-/// The column of that name.
+/// Column with that key.
+///
+/// # Errors
+/// [`UnknownColumn`].
 pub fn find(key: &str) -> Result<&'static Column, UnknownColumn> {
     let found = COLUMNS.iter().find(|column| column.key == key);
     found.ok_or_else(|| UnknownColumn {
@@ -53,7 +56,7 @@ pub fn find(key: &str) -> Result<&'static Column, UnknownColumn> {
     })
 }
 
-/// Columns that the typed word is a part of (`sport`), else those a slip or two away.
+/// Columns whose last component is the typed word (`sport`), else those at an edit distance of 1 or 2.
 fn nearest(key: &str) -> Vec<&'static str> {
     let key = key.to_lowercase().replace('-', "_");
     let keys = || COLUMNS.iter().map(|column| column.key);
@@ -63,28 +66,12 @@ fn nearest(key: &str) -> Vec<&'static str> {
     if !parts.is_empty() {
         return parts;
     }
-    keys().filter(|known| distance(known, &key) <= 2).collect()
+    keys()
+        .filter(|known| strsim::levenshtein(known, &key) <= 2)
+        .collect()
 }
 
-/// Edit distance (insert, delete, replace) of two short words.
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = i;
-        let mut left = i + 1;
-        for (cell, y) in row[1..].iter_mut().zip(&b) {
-            let replaced = diagonal + usize::from(x != *y);
-            diagonal = *cell;
-            left = replaced.min(diagonal + 1).min(left + 1);
-            *cell = left;
-        }
-        row[0] = i + 1;
-    }
-    row[b.len()]
-}
-
-/// A list of columns as typed: `protocol,original.src,timeout`.
+/// Columns in the order of the argument: `protocol,original.src,timeout`.
 #[derive(Clone)]
 pub struct Columns(pub Vec<&'static Column>);
 
@@ -115,14 +102,14 @@ macro_rules! columns {
 
 /// Every column, in the order of the JSON item.
 pub static COLUMNS: &[Column] = columns![
-    "family" => |row| Value::Word(row.flow.family().name()),
-    "protocol" => |row| Value::Protocol(row.flow.protocol()),
-    "protocol_number" => |row| Value::Number(row.flow.protocol().into()),
-    "zone" => |row| Value::Number(row.flow.zone.id.into()),
+    "family" => |row| ColumnValue::Word(row.flow.family().name()),
+    "protocol" => |row| ColumnValue::Protocol(row.flow.protocol()),
+    "protocol_number" => |row| ColumnValue::Number(row.flow.protocol().into()),
+    "zone" => |row| ColumnValue::Number(row.flow.zone.id.into()),
     "zone_direction" => |row| word(row.flow.zone.direction.map(|direction| direction.name())),
     "id" => |row| number(row.flow.id),
-    "original.src" => |row| Value::Address(row.flow.original.src),
-    "original.dst" => |row| Value::Address(row.flow.original.dst),
+    "original.src" => |row| ColumnValue::Address(row.flow.original.src),
+    "original.dst" => |row| ColumnValue::Address(row.flow.original.dst),
     "original.sport" => |row| number(row.flow.original.sport()),
     "original.dport" => |row| number(row.flow.original.dport()),
     "original.type" => |row| icmp(&row.flow.original, |kind, _, _| kind.into()),
@@ -133,8 +120,8 @@ pub static COLUMNS: &[Column] = columns![
     "original.vtag" => |row| sctp(row, |original, _| original),
     "original.packets" => |row| counter(row.flow.counters_original, |c| c.packets),
     "original.bytes" => |row| counter(row.flow.counters_original, |c| c.bytes),
-    "reply.src" => |row| Value::Address(row.flow.reply.src),
-    "reply.dst" => |row| Value::Address(row.flow.reply.dst),
+    "reply.src" => |row| ColumnValue::Address(row.flow.reply.src),
+    "reply.dst" => |row| ColumnValue::Address(row.flow.reply.dst),
     "reply.sport" => |row| number(row.flow.reply.sport()),
     "reply.dport" => |row| number(row.flow.reply.dport()),
     "reply.type" => |row| icmp(&row.flow.reply, |kind, _, _| kind.into()),
@@ -145,31 +132,31 @@ pub static COLUMNS: &[Column] = columns![
     "reply.vtag" => |row| sctp(row, |_, reply| reply),
     "reply.packets" => |row| counter(row.flow.counters_reply, |c| c.packets),
     "reply.bytes" => |row| counter(row.flow.counters_reply, |c| c.bytes),
-    "status" => |row| Value::Status(row.flow.status),
-    "state" => |row| row.flow.state.map_or(Value::None, Value::State),
+    "status" => |row| ColumnValue::Status(row.flow.status),
+    "state" => |row| row.flow.state.map_or(ColumnValue::None, ColumnValue::State),
     "tcp_flags.original" => |row| tcp(row, |original, _| original),
     "tcp_flags.reply" => |row| tcp(row, |_, reply| reply),
-    "timeout" => |row| row.flow.timeout.map_or(Value::None, Value::Seconds),
+    "timeout" => |row| row.flow.timeout.map_or(ColumnValue::None, ColumnValue::Seconds),
     "mark" => |row| number(row.flow.mark),
-    "labels" => |row| row.flow.labels().map_or(Value::None, Value::Labels),
+    "labels" => |row| row.flow.labels().map_or(ColumnValue::None, ColumnValue::Labels),
     "helper" => |row| text(row.flow.helper()),
     "secctx" => |row| text(row.flow.secctx()),
     "use" => |row| number(row.flow.use_count),
-    "start" => |row| row.flow.start.map_or(Value::None, Value::Time),
+    "start" => |row| row.flow.start.map_or(ColumnValue::None, ColumnValue::Time),
     "nat" => nat,
-    "hairpin" => |row| Value::Bool(row.flow.is_hairpin()),
-    "client" => |row| Value::Client(*row),
-    "client.kind" => |row| client(row, |party| Value::Word(party.kind.name())),
+    "hairpin" => |row| ColumnValue::Bool(row.flow.is_hairpin()),
+    "client" => |row| ColumnValue::Client(*row),
+    "client.kind" => |row| client(row, |party| ColumnValue::Word(party.kind.name())),
     "client.namespace" => |row| client(row, |party| text(party.namespace)),
     "client.name" => |row| client(row, |party| text(party.name)),
     "client.node" => |row| client(row, |party| text(party.node)),
-    "service" => |row| Value::Service(*row),
+    "service" => |row| ColumnValue::Service(*row),
     "service.namespace" => |row| service(row, |service| text(service.namespace)),
     "service.name" => |row| service(row, |service| text(service.name)),
     "service.port" => |row| service(row, |service| text(service.port)),
-    "service.frontend" => |row| service(row, |service| Value::Word(service.frontend.name())),
-    "endpoint" => |row| Value::Endpoint(*row),
-    "endpoint.kind" => |row| endpoint(row, |endpoint| Value::Word(endpoint.party.kind.name())),
+    "service.frontend" => |row| service(row, |service| ColumnValue::Word(service.frontend.name())),
+    "endpoint" => |row| ColumnValue::Endpoint(*row),
+    "endpoint.kind" => |row| endpoint(row, |endpoint| ColumnValue::Word(endpoint.party.kind.name())),
     "endpoint.namespace" => |row| endpoint(row, |endpoint| text(endpoint.party.namespace)),
     "endpoint.name" => |row| endpoint(row, |endpoint| text(endpoint.party.name)),
     "endpoint.node" => |row| endpoint(row, |endpoint| text(endpoint.party.node)),
@@ -178,68 +165,68 @@ pub static COLUMNS: &[Column] = columns![
     "endpoint.terminating" => |row| endpoint(row, |endpoint| boolean(endpoint.terminating)),
     "verdict" => |row| word(row.verdict.map(|(verdict, _)| verdict.name())),
     "reason" => |row| word(row.verdict.map(|(_, reason)| reason.name())),
-    "evidence" => |row| row.evidence.map_or(Value::None, Value::Evidence),
-    "refreshing" => |row| Value::Word(row.refreshing.name()),
-    "replies" => |row| Value::Word(row.replies.name()),
+    "evidence" => |row| row.evidence.map_or(ColumnValue::None, ColumnValue::Evidence),
+    "refreshing" => |row| ColumnValue::Word(row.refreshing.name()),
+    "replies" => |row| ColumnValue::Word(row.replies.name()),
     "result" => |row| word(row.result.map(|result| result.result)),
     "error" => |row| text(row.result.and_then(|result| result.error.as_deref())),
 ];
 
-fn number<'a>(n: Option<impl Into<u64>>) -> Value<'a> {
-    n.map_or(Value::None, |n| Value::Number(n.into()))
+fn number<'a>(n: Option<impl Into<u64>>) -> ColumnValue<'a> {
+    n.map_or(ColumnValue::None, |n| ColumnValue::Number(n.into()))
 }
 
-fn word<'a>(word: Option<&'static str>) -> Value<'a> {
-    word.map_or(Value::None, Value::Word)
+fn word<'a>(word: Option<&'static str>) -> ColumnValue<'a> {
+    word.map_or(ColumnValue::None, ColumnValue::Word)
 }
 
-fn text(text: Option<&str>) -> Value<'_> {
-    text.map_or(Value::None, Value::Text)
+fn text(text: Option<&str>) -> ColumnValue<'_> {
+    text.map_or(ColumnValue::None, ColumnValue::Text)
 }
 
-fn boolean<'a>(value: Option<bool>) -> Value<'a> {
-    value.map_or(Value::None, Value::Bool)
+fn boolean<'a>(value: Option<bool>) -> ColumnValue<'a> {
+    value.map_or(ColumnValue::None, ColumnValue::Bool)
 }
 
-fn counter<'a>(counters: Option<Counters>, pick: fn(Counters) -> u64) -> Value<'a> {
-    number(counters.map(pick))
+fn counter<'a>(counters: Option<Counters>, select: fn(Counters) -> u64) -> ColumnValue<'a> {
+    number(counters.map(select))
 }
 
-fn icmp<'a>(tuple: &Tuple, pick: fn(u8, u8, u16) -> u16) -> Value<'a> {
+fn icmp<'a>(tuple: &Tuple, select: fn(u8, u8, u16) -> u16) -> ColumnValue<'a> {
     match tuple.l4 {
-        L4::Icmp { kind, code, id } => number(Some(pick(kind, code, id))),
-        _ => Value::None,
+        L4::Icmp { kind, code, id } => number(Some(select(kind, code, id))),
+        _ => ColumnValue::None,
     }
 }
 
-fn gre<'a>(tuple: &Tuple, pick: fn(u16, u16) -> u16) -> Value<'a> {
+fn gre<'a>(tuple: &Tuple, select: fn(u16, u16) -> u16) -> ColumnValue<'a> {
     match tuple.l4 {
-        L4::Gre { src, dst } => number(Some(pick(src, dst))),
-        _ => Value::None,
+        L4::Gre { src, dst } => number(Some(select(src, dst))),
+        _ => ColumnValue::None,
     }
 }
 
-fn sctp<'a>(row: &Row<'a>, pick: fn(Option<u32>, Option<u32>) -> Option<u32>) -> Value<'a> {
+fn sctp<'a>(row: &Row<'a>, select: fn(Option<u32>, Option<u32>) -> Option<u32>) -> ColumnValue<'a> {
     match row.flow.state {
         Some(ProtocolState::Sctp {
             vtag_original,
             vtag_reply,
             ..
-        }) => number(pick(vtag_original, vtag_reply)),
-        _ => Value::None,
+        }) => number(select(vtag_original, vtag_reply)),
+        _ => ColumnValue::None,
     }
 }
 
-fn tcp<'a>(row: &Row<'a>, pick: fn(Option<u8>, Option<u8>) -> Option<u8>) -> Value<'a> {
+fn tcp<'a>(row: &Row<'a>, select: fn(Option<u8>, Option<u8>) -> Option<u8>) -> ColumnValue<'a> {
     match row.flow.state {
         Some(ProtocolState::Tcp {
             original, reply, ..
-        }) => number(pick(original.flags, reply.flags)),
-        _ => Value::None,
+        }) => number(select(original.flags, reply.flags)),
+        _ => ColumnValue::None,
     }
 }
 
-fn nat<'a>(row: &Row<'a>) -> Value<'a> {
+fn nat<'a>(row: &Row<'a>) -> ColumnValue<'a> {
     word(match (row.flow.is_snat(), row.flow.is_dnat()) {
         (false, false) => None,
         (true, false) => Some("snat"),
@@ -248,16 +235,28 @@ fn nat<'a>(row: &Row<'a>) -> Value<'a> {
     })
 }
 
-fn client<'a>(row: &Row<'a>, pick: for<'b> fn(&'b Party<'b>) -> Value<'b>) -> Value<'a> {
-    row.names.client.as_ref().map_or(Value::None, pick)
+fn client<'a>(
+    row: &Row<'a>,
+    select: for<'b> fn(&'b Party<'b>) -> ColumnValue<'b>,
+) -> ColumnValue<'a> {
+    row.names.client.as_ref().map_or(ColumnValue::None, select)
 }
 
-fn service<'a>(row: &Row<'a>, pick: for<'b> fn(&'b ServiceName<'b>) -> Value<'b>) -> Value<'a> {
-    row.names.service.as_ref().map_or(Value::None, pick)
+fn service<'a>(
+    row: &Row<'a>,
+    select: for<'b> fn(&'b ServiceName<'b>) -> ColumnValue<'b>,
+) -> ColumnValue<'a> {
+    row.names.service.as_ref().map_or(ColumnValue::None, select)
 }
 
-fn endpoint<'a>(row: &Row<'a>, pick: for<'b> fn(&'b EndpointName<'b>) -> Value<'b>) -> Value<'a> {
-    row.names.endpoint.as_ref().map_or(Value::None, pick)
+fn endpoint<'a>(
+    row: &Row<'a>,
+    select: for<'b> fn(&'b EndpointName<'b>) -> ColumnValue<'b>,
+) -> ColumnValue<'a> {
+    row.names
+        .endpoint
+        .as_ref()
+        .map_or(ColumnValue::None, select)
 }
 
 #[cfg(test)]
@@ -266,10 +265,10 @@ mod tests {
 
     use serde_json::Value as Json;
 
-    use super::super::fixture::{self, Sample};
+    use super::super::fixture::{self, SampleEntry};
     use super::*;
 
-    /// Leaves and name objects of an item, dotted.
+    /// Dotted keys of the leaves and of the name objects of an item.
     fn keys(prefix: &str, item: &Json, found: &mut BTreeSet<String>) {
         for (key, value) in item.as_object().into_iter().flatten() {
             let key = format!("{prefix}{key}");
@@ -280,15 +279,15 @@ mod tests {
         }
     }
 
-    fn item(sample: &Sample) -> Json {
+    fn item(sample: &SampleEntry) -> Json {
         let mut out = Vec::new();
         super::super::json::item(&sample.row(), &mut out);
         serde_json::from_slice(&out).unwrap()
     }
 
     #[test]
-    fn there_is_a_column_for_every_json_name_and_no_other() {
-        let [_, _, _, tcp] = fixture::table_of_the_contract();
+    fn columns_and_json_names_are_the_same_set() {
+        let [_, _, _, tcp] = fixture::documented_table();
         let mut full = fixture::dns();
         full.flow.original.protocol = 6;
         full.flow.state = tcp.flow.state;
@@ -299,13 +298,13 @@ mod tests {
         let mut names = BTreeSet::new();
         keys("", &item(&full), &mut names);
         let columns: BTreeSet<_> = COLUMNS.iter().map(|column| column.key.to_owned()).collect();
-        assert_eq!(columns.len(), COLUMNS.len(), "a key is there twice");
+        assert_eq!(columns.len(), COLUMNS.len(), "a key is defined twice");
         assert_eq!(columns, names);
     }
 
     #[test]
-    fn a_column_shows_the_value_of_its_json_name() {
-        let samples = fixture::table_of_the_contract();
+    fn every_column_equals_its_json_value() {
+        let samples = fixture::documented_table();
         for sample in samples.iter().chain([&fixture::dns()]) {
             let item = item(sample);
             for column in COLUMNS {

@@ -1,15 +1,15 @@
-//! Lines as `conntrack -L -o extended,id` prints them, for scripts that read those.
+//! Lines as `conntrack -L -o extended,id` prints them, for scripts that parse them.
 //!
-//! Field order and spelling follow libnetfilter_conntrack 1.0.9, and were compared with conntrack 1.4.7 on real tables.
-//! Labels are not part of that form: the tool prints their names, and only with `-o labels`.
+//! Field order and spelling follow libnetfilter_conntrack 1.0.9; they were compared with conntrack 1.4.7 on real tables.
+//! Labels are left out: the tool prints their names, and only with `-o labels`.
 
 use ctnetlink::Expectation;
 use ctnetlink::flow::{Counters, Direction, Family, Flow, L4, ProtocolState, Status, Tuple, Zone};
 
 use super::row::Row;
-use super::{safe, write};
+use super::{escape, write};
 
-/// Appends one line, without its end.
+/// Appends the line of an entry, without a line end.
 pub(super) fn line(row: &Row<'_>, out: &mut Vec<u8>) {
     out.reserve(320);
     let flow = row.flow;
@@ -23,17 +23,17 @@ pub(super) fn line(row: &Row<'_>, out: &mut Vec<u8>) {
     tuple(out, &flow.reply);
     zone(out, flow.zone, Some(Direction::Reply), b" zone-reply=");
     counters(out, flow.counters_reply);
-    fate(flow.status, out);
+    offload_or_assured(flow.status, out);
     field(out, b" mark=", flow.mark);
-    foreign(out, b" secctx=", flow.secctx());
+    untrusted_field(out, b" secctx=", flow.secctx());
     zone(out, flow.zone, None, b" zone=");
     field(out, b" delta-time=", row.age());
-    foreign(out, b" helper=", flow.helper());
+    untrusted_field(out, b" helper=", flow.helper());
     field(out, b" use=", flow.use_count);
     field(out, b" id=", flow.id);
 }
 
-/// Appends the line of an expectation, without its end, as `conntrack -L expect` prints it.
+/// Appends the line of an expectation, without a line end, as `conntrack -L expect` prints it.
 pub(super) fn expectation(expectation: &Expectation, out: &mut Vec<u8>) {
     field(out, b"", expectation.timeout);
     if expectation.timeout.is_some() {
@@ -59,7 +59,7 @@ pub(super) fn expectation(expectation: &Expectation, out: &mut Vec<u8>) {
         out.push(b' '); // flags without names
     }
     field(out, b" class=", expectation.class);
-    foreign(out, b" helper=", expectation.helper.as_deref());
+    untrusted_field(out, b" helper=", expectation.helper.as_deref());
 }
 
 /// `NF_CT_EXPECT_*` of nf_conntrack_common.h.
@@ -72,7 +72,7 @@ fn head(flow: &Flow, out: &mut Vec<u8>) {
         Family::Ipv4 => b"ipv4     2 ",
         Family::Ipv6 => b"ipv6     10 ",
     });
-    // The protocols that the tool has names for; `unknown` for all others.
+    // Names of the tool, which has `unknown` for every other protocol.
     let name: &[u8; 9] = match flow.protocol() {
         1 => b"icmp     ",
         6 => b"tcp      ",
@@ -104,8 +104,8 @@ fn tuple(out: &mut Vec<u8>, tuple: &Tuple) {
     named_tuple(out, tuple, b" src=", b" dst=");
 }
 
-/// A tuple whose addresses have other keys than usual; ports keep theirs.
-#[inline(always)] // as `field`
+/// A tuple with these keys for its addresses; the keys of ports are always the same.
+#[inline(always)] // for the reason given at `field`
 fn named_tuple(out: &mut Vec<u8>, tuple: &Tuple, src: &[u8], dst: &[u8]) {
     out.extend_from_slice(src);
     write::address_like_c(out, tuple.src);
@@ -114,7 +114,7 @@ fn named_tuple(out: &mut Vec<u8>, tuple: &Tuple, src: &[u8], dst: &[u8]) {
     l4(out, tuple);
 }
 
-/// What tells flows of a protocol apart.
+/// Identifying fields of the protocol: ports, ICMP type, code and id, or GRE keys.
 fn l4(out: &mut Vec<u8>, tuple: &Tuple) {
     match tuple.protocol {
         6 | 17 | 33 | 132 | 136 => {
@@ -149,7 +149,7 @@ fn l4(out: &mut Vec<u8>, tuple: &Tuple) {
     }
 }
 
-/// The zone, when it holds for just this direction (`None` = both) and is not the default one.
+/// The zone, if it is not the default one and applies to exactly this direction (`None` = both).
 fn zone(out: &mut Vec<u8>, zone: Zone, direction: Option<Direction>, key: &[u8]) {
     if zone.id != 0 && zone.direction == direction {
         field(out, key, Some(zone.id));
@@ -161,8 +161,8 @@ fn counters(out: &mut Vec<u8>, counters: Option<Counters>) {
     field(out, b" bytes=", counters.map(|c| c.bytes));
 }
 
-/// Only one of the three is shown: an offloaded entry is assured, too.
-fn fate(status: Status, out: &mut Vec<u8>) {
+/// `[HW_OFFLOAD]`, `[OFFLOAD]` or `[ASSURED]`: the tool shows only the first that applies.
+fn offload_or_assured(status: Status, out: &mut Vec<u8>) {
     if status.contains(Status::HW_OFFLOAD) {
         out.extend_from_slice(b" [HW_OFFLOAD]");
     } else if status.contains(Status::OFFLOAD) {
@@ -172,7 +172,7 @@ fn fate(status: Status, out: &mut Vec<u8>) {
     }
 }
 
-// Inlined, a key is copied by an instruction or two instead of a call.
+// Inlined, because a key of known length is copied by one or two instructions instead of a call.
 #[inline(always)]
 fn field(out: &mut Vec<u8>, key: &[u8], value: Option<impl Into<u64>>) {
     if let Some(value) = value {
@@ -181,19 +181,19 @@ fn field(out: &mut Vec<u8>, key: &[u8], value: Option<impl Into<u64>>) {
     }
 }
 
-fn foreign(out: &mut Vec<u8>, key: &[u8], value: Option<&str>) {
+fn untrusted_field(out: &mut Vec<u8>, key: &[u8], value: Option<&str>) {
     if let Some(value) = value {
         out.extend_from_slice(key);
-        safe::text(out, value);
+        escape::text(out, value);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::fixture::{self, Sample, ports};
+    use super::super::fixture::{self, SampleEntry, ports};
     use super::*;
 
-    fn written(sample: &Sample) -> String {
+    fn written(sample: &SampleEntry) -> String {
         let mut out = Vec::new();
         line(&sample.row(), &mut out);
         String::from_utf8(out).unwrap()
@@ -215,7 +215,7 @@ mod tests {
         }
     }
 
-    /// A flow between these two, answered the other way round.
+    /// A flow without translation.
     fn plain(protocol: u8, source: (&str, u16), destination: (&str, u16), id: u32) -> Flow {
         flow(
             ports(protocol, source, destination),
@@ -330,12 +330,12 @@ mod tests {
                 "ipv4     2 sctp     132 49 ESTABLISHED src=10.128.0.0 dst=10.96.0.10 sport=20016 dport=3868 src=10.96.0.10 dst=10.128.0.0 sport=3868 dport=20016 [ASSURED] mark=4294967295 use=1 id=636482891",
             ),
         ] {
-            assert_eq!(written(&Sample::bare(flow)), expected);
+            assert_eq!(written(&SampleEntry::bare(flow)), expected);
         }
     }
 
     #[test]
-    fn rare_fields_stand_where_scripts_look_for_them() {
+    fn rare_fields_have_the_position_that_the_tool_gives_them() {
         let mut sample = fixture::dns();
         sample.flow.status = sample.flow.status.with(Status::OFFLOAD);
         sample.flow.timeout = None;

@@ -1,10 +1,10 @@
-//! `-o csv`: RFC 4180, a header of JSON names, one entry a record. Absent values are empty fields.
+//! `-o csv`: RFC 4180, a header of JSON names, one record per entry. Absent values are empty fields.
 
 use super::column::{COLUMNS, Column, Columns};
 use super::row::Row;
 
-/// The columns without `--columns`: what both tuples and counters say, the names, and the verdict.
-const USUAL: [&str; 29] = [
+/// Columns without `--columns`: both tuples with counters, the names, and the verdict.
+const DEFAULT_COLUMNS: [&str; 29] = [
     "family",
     "protocol",
     "state",
@@ -42,9 +42,9 @@ pub(super) struct Csv {
 }
 
 impl Csv {
-    /// `results` adds what became of each entry, where the caller did not choose columns.
+    /// `results` adds the columns `result` and `error` where `columns` is `None`.
     pub fn new(columns: Option<Columns>, results: bool) -> Self {
-        let columns = columns.map_or_else(|| usual(results), |columns| columns.0);
+        let columns = columns.map_or_else(|| default_columns(results), |columns| columns.0);
         Csv {
             columns,
             field: Vec::new(),
@@ -74,18 +74,19 @@ impl Csv {
     }
 }
 
-fn usual(results: bool) -> Vec<&'static Column> {
-    let chosen = |key: &str| USUAL.contains(&key) || results && matches!(key, "result" | "error");
-    let place = |key: &str| USUAL.iter().position(|usual| *usual == key);
+fn default_columns(results: bool) -> Vec<&'static Column> {
+    let chosen =
+        |key: &str| DEFAULT_COLUMNS.contains(&key) || results && matches!(key, "result" | "error");
+    let position = |key: &str| DEFAULT_COLUMNS.iter().position(|default| *default == key);
     let mut columns: Vec<_> = COLUMNS.iter().filter(|column| chosen(column.key)).collect();
-    columns.sort_by_key(|column| place(column.key).unwrap_or(USUAL.len()));
+    columns.sort_by_key(|column| position(column.key).unwrap_or(DEFAULT_COLUMNS.len()));
     columns
 }
 
-/// Quotes what needs it. Line ends never get here: foreign text is escaped before.
+/// Appends a field, quoted where it holds a comma or a quote. It holds no line end, because text is escaped before.
 pub(super) fn field(text: &[u8], out: &mut Vec<u8>) {
     let needs = |byte: &u8| matches!(byte, b',' | b'"');
-    // Looks at every byte: without a way out of the loop the compiler takes sixteen at a time.
+    // No early exit: a loop over every byte is vectorised by the compiler.
     if !text.iter().fold(false, |found, byte| found | needs(byte)) {
         out.extend_from_slice(text);
         return;
@@ -104,10 +105,10 @@ pub(super) fn field(text: &[u8], out: &mut Vec<u8>) {
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::fixture::{self, Sample};
+    use super::super::fixture::{self, SampleEntry};
     use super::*;
 
-    fn printed(columns: Option<&str>, samples: &[Sample]) -> String {
+    fn printed(columns: Option<&str>, samples: &[SampleEntry]) -> String {
         let results = samples.iter().any(|sample| sample.result.is_some());
         let mut csv = Csv::new(columns.map(|list| list.parse().unwrap()), results);
         let mut out = Vec::new();
@@ -118,7 +119,7 @@ mod tests {
         String::from_utf8(out).unwrap()
     }
 
-    /// Fields of one record, as RFC 4180 has them.
+    /// Fields of one record, parsed as RFC 4180 describes.
     fn fields(record: &str) -> Vec<String> {
         let mut fields = vec![String::new()];
         let mut quoted = false;
@@ -136,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_usual_columns_are_written_as_documented() {
+    fn the_default_columns_are_written_as_documented() {
         let mut sample = fixture::dns();
         sample.evidence = "a \"quoted\", listed thing".to_owned();
         assert_eq!(
@@ -151,15 +152,18 @@ mod tests {
     }
 
     #[test]
-    fn every_usual_column_exists_and_results_come_last() {
-        assert_eq!(usual(false).len(), USUAL.len());
-        let keys: Vec<_> = usual(true).iter().map(|column| column.key).collect();
+    fn every_default_column_exists_and_results_come_last() {
+        assert_eq!(default_columns(false).len(), DEFAULT_COLUMNS.len());
+        let keys: Vec<_> = default_columns(true)
+            .iter()
+            .map(|column| column.key)
+            .collect();
         assert!(keys.ends_with(&["replies", "result", "error"]), "{keys:?}");
     }
 
     proptest! {
         #[test]
-        fn every_record_has_every_field_whatever_the_names(sample in fixture::any_sample()) {
+        fn a_record_has_every_field_even_with_hostile_names(sample in fixture::any_sample()) {
             let all: Vec<_> = COLUMNS.iter().map(|column| column.key).collect();
             let text = printed(Some(&all.join(",")), std::slice::from_ref(&sample));
             let records: Vec<_> = text.split_terminator("\r\n").collect();

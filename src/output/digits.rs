@@ -1,15 +1,15 @@
 //! Decimal numbers and IPv4 addresses as text.
 //!
-//! They are most of what a listing prints. The usual libraries give a text of any length, and copying that is a call that
-//! costs as much as making the text. Here a text is made in a register and appended whole, which is an instruction or two;
-//! then what does not count is cut off.
+//! They are most of the output of a listing. Formatting libraries return text of variable length, and the call that copies
+//! it costs as much as the formatting. Here the text is made in a register and appended with a fixed length, which takes
+//! one or two instructions; the buffer is then truncated to the digits that count.
 
 use std::net::Ipv4Addr;
 
-/// One more than the largest number of eight digits.
+/// The smallest number of nine digits.
 const EIGHT_DIGITS: u64 = 100_000_000;
 
-/// Decimal, without leading zeros.
+/// Appends a number in decimal, without leading zeros.
 #[inline]
 pub fn number(out: &mut Vec<u8>, n: impl Into<u64>) {
     let n = n.into();
@@ -22,11 +22,11 @@ pub fn number(out: &mut Vec<u8>, n: impl Into<u64>) {
     out.truncate(end);
 }
 
-/// The digits of a number below 100,000,000, the first one lowest, and how many they are.
+/// Digits of a number below 100,000,000, the first digit in the lowest byte, and their count.
 #[inline]
 fn short_number(n: u64) -> (u64, usize) {
     let digits = digit_values(n);
-    // Of a zero, the last digit stays.
+    // The last digit of a zero is kept.
     let zeros = (digits | 1 << 56).trailing_zeros() / 8;
     ((digits | ZEROS) >> (8 * zeros), 8 - zeros as usize)
 }
@@ -46,7 +46,7 @@ fn long_number(out: &mut Vec<u8>, n: u64) {
     out.extend_from_slice(&eight_digits(n % EIGHT_DIGITS));
 }
 
-/// A number below 1,000,000,000 with its leading zeros.
+/// A number below 1,000,000,000 with leading zeros.
 #[inline]
 pub fn nine_digits(n: u64) -> [u8; 9] {
     let first = b'0' + (n / EIGHT_DIGITS) as u8;
@@ -54,17 +54,18 @@ pub fn nine_digits(n: u64) -> [u8; 9] {
     [first, a, b, c, d, e, f, g, h]
 }
 
-/// A number below 100,000,000 with its leading zeros.
+/// A number below 100,000,000 with leading zeros.
 #[inline]
 pub fn eight_digits(n: u64) -> [u8; 8] {
     (digit_values(n) | ZEROS).to_le_bytes()
 }
 
-/// Eight times the character 0.
+/// The character `0`, eight times.
 const ZEROS: u64 = 0x3030_3030_3030_3030;
 
-/// The digits of a number below 100,000,000, one a byte, the first one lowest. Numbers are halved side by side: two of four
-/// digits, four of two, eight of one. The divisions are multiplications that are exact in these ranges.
+/// Values of the digits of a number below 100,000,000, one per byte, the first digit in the lowest byte. The number is split
+/// in parallel: two numbers of four digits, four of two, eight of one. Divisions are multiplications that are exact in
+/// these ranges.
 #[inline]
 fn digit_values(n: u64) -> u64 {
     let fours = (n / 10_000) | ((n % 10_000) << 32);
@@ -80,13 +81,13 @@ pub fn ipv4(out: &mut Vec<u8>, address: Ipv4Addr) {
     let (low, low_bits) = two_octets(a, b);
     let (high, high_bits) = two_octets(c, d);
     let text = u128::from(low) | u128::from(high) << low_bits;
-    // Without the last dot.
+    // The last dot is cut off.
     let end = out.len() + (low_bits + high_bits) as usize / 8 - 1;
     out.extend_from_slice(&text.to_le_bytes());
     out.truncate(end);
 }
 
-/// Two octets with a dot behind each, and how many bits of it count: 32 to 64.
+/// Two octets, each followed by a dot, and the length of the text in bits: 32 to 64.
 #[inline]
 fn two_octets(first: u8, second: u8) -> (u64, u32) {
     let (first, first_bits) = OCTETS[usize::from(first)];
@@ -95,7 +96,7 @@ fn two_octets(first: u8, second: u8) -> (u64, u32) {
     (text, first_bits + second_bits)
 }
 
-/// Every octet as its digits and a dot, the first one lowest, and how many bits of it count.
+/// Every octet as digits and a dot, the first digit in the lowest byte, and the length in bits.
 static OCTETS: [(u32, u32); 256] = all_octets();
 
 const fn all_octets() -> [(u32, u32); 256] {
@@ -138,7 +139,7 @@ mod tests {
     proptest! {
         #[test]
         fn numbers_equal_the_standard_library(n in any::<u64>(), shift in 0..64u32) {
-            // Shifted, so that every length comes up.
+            // Shifted, so that every length is tested.
             let n = n >> shift;
             prop_assert_eq!(text(|out| number(out, n)), n.to_string());
         }
@@ -150,15 +151,15 @@ mod tests {
         }
 
         #[test]
-        fn ports_and_fractions_keep_their_digits(port in any::<u16>(), n in 0..1_000_000_000u64) {
+        fn ports_and_fractions_equal_the_standard_library(port in any::<u16>(), n in 0..1_000_000_000u64) {
             prop_assert_eq!(text(|out| colon_and_port(out, port)), format!(":{port}"));
             prop_assert_eq!(text(|out| out.extend(nine_digits(n))), format!("{n:09}"));
         }
     }
 
-    /// Every group of four digits, in both places that one can have.
+    /// Every group of four digits, in both positions.
     #[test]
-    fn no_four_digits_are_divided_wrongly() {
+    fn every_group_of_four_digits_is_split_correctly() {
         for n in 0..10_000u64 {
             assert_eq!(text(|out| number(out, n)), n.to_string());
             let high = n * 10_000 + 7;

@@ -13,9 +13,9 @@ use ctnetlink::flow::{
 
 use super::row::{ItemResult, Row};
 
-/// All that a [`Row`] borrows.
+/// Owned fields of a [`Row`].
 #[derive(Clone, Debug)]
-pub struct Sample {
+pub struct SampleEntry {
     pub flow: Flow,
     pub names: Names<'static>,
     pub reason: Option<Reason>,
@@ -25,7 +25,7 @@ pub struct Sample {
     pub now: u64,
 }
 
-impl Sample {
+impl SampleEntry {
     pub(super) fn row(&self) -> Row<'_> {
         Row {
             flow: &self.flow,
@@ -40,7 +40,7 @@ impl Sample {
     }
 
     pub fn bare(flow: Flow) -> Self {
-        Sample {
+        SampleEntry {
             flow,
             names: Names::default(),
             reason: None,
@@ -101,8 +101,8 @@ pub fn serving(party: Party<'static>) -> EndpointName<'static> {
     }
 }
 
-/// The entry that cli.md shows as an item.
-pub fn dns() -> Sample {
+/// The entry of the item that the manual shows.
+pub fn dns() -> SampleEntry {
     let mut flow = Flow::new(
         ports(17, ("10.244.2.9", 40123), ("10.96.0.10", 53)),
         ports(17, ("10.244.1.7", 53), ("10.244.2.9", 40123)),
@@ -120,7 +120,7 @@ pub fn dns() -> Sample {
         packets: 5,
         bytes: 700,
     });
-    let mut sample = Sample::bare(flow);
+    let mut sample = SampleEntry::bare(flow);
     sample.names = Names {
         matched: Default::default(),
         client: Some(pod("shop", "web-7d")),
@@ -132,8 +132,8 @@ pub fn dns() -> Sample {
     sample
 }
 
-/// The four rows of cli.md's table.
-pub fn table_of_the_contract() -> [Sample; 4] {
+/// The four rows of the table that the manual shows.
+pub fn documented_table() -> [SampleEntry; 4] {
     let mut gone = dns();
     gone.names.client = Some(pod("shop", "web-1"));
     gone.names.endpoint = None;
@@ -300,9 +300,9 @@ fn flow() -> impl Strategy<Value = Flow> {
     })
 }
 
-/// Any entry at all, with hostile text wherever text can be.
-pub fn any_sample() -> impl Strategy<Value = Sample> {
-    // Names are borrowed for the whole run; leaking a few thousand short texts in a test does no harm.
+/// Any entry, with hostile text in every text field.
+pub fn any_sample() -> impl Strategy<Value = SampleEntry> {
+    // Names are borrowed for the whole run, so each is leaked: a few thousand short texts.
     let text = || any::<String>().prop_map(|text| &*text.leak());
     let reason = prop::option::of(prop::sample::select(Reason::ALL));
     let result = any::<Option<Option<String>>>();
@@ -317,7 +317,7 @@ pub fn any_sample() -> impl Strategy<Value = Sample> {
     )
         .prop_map(
             |(flow, namespace, name, reason, evidence, result, [client, service, endpoint])| {
-                Sample {
+                SampleEntry {
                     flow,
                     names: Names {
                         matched: Default::default(),

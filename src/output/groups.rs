@@ -1,56 +1,55 @@
-//! Groups of entries: who fills the table.
+//! Groups of entries (`ctk top`) as table, JSON and CSV.
 
 use std::io::{self, Write};
 use std::net::IpAddr;
 
 use crate::attribution::Party;
-use crate::top::{Group, Key, Name, Names, Part, Ranked};
+use crate::top::{Group, GroupKey, GroupName, GroupNames, KeyValue, Ranked};
 use crate::verdict::Verdict;
-use ctnetlink::flow::Status;
 
 use super::bar::{Glyphs, bar};
-use super::bounded::{Lean, TextCell, bounded_table};
+use super::bounded::{Alignment, TextCell, bounded_table};
 use super::color::{Palette, Style};
 use super::sink::Sink;
-use super::summary::{Document, Summary};
-use super::{cell, csv, json, safe, write};
+use super::summary::{JsonDocument, Summary};
+use super::{cell, csv, escape, json, write};
 
-/// The longest bar, in characters: a sliver of it is 0.6 %.
-const BAR: usize = 20;
-/// Rows that are laid out together: a table of all takes 2.6 KB a row while it is made.
-const TOGETHER: usize = 1000;
+/// Length of the longest bar in characters; an eighth of a character is 0.6 %.
+const MAX_BAR_WIDTH: usize = 20;
+/// Rows laid out together: comfy-table needs 2.6 KB per row.
+const ROWS_PER_LAYOUT: usize = 1000;
 
-/// How groups are printed.
+/// Options for printing groups.
 pub struct GroupStyle<'a> {
     pub palette: Palette,
     pub header: bool,
     pub glyphs: Glyphs,
-    /// Who has an address, shown beside it.
-    pub who: &'a dyn Fn(IpAddr) -> Option<Party<'a>>,
+    /// Pod or node that has an address; its name is shown after the address.
+    pub address_owner: &'a dyn Fn(IpAddr) -> Option<Party<'a>>,
 }
 
 impl<'a> GroupStyle<'a> {
-    /// The name beside the value of `src` and `dst`; no other key has one.
-    fn name(&self, part: &Part) -> Option<String> {
-        let Part::Address(address) = part else {
+    /// Name of the owner of the address in `src` or `dst`; `None` for other keys.
+    fn name(&self, part: &KeyValue) -> Option<String> {
+        let KeyValue::Address(address) = part else {
             return None;
         };
-        let party = (self.who)(*address)?;
+        let party = (self.address_owner)(*address)?;
         let mut out = Vec::new();
         raw_name(party.namespace, party.name?, &mut out);
         Some(into_text(out))
     }
 }
 
-/// A key whose value is an address, of which it can be told who has it.
-fn has_name(key: Key) -> bool {
-    matches!(key, Key::Src | Key::Dst)
+/// Whether the value of the key is an address, which may have a named owner.
+fn has_name(key: GroupKey) -> bool {
+    matches!(key, GroupKey::Src | GroupKey::Dst)
 }
 
-/// A table with a bar for each share.
+/// Writes a table with a bar for each share.
 ///
 /// # Errors
-/// What writing says.
+/// The error of the write.
 pub fn group_table(
     ranked: &Ranked<'_>,
     style: &GroupStyle<'_>,
@@ -63,20 +62,20 @@ pub fn group_table(
         .collect();
     let keys = names.iter().zip(&ranked.by).map(|(name, key)| {
         let lean = match key {
-            Key::Dport | Key::Zone | Key::Mark => Lean::Right,
-            _ => Lean::Left,
+            GroupKey::Dport | GroupKey::Zone | GroupKey::Mark => Alignment::Right,
+            _ => Alignment::Left,
         };
         (name.as_str(), lean)
     });
-    let numbers = ["COUNT", "SHARE", "PACKETS", "BYTES"].map(|name| (name, Lean::Right));
+    let numbers = ["COUNT", "SHARE", "PACKETS", "BYTES"].map(|name| (name, Alignment::Right));
     let mut columns: Vec<_> = keys.chain(numbers).collect();
-    columns.push(("", Lean::Left));
+    columns.push(("", Alignment::Left));
     let mut header = style.header;
-    // At least once, for the header.
+    // The loop runs once without groups, for the header.
     let mut rest = ranked.groups.as_slice();
     loop {
-        let (some, others) = rest.split_at(rest.len().min(TOGETHER));
-        let rows = some.iter().map(|group| cells(group, ranked, style));
+        let (part, others) = rest.split_at(rest.len().min(ROWS_PER_LAYOUT));
+        let rows = part.iter().map(|group| cells(group, ranked, style));
         let text = bounded_table(&columns, rows, header, style.palette);
         out.write_all(text.as_bytes())?;
         header = false;
@@ -99,7 +98,7 @@ fn cells(group: &Group, ranked: &Ranked<'_>, style: &GroupStyle<'_>) -> Vec<Text
         });
     }
     let tally = &group.tally;
-    // What may be more is told: it is never less.
+    // `+` marks a number that may be too small; it is never too large.
     let number = |n: u64, missed: u64| match missed {
         0 => n.to_string(),
         _ => format!("{n}+"),
@@ -113,11 +112,11 @@ fn cells(group: &Group, ranked: &Ranked<'_>, style: &GroupStyle<'_>) -> Vec<Text
     cells.push(TextCell::or_dash(
         tally.bytes.map(|n| number(n, tally.missed.bytes)),
     ));
-    cells.push(TextCell::plain(bar(share, BAR, style.glyphs)));
+    cells.push(TextCell::plain(bar(share, MAX_BAR_WIDTH, style.glyphs)));
     cells
 }
 
-/// With one decimal; what would be nothing or all without being so is told apart.
+/// Percent with one decimal; a share that would be rounded to 0 or 100 without being so gets `<` or `>`.
 pub(super) fn percent(share: f64) -> String {
     match share * 100.0 {
         percent if percent > 0.0 && percent < 0.1 => "<0.1%".to_owned(),
@@ -126,37 +125,37 @@ pub(super) fn percent(share: f64) -> String {
     }
 }
 
-fn part_style(part: &Part) -> Style {
+fn part_style(part: &KeyValue) -> Style {
     match part {
-        Part::Verdict(Verdict::Stale) => Style::Bad,
-        Part::Verdict(Verdict::Ok) => Style::Good,
-        Part::Verdict(Verdict::Unknown | Verdict::Unrelated) => Style::Faint,
-        Part::Verdict(_) => Style::Warning,
+        KeyValue::Verdict(Verdict::Stale) => Style::Bad,
+        KeyValue::Verdict(Verdict::Ok) => Style::Good,
+        KeyValue::Verdict(Verdict::Unknown | Verdict::Unrelated) => Style::Faint,
+        KeyValue::Verdict(_) => Style::Warning,
         _ => Style::Plain,
     }
 }
 
-/// The value as text, as it came: whoever prints it makes it harmless. `None` where there is none.
-fn text(part: &Part, names: &Names<'_>) -> Option<String> {
+/// Value as text, not escaped; `None` where it is absent.
+fn text(part: &KeyValue, names: &GroupNames<'_>) -> Option<String> {
     let mut out = Vec::new();
     match *part {
-        Part::Absent => return None,
-        Part::Number(n) => write::number(&mut out, n),
-        Part::Protocol(protocol) => write::protocol(&mut out, protocol),
-        Part::Address(address) => write::address(&mut out, address),
-        Part::Place(place) => write::place(&mut out, place),
-        Part::Name { id, port } => named(names.get(id)?, port, &mut out),
-        Part::State { tracked, status } => cell::state_word(tracked, status, &mut out),
-        Part::Status(status) => status_list(status, &mut out),
-        Part::Verdict(verdict) => out.extend_from_slice(verdict.name().as_bytes()),
-        Part::Masquerade {
+        KeyValue::Absent => return None,
+        KeyValue::Number(n) => write::number(&mut out, n),
+        KeyValue::Protocol(protocol) => write::protocol(&mut out, protocol),
+        KeyValue::Address(address) => write::address(&mut out, address),
+        KeyValue::AddressPort(address) => write::address_port(&mut out, address),
+        KeyValue::Name { id, port } => named(names.get(id)?, port, &mut out),
+        KeyValue::State { tracked, status } => cell::state_word(tracked, status, &mut out),
+        KeyValue::Status(status) => write::status(&mut out, status),
+        KeyValue::Verdict(verdict) => out.extend_from_slice(verdict.name().as_bytes()),
+        KeyValue::Masquerade {
             source,
             destination,
             protocol,
         } => {
             write::address(&mut out, source);
             out.extend_from_slice(b" -> ");
-            write::place(&mut out, destination);
+            write::address_port(&mut out, destination);
             out.push(b'/');
             write::protocol(&mut out, protocol);
         }
@@ -164,7 +163,7 @@ fn text(part: &Part, names: &Names<'_>) -> Option<String> {
     Some(into_text(out))
 }
 
-fn named(name: Name<'_>, port: Option<u16>, out: &mut Vec<u8>) {
+fn named(name: GroupName<'_>, port: Option<u16>, out: &mut Vec<u8>) {
     raw_name(name.namespace, name.name, out);
     if let Some(port) = name.port {
         out.push(b':');
@@ -176,7 +175,7 @@ fn named(name: Name<'_>, port: Option<u16>, out: &mut Vec<u8>) {
     }
 }
 
-/// `namespace/name`, not yet made harmless.
+/// `namespace/name`, not escaped.
 fn raw_name(namespace: Option<&str>, name: &str, out: &mut Vec<u8>) {
     if let Some(namespace) = namespace {
         out.extend_from_slice(namespace.as_bytes());
@@ -185,24 +184,20 @@ fn raw_name(namespace: Option<&str>, name: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(name.as_bytes());
 }
 
-fn status_list(status: Status, out: &mut Vec<u8>) {
-    let names: Vec<_> = status.names().collect();
-    out.extend_from_slice(names.join(",").as_bytes());
-}
-
 fn into_text(out: Vec<u8>) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// One document; `summary` ends it.
+/// Writes one document that ends with `summary`.
 ///
 /// An item is `{"key":{..},"names":{..},"count":N,"share":S,"packets":N|null,"bytes":N|null,"error_at_most":N}`. `key` has
 /// the words of `--by`: ports, zones and marks as numbers, everything else as text in the words of the items of `ctk ls`
-/// (`status` joined by commas), null where entries have no such value. `names` tells who has the addresses of `src` and
-/// `dst`. `share` is of all entries that matched. `error_at_most` is how many entries `count` may lack, 0 where it is exact.
+/// (`status` joined by commas), null where entries have no such value. `names` has the owners of the addresses of `src` and
+/// `dst`. `share` is the part of all entries that matched. `error_at_most` is the largest number of entries that `count` may
+/// lack, 0 where it is exact.
 ///
 /// # Errors
-/// What writing says.
+/// The error of the write.
 pub fn group_document(
     ranked: &Ranked<'_>,
     style: &GroupStyle<'_>,
@@ -210,7 +205,7 @@ pub fn group_document(
     out: &mut dyn Write,
 ) -> io::Result<()> {
     let mut sink = Sink::new(Box::new(out));
-    let mut document = Document::default();
+    let mut document = JsonDocument::default();
     for group in &ranked.groups {
         let out = sink.buffer();
         document.before_item(out);
@@ -222,10 +217,10 @@ pub fn group_document(
     sink.flush()
 }
 
-/// One item a line. With `time`, that of the look at the table, each begins with `"schema":"ctk/v1","time":"..."`.
+/// Writes one item per line. With `time`, when the table was read, each begins with `"schema":"ctk/v1","time":"..."`.
 ///
 /// # Errors
-/// What writing says.
+/// The error of the write.
 pub fn group_lines(
     ranked: &Ranked<'_>,
     style: &GroupStyle<'_>,
@@ -248,14 +243,14 @@ pub fn group_lines(
     sink.flush()
 }
 
-/// Without the opening brace.
+/// Appends an item without its opening brace.
 fn item(group: &Group, ranked: &Ranked<'_>, style: &GroupStyle<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\"key\":{");
     let pairs = || ranked.by.iter().zip(&group.values);
     for (i, (key, part)) in pairs().enumerate() {
         begin(i, *key, out);
         match part {
-            Part::Number(n) => write::number(out, *n),
+            KeyValue::Number(n) => write::number(out, *n),
             part => json::text(out, text(part, &ranked.names).as_deref()),
         }
     }
@@ -277,22 +272,22 @@ fn item(group: &Group, ranked: &Ranked<'_>, style: &GroupStyle<'_>, out: &mut Ve
     out.push(b'}');
 }
 
-fn begin(i: usize, key: Key, out: &mut Vec<u8>) {
+fn begin(i: usize, key: GroupKey, out: &mut Vec<u8>) {
     out.extend_from_slice(if i > 0 { b",\"" } else { b"\"" });
     out.extend_from_slice(key.name().as_bytes());
     out.extend_from_slice(b"\":");
 }
 
-/// Six decimals: one entry in a million.
+/// Rounds to six decimals, which is one entry in a million.
 fn rounded(share: f64) -> f64 {
     (share * 1e6).round() / 1e6
 }
 
-/// RFC 4180, absent values as empty fields; `src` and `dst` are followed by who has the address. With `time`, that of the
-/// look, each record begins with it.
+/// Writes RFC 4180 records with empty fields for absent values; `src` and `dst` are followed by the owner of the address.
+/// With `time`, when the table was read, each record begins with it.
 ///
 /// # Errors
-/// What writing says.
+/// The error of the write.
 pub fn group_csv(
     ranked: &Ranked<'_>,
     style: &GroupStyle<'_>,
@@ -348,16 +343,15 @@ fn record(
     out.extend_from_slice(b"\r\n");
 }
 
-/// One field, with the comma behind it.
+/// Appends one field and a comma.
 fn field(value: Option<String>, out: &mut Vec<u8>) {
     if let Some(value) = value {
-        let mut harmless = Vec::new();
-        safe::text(&mut harmless, &value);
-        csv::field(&harmless, out);
+        let mut escaped = Vec::new();
+        escape::text(&mut escaped, &value);
+        csv::field(&escaped, out);
     }
     out.push(b',');
 }
 
 #[cfg(test)]
-#[path = "groups/tests.rs"]
 mod tests;

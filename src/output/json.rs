@@ -1,7 +1,8 @@
 //! Items of `-o json` and `-o jsonl`.
 //!
-//! Written by hand: a listing of a million entries spends most of its time here, and serde would build every key anew. A
-//! test reads each field back with serde_json. Every key is in every item; what does not apply or is not known is null.
+//! Written by hand, because a listing of a million entries spends most of its time here and serde would write every key
+//! separately. A test reads each field back with serde_json. Every item has every key; a field that does not apply or is not
+//! known is null.
 
 use std::fmt::Write;
 use std::sync::OnceLock;
@@ -10,14 +11,14 @@ use crate::attribution::{EndpointName, Names, Party, ServiceName};
 use ctnetlink::flow::{Counters, Direction, Family, Flow, L4, ProtocolState, Status, Tuple};
 
 use super::row::Row;
-use super::{safe, write};
+use super::{escape, write};
 
-/// About the longest item without long names, so that the buffer grows at most once an item.
-const USUAL: usize = 1280;
+/// Bytes of a long item without long names, so that the buffer grows at most once per item.
+const TYPICAL_ITEM_LEN: usize = 1280;
 
 /// Appends one item, without a line end.
 pub(super) fn item(row: &Row<'_>, out: &mut Vec<u8>) {
-    out.reserve(USUAL);
+    out.reserve(TYPICAL_ITEM_LEN);
     head(row, out);
     let (vtag_original, vtag_reply) = vtags(row.flow.state);
     out.extend_from_slice(b",\"original\":");
@@ -32,7 +33,7 @@ pub(super) fn item(row: &Row<'_>, out: &mut Vec<u8>) {
     kernel_state(row, out);
     nat(row.flow, out);
     if row.verdict.is_none() && *row.names == Names::default() {
-        // Without a cluster every item says this.
+        // The same text in every item without a cluster.
         out.extend_from_slice(
             b",\"client\":null,\"service\":null,\"endpoint\":null,\"verdict\":null,\"reason\":null,\
               \"evidence\":null,\"refreshing\":\"",
@@ -54,12 +55,12 @@ pub(super) fn item(row: &Row<'_>, out: &mut Vec<u8>) {
     out.push(b'}');
 }
 
-/// From the family to the id.
+/// The fields from `family` to `id`.
 fn head(row: &Row<'_>, out: &mut Vec<u8>) {
     let flow = row.flow;
     out.extend_from_slice(prefix(flow.family(), flow.protocol()));
     write::number(out, flow.zone.id);
-    // Here and below each arm appends by itself: a copy of known length is no call.
+    // Here and below each arm appends its own text: a copy of known length is inlined.
     match flow.zone.direction {
         None => out.extend_from_slice(b",\"zone_direction\":null,\"id\":"),
         Some(Direction::Original) => {
@@ -72,12 +73,12 @@ fn head(row: &Row<'_>, out: &mut Vec<u8>) {
     optional(out, flow.id);
 }
 
-/// Text that is made when it is first asked for.
-type Made = OnceLock<Box<[u8]>>;
+/// Text made on first use.
+type LazyText = OnceLock<Box<[u8]>>;
 
-/// The beginning of an item, to the zone.
+/// Beginning of an item, up to the value of `zone`.
 fn prefix(family: Family, protocol: u8) -> &'static [u8] {
-    static PREFIXES: [[Made; 256]; 2] = [const { [const { Made::new() }; 256] }; 2];
+    static PREFIXES: [[LazyText; 256]; 2] = [const { [const { LazyText::new() }; 256] }; 2];
     let [ipv4, ipv6] = &PREFIXES;
     let of_family = match family {
         Family::Ipv4 => ipv4,
@@ -152,7 +153,7 @@ pub(super) fn tuple(
     }
 }
 
-/// From the status to the start time.
+/// The fields from `status` to `start`.
 fn kernel_state(row: &Row<'_>, out: &mut Vec<u8>) {
     let flow = row.flow;
     out.extend_from_slice(b",\"status\":[");
@@ -200,12 +201,13 @@ fn kernel_state(row: &Row<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// The low status bits: those that nearly all entries have some of.
+/// The nine low status bits, which cover nearly all entries.
 const COMMON: u32 = 0x1ff;
 
-/// A set of the common bits as the inside of a JSON array.
+/// Inside of the JSON array for a set of the common bits.
 fn common_status(common: u32) -> &'static [u8] {
-    static STATUSES: [Made; COMMON as usize + 1] = [const { Made::new() }; COMMON as usize + 1];
+    static STATUSES: [LazyText; COMMON as usize + 1] =
+        [const { LazyText::new() }; COMMON as usize + 1];
     STATUSES[common as usize].get_or_init(|| {
         let names = Status(common).names().map(|name| format!("\"{name}\""));
         names.collect::<Vec<_>>().join(",").into_bytes().into()
@@ -282,7 +284,7 @@ fn names(row: &Row<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Without the closing brace: an endpoint says more.
+/// Appends a party without the closing brace: an endpoint has further fields.
 fn party(out: &mut Vec<u8>, party: &Party<'_>) {
     out.extend_from_slice(b"{\"kind\":\"");
     out.extend_from_slice(party.kind.name().as_bytes());
@@ -312,7 +314,7 @@ fn endpoint(out: &mut Vec<u8>, endpoint: &EndpointName<'_>) {
     out.push(b'}');
 }
 
-/// Without the closing brace: a record says more.
+/// Appends an endpoint without the closing brace: a record has further fields.
 pub(super) fn endpoint_fields(out: &mut Vec<u8>, endpoint: &EndpointName<'_>) {
     party(out, &endpoint.party);
     for (key, condition) in [
@@ -344,7 +346,7 @@ fn verdict(row: &Row<'_>, out: &mut Vec<u8>) {
         Some(evidence) => {
             out.extend_from_slice(b",\"evidence\":\"");
             // Writing to a buffer cannot fail.
-            let _ = write!(safe::Json(out), "{evidence}");
+            let _ = write!(escape::EscapedJson(out), "{evidence}");
             out.extend_from_slice(b"\",\"refreshing\":\"");
         }
     }
@@ -362,7 +364,7 @@ pub(super) fn text(out: &mut Vec<u8>, value: Option<&str>) {
         None => out.extend_from_slice(b"null"),
         Some(value) => {
             out.push(b'"');
-            safe::json(out, value);
+            escape::json(out, value);
             out.push(b'"');
         }
     }

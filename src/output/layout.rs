@@ -1,38 +1,38 @@
-//! Rows of cells in aligned columns, without knowing all rows first.
+//! Aligned columns for any number of rows in constant memory.
 //!
-//! The widths come from a sample of the first rows; the rest streams past with the same widths. Memory stays constant, and a
-//! later cell that is wider just pushes its neighbours.
+//! Widths are taken from a sample of the first rows; later rows are written with the same widths. A later cell that is wider
+//! shifts the cells after it.
 
 use std::slice::Iter;
 
 use super::color::{Palette, Style};
 
-/// Rows looked at before the widths are fixed.
-pub(super) const SAMPLE: usize = 4096;
-const GAP: usize = 2;
-/// Cells are not shortened below this.
-const NARROWEST: usize = 16;
-/// What stays of a shortened cell's end: `…` and a port.
-const TAIL: usize = 6;
+/// Rows held back until the widths are fixed.
+pub(super) const SAMPLE_ROWS: usize = 4096;
+const COLUMN_GAP: usize = 2;
+/// Cells are not shortened below this width.
+const MIN_SHORTENED_WIDTH: usize = 16;
+/// Characters kept of the end of a shortened cell: a port.
+const TAIL_WIDTH: usize = 6;
 
-/// How one column is laid out.
+/// Heading and layout of a column.
 #[derive(Clone, Debug)]
 pub(super) struct ColumnLayout {
     pub heading: String,
-    /// Shown only when some row of the sample has a value.
+    /// Shown only if a row of the sample has a value.
     pub optional: bool,
-    /// May be shortened where a terminal is too narrow.
+    /// May be shortened on a narrow terminal.
     pub flexible: bool,
 }
 
-/// Takes the cells of one row from left to right: the sample's are kept, later ones printed at once.
+/// Takes the cells of one row from left to right. Cells of the sample are kept, later ones are printed at once.
 pub(super) enum Cells<'a> {
-    Kept(&'a mut Sample),
-    Printed(Line<'a>),
+    Kept(&'a mut SampleRows),
+    Printed(LinePrinter<'a>),
 }
 
 impl Cells<'_> {
-    /// Adds a cell; one that writes nothing is absent and shown as `-`.
+    /// Adds a cell. A cell that writes nothing is absent and shown as `-`.
     #[inline]
     pub fn push(&mut self, style: Style, write: impl FnOnce(&mut Vec<u8>)) {
         match self {
@@ -42,9 +42,9 @@ impl Cells<'_> {
     }
 }
 
-/// The first rows, one cell after the other in one buffer.
+/// Cells of the first rows in one buffer.
 #[derive(Default)]
-pub(super) struct Sample {
+pub(super) struct SampleRows {
     text: Vec<u8>,
     cells: Vec<Cell>,
 }
@@ -55,7 +55,7 @@ struct Cell {
     style: Style,
 }
 
-impl Sample {
+impl SampleRows {
     fn push(&mut self, style: Style, write: impl FnOnce(&mut Vec<u8>)) {
         write(&mut self.text);
         let end = self.text.len();
@@ -76,30 +76,30 @@ impl Sample {
     }
 }
 
-/// A column whose width is fixed.
-struct Fixed {
-    /// `None` where it is hidden.
+/// Width of a column, after the sample.
+struct FixedColumn {
+    /// `None` for a hidden column.
     width: Option<usize>,
     flexible: bool,
 }
 
-/// A line that is being printed.
-pub(super) struct Line<'a> {
-    columns: Iter<'a, Fixed>,
+/// Prints the cells of one line.
+pub(super) struct LinePrinter<'a> {
+    columns: Iter<'a, FixedColumn>,
     palette: Palette,
     /// Flexible cells are shortened to the width of their column.
     shorten: bool,
-    /// Every byte is taken for one column.
+    /// Every byte is counted as one column of the terminal.
     ascii: bool,
-    /// Blanks before the next cell: owed until there is one, so that no line ends in any.
-    owed: usize,
+    /// Blanks to write before the next cell, so that no line ends in blanks.
+    pending_blanks: usize,
     out: &'a mut Vec<u8>,
 }
 
-impl Line<'_> {
+impl LinePrinter<'_> {
     #[inline]
     fn push(&mut self, style: Style, write: impl FnOnce(&mut Vec<u8>)) {
-        let Some(&Fixed {
+        let Some(&FixedColumn {
             width: Some(width),
             flexible,
         }) = self.columns.next()
@@ -107,7 +107,7 @@ impl Line<'_> {
             return; // hidden
         };
         let out = &mut *self.out;
-        blanks(self.owed, out);
+        blanks(self.pending_blanks, out);
         self.palette.begin(out, style);
         let start = out.len();
         write(out);
@@ -123,30 +123,30 @@ impl Line<'_> {
             used = width;
         }
         self.palette.end(out, style);
-        self.owed = width.saturating_sub(used) + GAP;
+        self.pending_blanks = width.saturating_sub(used) + COLUMN_GAP;
     }
 }
 
-/// Characters, which is columns for all that names are made of.
+/// Number of characters. Each is taken for one column of the terminal.
 fn width_of(text: &[u8]) -> usize {
     if text.is_ascii() {
         return text.len();
     }
-    // Every byte but the continuation bytes of UTF-8 begins a character.
+    // A character begins at every byte that is no continuation byte of UTF-8.
     text.iter().filter(|byte| **byte & 0xc0 != 0x80).count()
 }
 
-/// Prints rows; see the module.
+/// Prints rows; see the module documentation.
 pub(super) struct Layout {
     columns: Vec<ColumnLayout>,
     palette: Palette,
     header: bool,
-    /// Columns of the terminal; `None` when the output is none, and then nothing is shortened.
+    /// Width of the terminal; `None` when the output is no terminal, and then no cell is shortened.
     terminal: Option<usize>,
-    /// Empty while the sample is gathered.
-    fixed: Vec<Fixed>,
+    /// Empty until the widths are fixed.
+    fixed: Vec<FixedColumn>,
     /// Empty once the widths are fixed.
-    sample: Sample,
+    sample: SampleRows,
 }
 
 impl Layout {
@@ -162,18 +162,18 @@ impl Layout {
             header,
             terminal,
             fixed: Vec::new(),
-            sample: Sample::default(),
+            sample: SampleRows::default(),
         }
     }
 
-    /// Adds a row: `fill` pushes one cell for each column. It may be asked twice.
+    /// Adds a row: `fill` pushes one cell for each column. It may be called twice.
     #[inline]
     pub fn row(&mut self, out: &mut Vec<u8>, fill: impl Fn(&mut Cells)) {
         if !self.fixed.is_empty() {
             return self.print(out, fill);
         }
         fill(&mut Cells::Kept(&mut self.sample));
-        if self.sample.cells.len() >= SAMPLE * self.columns.len() {
+        if self.sample.cells.len() >= SAMPLE_ROWS * self.columns.len() {
             self.release(out);
         }
     }
@@ -181,15 +181,15 @@ impl Layout {
     #[inline]
     fn print(&self, out: &mut Vec<u8>, fill: impl Fn(&mut Cells)) {
         let start = out.len();
-        // One look at the line costs less than one at each cell, and nearly all lines are as they should be the first time.
+        // Nearly all lines are ASCII: testing the line afterwards costs less than counting the characters of each cell.
         for ascii in [true, false] {
             out.truncate(start);
-            fill(&mut Cells::Printed(Line {
+            fill(&mut Cells::Printed(LinePrinter {
                 columns: self.fixed.iter(),
                 palette: self.palette,
                 shorten: self.terminal.is_some(),
                 ascii,
-                owed: 0,
+                pending_blanks: 0,
                 out,
             }));
             if is_ascii(&out[start..]) {
@@ -199,7 +199,7 @@ impl Layout {
         out.push(b'\n');
     }
 
-    /// Prints what is held back: the sample, if it is not out yet. Later rows are aligned with it.
+    /// Prints the sample, if it is still held back. Later rows are aligned with it.
     pub fn release(&mut self, out: &mut Vec<u8>) {
         if !self.fixed.is_empty() {
             return;
@@ -207,7 +207,7 @@ impl Layout {
         let flexible = self.columns.iter().map(|column| column.flexible);
         let fixed = self.measure().into_iter().zip(flexible);
         self.fixed = fixed
-            .map(|(width, flexible)| Fixed { width, flexible })
+            .map(|(width, flexible)| FixedColumn { width, flexible })
             .collect();
         if self.header {
             self.print(out, |cells| {
@@ -250,10 +250,11 @@ impl Layout {
         widths
     }
 
-    /// Takes from the widest flexible column until a line fits.
+    /// Narrows the widest flexible column until a line fits.
     fn fit(&self, widths: &mut [Option<usize>], terminal: usize) {
         let shown = widths.iter().flatten().count();
-        let needed: usize = widths.iter().flatten().sum::<usize>() + GAP * shown.saturating_sub(1);
+        let needed: usize =
+            widths.iter().flatten().sum::<usize>() + COLUMN_GAP * shown.saturating_sub(1);
         for _ in terminal..needed {
             let widest = widths
                 .iter_mut()
@@ -262,14 +263,14 @@ impl Layout {
                 .filter_map(|(width, _)| width.as_mut())
                 .max_by_key(|width| **width);
             match widest {
-                Some(width) if *width > NARROWEST => *width -= 1,
+                Some(width) if *width > MIN_SHORTENED_WIDTH => *width -= 1,
                 _ => break,
             }
         }
     }
 }
 
-/// The standard library's looks at the last bytes one by one, up to 63 of them.
+/// Tests 16 bytes at a time; the standard library's function tests up to 63 bytes at the end one by one.
 fn is_ascii(line: &[u8]) -> bool {
     let Some(last) = line.last_chunk() else {
         return line.is_ascii();
@@ -281,21 +282,25 @@ fn is_ascii(line: &[u8]) -> bool {
 }
 
 fn blanks(count: usize, out: &mut Vec<u8>) {
-    const SOME: [u8; 32] = [b' '; 32];
+    const BLANKS: [u8; 32] = [b' '; 32];
     let end = out.len() + count;
-    if count <= SOME.len() {
-        // A copy of fixed length is cheaper than filling any.
-        out.extend_from_slice(&SOME);
+    if count <= BLANKS.len() {
+        // A copy of fixed length is cheaper than a fill of variable length.
+        out.extend_from_slice(&BLANKS);
         out.truncate(end);
     } else {
         out.resize(end, b' ');
     }
 }
 
-/// Leaves `width` characters of the text from `start` on: its beginning, `…`, and its end, where the port is.
+/// Shortens the text from `start` on to `width` characters: its beginning, `…`, and its end, which holds the port.
 fn shorten(out: &mut Vec<u8>, start: usize, width: usize) {
     let text: Vec<char> = String::from_utf8_lossy(&out[start..]).chars().collect();
-    let tail = if width > 2 * TAIL { TAIL } else { 0 };
+    let tail = if width > 2 * TAIL_WIDTH {
+        TAIL_WIDTH
+    } else {
+        0
+    };
     let head = width.saturating_sub(tail + 1);
     let mut short: String = text.iter().take(head).collect();
     short.push('…');

@@ -1,27 +1,28 @@
-//! Records of a watch: one line each, time first, for people; one object each, for scripts.
+//! Records of a watch: one line or one JSON object each.
 
 use std::io::{self, Write};
 
+use crate::plural::count;
 use crate::watch::record::{Record, WatchedEntry};
 
 use super::color::{Palette, Style};
 use super::row::Row;
 use super::sink::Sink;
-use super::{cell, endpoint as change, json, safe, write};
+use super::{cell, endpoint_change, escape, json, write};
 
-/// How records are printed.
+/// Format of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordFormat {
     Lines,
     Jsonl,
 }
 
-/// Writes records. Nothing is shown before [`RecordPrinter::flush`], unless there is much of it.
+/// Writes records. They are buffered until [`RecordPrinter::flush`], or until the buffer is full.
 pub struct RecordPrinter<'w> {
     sink: Sink<'w>,
     format: RecordFormat,
     palette: Palette,
-    /// Entries of the beginning, until it is over: people get their number, not a line each.
+    /// Number of entries in the initial snapshot; `None` after it. The line format prints this number instead of the entries.
     snapshots: Option<u64>,
 }
 
@@ -35,10 +36,10 @@ impl<'w> RecordPrinter<'w> {
         }
     }
 
-    /// Prints one record of `time`, nanoseconds since the Unix epoch.
+    /// Prints one record. `time` is in nanoseconds since the Unix epoch.
     ///
     /// # Errors
-    /// What writing says; [`super::is_closed`] tells a reader who went away.
+    /// The error of the write; [`super::is_closed`] recognises a pipe whose reader has closed it.
     pub fn record(&mut self, record: &Record<'_>, time: u64) -> io::Result<()> {
         match self.format {
             RecordFormat::Jsonl => object(record, time, self.sink.buffer()),
@@ -47,10 +48,10 @@ impl<'w> RecordPrinter<'w> {
         self.sink.checkpoint()
     }
 
-    /// Shows everything printed so far: after each batch of events.
+    /// Writes everything printed so far; called after each batch of events.
     ///
     /// # Errors
-    /// What writing says.
+    /// The error of the write.
     pub fn flush(&mut self) -> io::Result<()> {
         self.sink.flush()
     }
@@ -62,7 +63,7 @@ impl<'w> RecordPrinter<'w> {
         }
         let out = self.sink.buffer();
         clock(out, time);
-        let (word, style) = headline(record);
+        let (word, style) = title(record);
         out.extend_from_slice(b"  ");
         self.palette.begin(out, style);
         out.extend_from_slice(format!("{word:8}").as_bytes());
@@ -88,16 +89,16 @@ impl<'w> RecordPrinter<'w> {
                 out.extend_from_slice(format!("  (was {before})").as_bytes());
                 if let Some(judgement) = &watched.entry.judgement {
                     out.extend_from_slice(b": ");
-                    safe::text(out, &judgement.evidence.to_string());
+                    escape::text(out, &judgement.evidence.to_string());
                 }
             }
             Record::Move { watched, before } => {
                 out.extend_from_slice(b": ");
-                safe::text(out, before);
+                escape::text(out, before);
                 out.extend_from_slice(b" -> ");
                 endpoint(&Row::of(&watched.entry, None, 0), watched, out);
             }
-            Record::Endpoint(endpoint) => change::line(endpoint, out),
+            Record::Endpoint(endpoint) => endpoint_change::line(endpoint, out),
             Record::Gap { overruns } => {
                 let text =
                     format!("{overruns} overruns: events were lost, the table is read again");
@@ -106,8 +107,7 @@ impl<'w> RecordPrinter<'w> {
             Record::Synced => {
                 let text = match self.snapshots.take() {
                     None => "the view equals the table again".to_owned(),
-                    Some(1) => "1 entry to begin with".to_owned(),
-                    Some(n) => format!("{n} entries to begin with"),
+                    Some(n) => format!("{} to begin with", count(n, "entry", "entries")),
                 };
                 out.extend_from_slice(text.as_bytes());
             }
@@ -117,12 +117,12 @@ impl<'w> RecordPrinter<'w> {
     }
 }
 
-fn headline(record: &Record<'_>) -> (&'static str, Style) {
+fn title(record: &Record<'_>) -> (&'static str, Style) {
     let word = record.name().unwrap_or("move");
     let style = match record {
         Record::New(_) | Record::Move { .. } => Style::Good,
         Record::Destroy(_) | Record::Snapshot(_) => Style::Faint,
-        Record::Endpoint(endpoint) => change::style(endpoint),
+        Record::Endpoint(endpoint) => endpoint_change::style(endpoint),
         Record::Gap { .. } => Style::Bad,
         Record::Verdict { .. } => Style::Warning,
         Record::Update(_) | Record::Refresh { .. } | Record::Synced => Style::Plain,
@@ -161,7 +161,7 @@ fn endpoint(row: &Row<'_>, watched: &WatchedEntry<'_>, out: &mut Vec<u8>) {
         out.push(b'-');
     }
     if let Some(pod) = &watched.endpoint_was {
-        safe::text(out, &format!(", was {pod}"));
+        escape::text(out, &format!(", was {pod}"));
     }
 }
 
@@ -174,7 +174,7 @@ fn clock(out: &mut Vec<u8>, time: u64) {
 }
 
 fn object(record: &Record<'_>, time: u64, out: &mut Vec<u8>) {
-    // A move is told by its destroy and new.
+    // A move is printed as its destroy and new records.
     let Some(name) = record.name() else {
         return;
     };
@@ -195,7 +195,7 @@ fn object(record: &Record<'_>, time: u64, out: &mut Vec<u8>) {
                 out.extend_from_slice(format!(",\"{key}\":{value}").as_bytes());
             }
         }
-        Record::Endpoint(endpoint) => change::fields(endpoint, out),
+        Record::Endpoint(endpoint) => endpoint_change::fields(endpoint, out),
         Record::Gap { overruns } => {
             out.extend_from_slice(format!(",\"overruns\":{overruns}").as_bytes());
         }

@@ -1,14 +1,13 @@
-//! What the formats print: one entry, taken apart.
+//! The fields of an entry that formats print.
 
 use std::fmt::Display;
 
 use crate::attribution::Names;
-
 use crate::entry::Entry;
 use crate::verdict::{Reason, Refreshing, Replies, Verdict};
 use ctnetlink::flow::Flow;
 
-/// What became of an entry in `purge` and `restore`.
+/// Result of `purge` or `restore` for one entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ItemResult {
     /// `deleted`, `already-gone`, `would-delete`, ...
@@ -17,7 +16,7 @@ pub struct ItemResult {
     pub error: Option<String>,
 }
 
-/// One entry with everything that a format may show of it.
+/// An entry with its names, verdict and result.
 #[derive(Clone, Copy)]
 pub(super) struct Row<'a> {
     pub flow: &'a Flow,
@@ -46,12 +45,12 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// Seconds since the entry was made (or that it lived, when it has ended); `None` without timestamps.
+    /// Age in seconds, or the lifetime of an entry that has ended; `None` without timestamps.
     pub fn age(&self) -> Option<u64> {
         const SECOND: u64 = 1_000_000_000;
         let start = self.flow.start?;
         let stop = self.flow.rare.as_ref().and_then(|rare| rare.stop);
-        // Whole seconds are subtracted, as the conntrack tool does.
+        // Both times are cut to seconds before the subtraction, as in the conntrack tool.
         Some((stop.unwrap_or(self.now) / SECOND).saturating_sub(start / SECOND))
     }
 }

@@ -1,13 +1,13 @@
-//! One Service, its endpoints and its flows: sections for people, one document for scripts.
+//! One Service with its endpoints and flows (`ctk svc`): sections of a table, or one JSON document.
 
 mod document;
 mod skew;
 
 use crate::attribution::FrontendKind;
-use crate::service::{Affinity, Ahead, Frontend, Listed, Load, Report};
+use crate::service::{Affinity, FlowCounts, Frontend, KnownEndpoint, NewFlowPaths, ServiceReport};
 
 use super::bar::{Glyphs, bar};
-use super::bounded::{Lean, TextCell, bounded_table};
+use super::bounded::{Alignment, TextCell, bounded_table};
 use super::color::{Palette, Style};
 use super::groups::percent;
 use super::write;
@@ -15,18 +15,18 @@ use super::write;
 pub use document::service_document;
 use skew::skews;
 
-/// The longest bar, in characters.
-const BAR: usize = 12;
+/// Length of the longest bar in characters.
+const MAX_BAR_WIDTH: usize = 12;
 
-/// How a Service is printed.
+/// Options for printing a Service.
 #[derive(Clone, Copy)]
 pub struct ServiceStyle {
     pub palette: Palette,
     pub glyphs: Glyphs,
 }
 
-/// All sections, a blank line between them.
-pub fn service_table(report: &Report, style: ServiceStyle) -> String {
+/// All sections, with a blank line between two.
+pub fn service_table(report: &ServiceReport, style: ServiceStyle) -> String {
     let sections = [
         head(report, style),
         endpoints(report, style),
@@ -34,22 +34,22 @@ pub fn service_table(report: &Report, style: ServiceStyle) -> String {
         others(report, false, style),
         left_out(report, style),
         skews(report, style),
-        ahead(report, style),
+        new_flow_paths(report, style),
     ];
-    let some = sections.into_iter().filter(|text| !text.is_empty());
-    some.collect::<Vec<_>>().join("\n")
+    let sections = sections.into_iter().filter(|text| !text.is_empty());
+    sections.collect::<Vec<_>>().join("\n")
 }
 
 /// Name, frontends, policies.
-fn head(report: &Report, style: ServiceStyle) -> String {
+fn head(report: &ServiceReport, style: ServiceStyle) -> String {
     let known = &report.known;
     let name = format!("{}/{}", known.namespace, known.name);
     let mut text = line(style, Style::Heading, &name);
     let columns = [
-        ("FRONTEND", Lean::Left),
-        ("ADDRESS", Lean::Left),
-        ("PORT", Lean::Left),
-        ("NAME", Lean::Left),
+        ("FRONTEND", Alignment::Left),
+        ("ADDRESS", Alignment::Left),
+        ("PORT", Alignment::Left),
+        ("NAME", Alignment::Left),
     ];
     let rows = known.frontends.iter().map(|frontend| {
         let address = match (frontend.address, frontend.kind) {
@@ -98,7 +98,7 @@ fn head(report: &Report, style: ServiceStyle) -> String {
     text
 }
 
-fn endpoints(report: &Report, style: ServiceStyle) -> String {
+fn endpoints(report: &ServiceReport, style: ServiceStyle) -> String {
     let known = &report.known;
     if known.endpoints.is_empty() {
         let text = match known.endpoints_complete {
@@ -108,17 +108,17 @@ fn endpoints(report: &Report, style: ServiceStyle) -> String {
         return line(style, Style::Warning, text);
     }
     let columns = [
-        ("ENDPOINT", Lean::Left),
-        ("POD", Lean::Left),
-        ("NODE", Lean::Left),
-        ("CONDITIONS", Lean::Left),
-        ("OPEN", Lean::Right),
-        ("", Lean::Left),
-        ("OTHER", Lean::Right),
-        ("PACKETS", Lean::Right),
-        ("BYTES", Lean::Right),
-        ("OLDEST", Lean::Right),
-        ("STALE", Lean::Right),
+        ("ENDPOINT", Alignment::Left),
+        ("POD", Alignment::Left),
+        ("NODE", Alignment::Left),
+        ("CONDITIONS", Alignment::Left),
+        ("OPEN", Alignment::Right),
+        ("", Alignment::Left),
+        ("OTHER", Alignment::Right),
+        ("PACKETS", Alignment::Right),
+        ("BYTES", Alignment::Right),
+        ("OLDEST", Alignment::Right),
+        ("STALE", Alignment::Right),
     ];
     let loads = &report.tally.loads;
     let all: u64 = loads.iter().map(|load| load.open).sum();
@@ -133,12 +133,12 @@ fn endpoints(report: &Report, style: ServiceStyle) -> String {
             });
             let share = load.open as f64 / all.max(1) as f64;
             vec![
-                TextCell::plain(place(endpoint.place, endpoint.protocol)),
+                TextCell::plain(socket_address(endpoint.address, endpoint.protocol)),
                 TextCell::or_dash(pod),
                 TextCell::or_dash(endpoint.node.as_deref()),
                 TextCell::styled(conditions, conditions_style),
                 TextCell::plain(load.open.to_string()),
-                TextCell::plain(bar(share, BAR, style.glyphs)),
+                TextCell::plain(bar(share, MAX_BAR_WIDTH, style.glyphs)),
                 TextCell::plain(load.other.to_string()),
                 TextCell::or_dash(load.packets.map(|n| n.to_string())),
                 TextCell::or_dash(load.bytes.map(|n| n.to_string())),
@@ -154,7 +154,7 @@ fn endpoints(report: &Report, style: ServiceStyle) -> String {
     text
 }
 
-fn conditions(endpoint: &Listed) -> (String, Style) {
+fn conditions(endpoint: &KnownEndpoint) -> (String, Style) {
     let (word, style) = match (endpoint.ready, endpoint.serving) {
         (None, _) => return ("-".to_owned(), Style::Plain),
         (Some(true), _) => ("ready", Style::Good),
@@ -167,8 +167,8 @@ fn conditions(endpoint: &Listed) -> (String, Style) {
     }
 }
 
-/// Age of the oldest open flow; `>` where some are older than timestamps tell.
-fn oldest(load: &Load, now: u64) -> Option<String> {
+/// Age of the oldest open flow; `>` where some open flows have no timestamp, because they are older.
+fn oldest(load: &FlowCounts, now: u64) -> Option<String> {
     let age = duration(age(load.oldest?, now));
     Some(match load.undated {
         0 => age,
@@ -176,23 +176,23 @@ fn oldest(load: &Load, now: u64) -> Option<String> {
     })
 }
 
-/// Seconds since then.
+/// Seconds between two times in nanoseconds.
 fn age(start: u64, now: u64) -> u64 {
     now.saturating_sub(start) / 1_000_000_000
 }
 
-fn stale(load: &Load) -> TextCell {
+fn stale(load: &FlowCounts) -> TextCell {
     match (load.stale(), load.stale_at_least()) {
         (Some(0), _) => TextCell::plain("0"),
-        (Some(some), _) => TextCell::styled(some.to_string(), Style::Bad),
-        // There may be more.
-        (None, Some(some)) if some > 0 => TextCell::styled(format!("{some}+"), Style::Bad),
+        (Some(count), _) => TextCell::styled(count.to_string(), Style::Bad),
+        // A lower bound.
+        (None, Some(count)) if count > 0 => TextCell::styled(format!("{count}+"), Style::Bad),
         (None, _) => TextCell::plain("-"),
     }
 }
 
-/// Places that are no endpoints: those that are no more, or those of which nothing says that they ever were one.
-fn others(report: &Report, gone: bool, style: ServiceStyle) -> String {
+/// Destinations that are no endpoints: with `gone` those that verdicts call gone, else the rest.
+fn others(report: &ServiceReport, gone: bool, style: ServiceStyle) -> String {
     let others = report.tally.others.iter();
     let mut others = others
         .filter(|(_, other)| other.is_gone() == gone)
@@ -201,13 +201,13 @@ fn others(report: &Report, gone: bool, style: ServiceStyle) -> String {
         return String::new();
     }
     let columns = [
-        (if gone { "GONE" } else { "ELSEWHERE" }, Lean::Left),
-        ("POD THERE NOW", Lean::Left),
-        ("NODE", Lean::Left),
-        ("OPEN", Lean::Right),
-        ("OTHER", Lean::Right),
-        ("STALE", Lean::Right),
-        ("REASON", Lean::Left),
+        (if gone { "GONE" } else { "ELSEWHERE" }, Alignment::Left),
+        ("POD THERE NOW", Alignment::Left),
+        ("NODE", Alignment::Left),
+        ("OPEN", Alignment::Right),
+        ("OTHER", Alignment::Right),
+        ("STALE", Alignment::Right),
+        ("REASON", Alignment::Left),
     ];
     let rows = others.map(|((protocol, at), other)| {
         let reasons = other
@@ -219,7 +219,7 @@ fn others(report: &Report, gone: bool, style: ServiceStyle) -> String {
             });
         let pod = other.pod.as_ref();
         vec![
-            TextCell::plain(place(*at, *protocol)),
+            TextCell::plain(socket_address(*at, *protocol)),
             TextCell::or_dash(pod.map(|(namespace, name)| format!("{namespace}/{name}"))),
             TextCell::or_dash(other.node.as_deref()),
             TextCell::plain(other.load.open.to_string()),
@@ -231,14 +231,14 @@ fn others(report: &Report, gone: bool, style: ServiceStyle) -> String {
     bounded_table(&columns, rows, true, style.palette)
 }
 
-/// Flows to places that are not listed, and flows that were not translated.
-fn left_out(report: &Report, style: ServiceStyle) -> String {
+/// Flows to destinations that are not listed, and flows that were not translated.
+fn left_out(report: &ServiceReport, style: ServiceStyle) -> String {
     let tally = &report.tally;
     let mut text = String::new();
     let more = tally.more_others.flows();
     if more > 0 {
-        let said = format!("{more} flows to further places that are no endpoints");
-        text += &line(style, Style::Warning, &said);
+        let message = format!("{more} flows to further places that are no endpoints");
+        text += &line(style, Style::Warning, &message);
     }
     let own = &tally.untranslated;
     if own.flows() > 0 {
@@ -247,69 +247,65 @@ fn left_out(report: &Report, style: ServiceStyle) -> String {
             (None, Some(stale)) if stale > 0 => format!("at least {stale} of them are stale"),
             (None, _) => "whether they are stale is not known".to_owned(),
         };
-        let said = format!(
+        let message = format!(
             "{} flows were never translated: they end at the frontend's own address; {stale}",
             own.flows()
         );
-        text += &line(style, Style::Warning, &said);
+        text += &line(style, Style::Warning, &message);
     }
     text
 }
 
-fn ahead(report: &Report, style: ServiceStyle) -> String {
+fn new_flow_paths(report: &ServiceReport, style: ServiceStyle) -> String {
     let mut text = line(style, Style::Heading, "NEW FLOWS (this node only)");
-    let Some(Ahead {
-        ways,
+    let NewFlowPaths {
+        paths,
         not_understood,
-    }) = &report.ahead
-    else {
-        let why = report
-            .no_rules
-            .as_deref()
-            .unwrap_or("this node's rules are not known");
-        return text + &line(style, Style::Faint, &format!("not known: {why}"));
+    } = match &report.new_flow_paths {
+        Ok(known) => known,
+        Err(why) => return text + &line(style, Style::Faint, &format!("not known: {why}")),
     };
-    if !ways.is_empty() {
+    if !paths.is_empty() {
         let columns = [
-            ("TO", Lean::Left),
-            ("RULE", Lean::Right),
-            ("SHARE", Lean::Right),
-            ("", Lean::Left),
-            ("SINCE LOADED", Lean::Right),
-            ("BY AFFINITY", Lean::Right),
-            ("FRONTENDS", Lean::Left),
-            ("CHAIN", Lean::Left),
+            ("TO", Alignment::Left),
+            ("RULE", Alignment::Right),
+            ("SHARE", Alignment::Right),
+            ("", Alignment::Left),
+            ("SINCE LOADED", Alignment::Right),
+            ("BY AFFINITY", Alignment::Right),
+            ("FRONTENDS", Alignment::Left),
+            ("CHAIN", Alignment::Left),
         ];
-        let rows = ways.iter().map(|way| {
-            let rule = match way.one_of() {
+        let rows = paths.iter().map(|path| {
+            let rule = match path.one_of() {
                 Some(1) => "rest".to_owned(),
                 Some(whole) => format!("1/{whole}"),
-                None => percent(way.probability),
+                None => percent(path.probability),
             };
-            let kinds = way.frontends.iter().map(|kind| kind.name());
+            let kinds = path.frontends.iter().map(|kind| kind.name());
             vec![
-                TextCell::plain(place(way.place, way.protocol)),
+                TextCell::plain(socket_address(path.address, path.protocol)),
                 TextCell::plain(rule),
-                TextCell::plain(percent(way.share)),
-                TextCell::plain(bar(way.share, BAR, style.glyphs)),
-                TextCell::or_dash(way.packets.map(|n| n.to_string())),
-                TextCell::or_dash(way.pinned.map(|n| n.to_string())),
+                TextCell::plain(percent(path.share)),
+                TextCell::plain(bar(path.share, MAX_BAR_WIDTH, style.glyphs)),
+                TextCell::or_dash(path.packets.map(|n| n.to_string())),
+                TextCell::or_dash(path.affinity_packets.map(|n| n.to_string())),
                 TextCell::plain(kinds.collect::<Vec<_>>().join(",")),
-                TextCell::plain(&way.chain),
+                TextCell::plain(&path.chain),
             ]
         });
         text += &bounded_table(&columns, rows, true, style.palette);
     }
     for chain in not_understood {
-        let said = format!("not known in chain {chain}: a rule of it is not understood");
-        text += &line(style, Style::Warning, &said);
+        let message = format!("not known in chain {chain}: a rule of it is not understood");
+        text += &line(style, Style::Warning, &message);
     }
     text
 }
 
 /// `10.244.1.7:53/udp`
-fn place(place: std::net::SocketAddr, protocol: u8) -> String {
-    format!("{place}/{}", protocol_name(protocol))
+fn socket_address(address: std::net::SocketAddr, protocol: u8) -> String {
+    format!("{address}/{}", protocol_name(protocol))
 }
 
 /// `53/udp`
@@ -329,11 +325,11 @@ fn duration(seconds: u64) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// One line of a section. Names of others may be in it.
+/// One line of a section, with its text escaped.
 fn line(style: ServiceStyle, text_style: Style, text: &str) -> String {
     let mut out = Vec::new();
     style.palette.begin(&mut out, text_style);
-    super::safe::text(&mut out, text);
+    super::escape::text(&mut out, text);
     style.palette.end(&mut out, text_style);
     out.push(b'\n');
     String::from_utf8_lossy(&out).into_owned()

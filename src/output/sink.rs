@@ -1,17 +1,17 @@
-//! The one place where data leaves the program.
+//! Buffered output of every format.
 //!
-//! Formats append to a reused buffer and call [`Sink::checkpoint`] after each line, so that a million entries cost a few
+//! Formats append to a reused buffer and call [`Sink::checkpoint`] after each line, so that a million entries take a few
 //! thousand writes and no allocation.
 
 use std::io::{self, Write};
 
-/// Bytes gathered before they are written: large enough that the system call does not count, small enough that a reader
-/// of a pipe sees rows soon.
+/// Bytes buffered before a write: enough to make the cost of the system call negligible, few enough for the reader of a pipe
+/// to see rows soon.
 const CHUNK: usize = 64 * 1024;
 
 /// A buffered writer whose buffer the formats fill directly.
 ///
-/// Nothing is written when it is dropped: what matters is flushed by whoever ends the output, and its error is seen.
+/// Dropping it writes nothing, because an error could not be returned: call [`Sink::flush`].
 pub struct Sink<'w> {
     out: Box<dyn Write + 'w>,
     buffer: Vec<u8>,
@@ -25,12 +25,15 @@ impl<'w> Sink<'w> {
         }
     }
 
-    /// Where the next bytes go.
+    /// Buffer to append to.
     pub fn buffer(&mut self) -> &mut Vec<u8> {
         &mut self.buffer
     }
 
-    /// Hands the gathered bytes on when there are enough of them. Call it between lines, never inside one.
+    /// Writes the buffer when it is full. To be called between lines, never inside one.
+    ///
+    /// # Errors
+    /// The error of the write.
     pub fn checkpoint(&mut self) -> io::Result<()> {
         if self.buffer.len() < CHUNK {
             return Ok(());
@@ -38,7 +41,10 @@ impl<'w> Sink<'w> {
         self.drain()
     }
 
-    /// Hands on everything, to the end.
+    /// Writes the buffer and flushes the output.
+    ///
+    /// # Errors
+    /// The error of the write.
     pub fn flush(&mut self) -> io::Result<()> {
         self.drain()?;
         self.out.flush()
@@ -51,7 +57,7 @@ impl<'w> Sink<'w> {
     }
 }
 
-/// The reader of a pipe went away (`ctk ls | head`): the caller ends quietly instead of reporting an error.
+/// Whether the reader of a pipe has closed it (`ctk ls | head`). The caller then ends without an error.
 pub fn is_closed(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::BrokenPipe
 }
@@ -61,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_closed_pipe_is_told_apart_from_other_errors() {
+    fn a_closed_pipe_is_distinguished_from_other_errors() {
         let (reader, writer) = io::pipe().unwrap();
         drop(reader);
         let mut sink = Sink::new(Box::new(writer));
@@ -74,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_held_until_there_are_enough_and_then_come_in_order() {
+    fn bytes_are_buffered_and_written_in_order() {
         let mut written = Vec::new();
         let mut sink = Sink::new(Box::new(&mut written));
         for line in 0..20_000u32 {

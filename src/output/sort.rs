@@ -1,7 +1,6 @@
-//! `--sort KEY[,-KEY]` and the memory it takes.
+//! `--sort KEY[,-KEY]`.
 //!
-//! Without a limit every entry is kept; with one, only the best N are, so that the ten oldest of a million cost no more
-//! than ten.
+//! Without a limit every entry is kept in memory; with a limit of N, only the first N of the order.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -14,7 +13,7 @@ use super::column::{self, Column, UnknownColumn};
 use super::row::Row;
 use super::value::SortKey;
 
-/// What to order by: columns, the first deciding; `-` before a key turns it round.
+/// Columns to sort by; the first that differs decides. `-` before a key reverses its order.
 #[derive(Clone)]
 pub struct SortOrder(Vec<(&'static Column, bool)>);
 
@@ -44,7 +43,7 @@ impl FromStr for SortOrder {
 }
 
 impl SortOrder {
-    /// No order but that in which entries come.
+    /// The order in which entries are read.
     pub fn as_found() -> Self {
         SortOrder(Vec::new())
     }
@@ -66,15 +65,15 @@ impl SortOrder {
 struct Kept<'c> {
     order: Rc<SortOrder>,
     keys: Box<[SortKey]>,
-    /// Place in the input: entries that compare equal keep it.
-    place: u64,
+    /// Position in the input, which orders entries that compare equal.
+    position: u64,
     entry: Entry<'c>,
 }
 
 impl Ord for Kept<'_> {
     fn cmp(&self, other: &Self) -> Ordering {
         let order = self.order.compare(&self.keys, &other.keys);
-        order.then(self.place.cmp(&other.place))
+        order.then(self.position.cmp(&other.position))
     }
 }
 
@@ -92,17 +91,17 @@ impl PartialEq for Kept<'_> {
 
 impl Eq for Kept<'_> {}
 
-/// Gathers entries and gives them back in order.
+/// Sorts entries.
 pub struct Sorter<'c> {
     order: Rc<SortOrder>,
     limit: Option<usize>,
     seen: u64,
-    /// With a limit, the last of the best N is on top.
+    /// The last entry of the order is on top; it is replaced when the limit is reached.
     heap: BinaryHeap<Kept<'c>>,
 }
 
 impl<'c> Sorter<'c> {
-    /// Keeps the first `limit` entries of the order, or all.
+    /// Keeps the first `limit` entries of the order; all for `None`.
     pub fn new(order: SortOrder, limit: Option<usize>) -> Self {
         Sorter {
             order: Rc::new(order),
@@ -112,13 +111,13 @@ impl<'c> Sorter<'c> {
         }
     }
 
-    /// Takes an entry in; it is copied only when it is kept.
+    /// Adds an entry. It is cloned only if it is kept.
     pub fn push(&mut self, entry: &Entry<'c>) {
         let keys = self.order.keys(entry);
-        let place = self.seen;
+        let position = self.seen;
         self.seen += 1;
         if self.limit.is_some_and(|limit| self.heap.len() >= limit) {
-            // On equal keys the earlier entry stays.
+            // Of equal keys, the earlier entry is kept.
             match self.heap.peek() {
                 Some(worst) if self.order.compare(&keys, &worst.keys).is_lt() => self.heap.pop(),
                 _ => return,
@@ -127,17 +126,17 @@ impl<'c> Sorter<'c> {
         self.heap.push(Kept {
             order: Rc::clone(&self.order),
             keys,
-            place,
+            position,
             entry: entry.clone(),
         });
     }
 
-    /// How many were pushed, kept or not.
+    /// Number of entries pushed, kept or not.
     pub fn seen(&self) -> u64 {
         self.seen
     }
 
-    /// The kept entries in order; equal ones as they came.
+    /// Kept entries in order; equal ones in the order of the input.
     pub fn into_sorted(self) -> impl Iterator<Item = Entry<'c>> {
         self.heap
             .into_sorted_vec()
@@ -195,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_keeps_the_same_rows_as_cutting_the_whole_order() {
+    fn a_limit_keeps_the_first_rows_of_the_whole_order() {
         let entries: Vec<_> = (0..500u16)
             .map(|n| {
                 entry(
@@ -215,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_key_is_told_with_its_neighbours() {
+    fn the_error_for_an_unknown_key_names_similar_keys() {
         let error = "-timout".parse::<SortOrder>().unwrap_err();
         assert_eq!(error.nearest, ["timeout"]);
         let error = "sport".parse::<SortOrder>().unwrap_err();

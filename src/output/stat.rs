@@ -1,31 +1,31 @@
-//! How [`Stat`] is printed: tables for people, one JSON record a look.
+//! [`Stat`] as tables, or as one JSON record per reading.
 
 mod document;
 
 use std::time::Duration;
 
-use super::bounded::{Lean, TextCell, bounded_table};
+use super::bounded::{Alignment, TextCell, bounded_table};
 use super::{Palette, Style};
 use crate::ethtool::{ALLOWANCE_AVAILABLE, ALLOWANCE_EXCEEDED};
 use crate::stat::counters::Counters;
 use crate::stat::explain::{self, LOSSES};
-use crate::stat::{Allowance, CpuCounters, Delta, Stat};
+use crate::stat::{ConntrackAllowance, CpuCounters, Delta, Stat};
 
 pub use document::{delta_json, stat_json};
 
-/// From here on, in percent, a table is coloured.
-const WARM: f64 = 75.0;
+/// Percent of the limit from which on the number of entries is coloured as a warning.
+const WARNING_PERCENT: f64 = 75.0;
 
-/// How to print.
+/// Options for printing statistics.
 #[derive(Clone, Copy, Debug)]
 pub struct StatOptions {
     pub header: bool,
     pub palette: Palette,
-    /// Each CPU's counters, too.
+    /// Print the counters of each CPU, too.
     pub per_cpu: bool,
 }
 
-/// Everything, in tables with an empty line between two.
+/// All tables, with an empty line between two.
 pub fn stat_table(stat: &Stat, options: StatOptions) -> String {
     let mut parts = vec![sizes(stat, options)];
     let total = stat.counters.as_ref().map(CpuCounters::total);
@@ -42,7 +42,7 @@ pub fn stat_table(stat: &Stat, options: StatOptions) -> String {
     parts.join("\n")
 }
 
-impl Allowance {
+impl ConntrackAllowance {
     fn is_known(&self) -> bool {
         self.exceeded.is_some() || self.available.is_some()
     }
@@ -57,8 +57,8 @@ fn sizes(stat: &Stat, options: StatOptions) -> String {
     let used = stat.used_percent();
     let used_text = used.map(|used| format!("{used:.1} % of max"));
     let style = match used {
-        Some(used) if used >= explain::NEARLY_FULL => Style::Bad,
-        Some(used) if used >= WARM => Style::Warning,
+        Some(used) if used >= explain::NEARLY_FULL_PERCENT => Style::Bad,
+        Some(used) if used >= WARNING_PERCENT => Style::Warning,
         _ => Style::Plain,
     };
     let chain = stat
@@ -121,14 +121,14 @@ fn sizes(stat: &Stat, options: StatOptions) -> String {
         ]);
     }
     let columns = [
-        ("TABLE", Lean::Left),
-        ("VALUE", Lean::Right),
-        ("", Lean::Left),
+        ("TABLE", Alignment::Left),
+        ("VALUE", Alignment::Right),
+        ("", Alignment::Left),
     ];
     bounded_table(&columns, rows, options.header, options.palette)
 }
 
-/// A counter of losses that is not 0 stands out.
+/// Style of a counter: a warning for losses that are not 0.
 fn loss_style(name: &str, count: Option<u64>) -> Style {
     match count.is_some_and(|count| count > 0) && LOSSES.contains(&name) {
         true => Style::Warning,
@@ -147,7 +147,7 @@ fn counters(stat: &Stat, total: Option<&Counters>, options: StatOptions) -> Stri
             TextCell::styled(text, loss_style(name, count)),
         ]
     });
-    let columns = [("COUNTER", Lean::Left), ("TOTAL", Lean::Right)];
+    let columns = [("COUNTER", Alignment::Left), ("TOTAL", Alignment::Right)];
     let mut text = bounded_table(&columns, rows, options.header, options.palette);
     for line in explain::losses(counters, stat.used_percent()) {
         text.push_str(&line);
@@ -156,7 +156,7 @@ fn counters(stat: &Stat, total: Option<&Counters>, options: StatOptions) -> Stri
     text
 }
 
-/// A line a CPU. Counters of expectations are left out while they are all 0, so that it fits.
+/// One line per CPU. Counters of expectations that are all 0 are left out, so that the table is narrower.
 fn cpus(counters: &CpuCounters, options: StatOptions) -> String {
     let total = counters.total();
     let shown = |name: &&str| {
@@ -164,8 +164,8 @@ fn cpus(counters: &CpuCounters, options: StatOptions) -> String {
         count.is_some_and(|count| count > 0 || !name.starts_with("expect_"))
     };
     let names: Vec<&str> = total.names().filter(shown).collect();
-    let mut columns = vec![("CPU", Lean::Right)];
-    columns.extend(names.iter().map(|name| (*name, Lean::Right)));
+    let mut columns = vec![("CPU", Alignment::Right)];
+    columns.extend(names.iter().map(|name| (*name, Alignment::Right)));
     let rows = counters.cpus.iter().map(|(cpu, counters)| {
         let mut row = vec![TextCell::plain(cpu.to_string())];
         row.extend(names.iter().map(|name| number(counters.get(name))));
@@ -184,14 +184,14 @@ fn timeouts(stat: &Stat, options: StatOptions) -> String {
         ]
     });
     let columns = [
-        ("TIMEOUT", Lean::Left),
-        ("SECONDS", Lean::Right),
-        ("", Lean::Left),
+        ("TIMEOUT", Alignment::Left),
+        ("SECONDS", Alignment::Right),
+        ("", Alignment::Left),
     ];
     bounded_table(&columns, rows, options.header, options.palette)
 }
 
-fn allowances(all: &[&Allowance], options: StatOptions) -> String {
+fn allowances(all: &[&ConntrackAllowance], options: StatOptions) -> String {
     let rows = all.iter().map(|one| {
         vec![
             TextCell::plain(&one.interface),
@@ -200,14 +200,14 @@ fn allowances(all: &[&Allowance], options: StatOptions) -> String {
         ]
     });
     let columns = [
-        ("INTERFACE", Lean::Left),
-        (ALLOWANCE_EXCEEDED, Lean::Right),
-        (ALLOWANCE_AVAILABLE, Lean::Right),
+        ("INTERFACE", Alignment::Left),
+        (ALLOWANCE_EXCEEDED, Alignment::Right),
+        (ALLOWANCE_AVAILABLE, Alignment::Right),
     ];
     bounded_table(&columns, rows, options.header, options.palette)
 }
 
-/// What happened in an interval, in one line.
+/// Changes in an interval of `seconds`, in one line.
 pub fn delta_line(stat: &Stat, delta: &Delta, seconds: f64) -> String {
     let mut line = format!("{seconds:.1}s");
     if let Some(count) = stat.count {
@@ -223,7 +223,7 @@ pub fn delta_line(stat: &Stat, delta: &Delta, seconds: f64) -> String {
     for name in total.names() {
         match total.get(name) {
             None | Some(0) => {}
-            Some(more) => line += &format!("  {name} +{more}"),
+            Some(increase) => line += &format!("  {name} +{increase}"),
         }
     }
     for (interface, more) in &delta.exceeded {
@@ -231,9 +231,9 @@ pub fn delta_line(stat: &Stat, delta: &Delta, seconds: f64) -> String {
             line += &format!("  {interface} {ALLOWANCE_EXCEEDED} +{more}");
         }
     }
-    let said = explain::losses(&total, stat.used_percent());
-    if !said.is_empty() {
-        line += &format!("  {}", said.join("; "));
+    let sentences = explain::losses(&total, stat.used_percent());
+    if !sentences.is_empty() {
+        line += &format!("  {}", sentences.join("; "));
     }
     super::safe_text(&line) + "\n"
 }

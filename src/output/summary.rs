@@ -1,18 +1,18 @@
-//! What stands around the items of a JSON document.
+//! Head and summary of a JSON document of items.
 
 use std::io;
 
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-/// What a listing amounts to. Always has these fields; commands add theirs to `extra`.
+/// Numbers of a listing. Commands add their own fields to `extra`.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Summary {
     /// Entries printed.
     pub shown: u64,
-    /// Entries looked at.
+    /// Entries read.
     pub scanned: u64,
-    /// False when the table changed under the reader so that rows may be missing or doubled.
+    /// False if the table changed during the dump, so that rows may be missing or repeated.
     pub consistent: bool,
     /// Messages or lines that could not be read.
     pub unreadable: u64,
@@ -21,12 +21,12 @@ pub struct Summary {
     pub extra: Map<String, Value>,
 }
 
-/// Where names and verdicts came from.
+/// Source of names and verdicts.
 #[derive(Clone, Debug, Serialize)]
 pub struct ClusterSummary {
     /// `api`, `rules`, `file` or `none`.
     pub source: &'static str,
-    /// Every kind that verdicts need was read whole.
+    /// Every kind of object that verdicts need was read completely.
     pub complete: bool,
     #[serde(flatten)]
     pub extra: Map<String, Value>,
@@ -44,20 +44,23 @@ impl Default for ClusterSummary {
 
 const HEAD: &[u8] = b"{\"schema\":\"ctk/v1\",\"items\":[\n";
 
-/// `-o json`: one document, written as its items come.
+/// The document of `-o json`, written item by item.
 #[derive(Default)]
-pub(super) struct Document {
+pub(super) struct JsonDocument {
     begun: bool,
 }
 
-impl Document {
-    /// What stands before the next item.
+impl JsonDocument {
+    /// Appends the head, or the separator between two items.
     pub fn before_item(&mut self, out: &mut Vec<u8>) {
         out.extend_from_slice(if self.begun { b",\n" } else { HEAD });
         self.begun = true;
     }
 
-    /// What follows the last one.
+    /// Appends the end of the items and the summary.
+    ///
+    /// # Errors
+    /// The summary cannot be written as JSON.
     pub fn end(&mut self, summary: &Summary, out: &mut Vec<u8>) -> io::Result<()> {
         out.extend_from_slice(if self.begun { b"" } else { HEAD });
         out.extend_from_slice(b"\n],\"summary\":");

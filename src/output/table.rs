@@ -9,44 +9,44 @@ use super::layout::{Cells, ColumnLayout, Layout};
 use super::row::Row;
 use super::write;
 
-/// A column of a table, with how its cell is written.
+/// A column of a table of entries.
 #[derive(Clone)]
-struct Shown {
+struct TableColumn {
     layout: ColumnLayout,
-    write: Writer,
-    /// `None` for a column that is always plain.
+    write: CellWriter,
+    /// `None` for a column without colour.
     style: Option<fn(&Row<'_>) -> Style>,
 }
 
 #[derive(Clone, Copy)]
-enum Writer {
+enum CellWriter {
     Cell(fn(&Row<'_>, &mut Vec<u8>)),
     Column(&'static Column),
 }
 
-impl Writer {
+impl CellWriter {
     #[inline]
     fn write(self, row: &Row<'_>, out: &mut Vec<u8>) {
         match self {
-            Writer::Cell(write) => write(row, out),
-            Writer::Column(column) => (column.value)(row).show(out),
+            CellWriter::Cell(write) => write(row, out),
+            CellWriter::Column(column) => (column.value)(row).show(out),
         }
     }
 }
 
-fn column(heading: &str, write: fn(&Row<'_>, &mut Vec<u8>)) -> Shown {
-    Shown {
+fn column(heading: &str, write: fn(&Row<'_>, &mut Vec<u8>)) -> TableColumn {
+    TableColumn {
         layout: ColumnLayout {
             heading: heading.to_owned(),
             optional: false,
             flexible: false,
         },
-        write: Writer::Cell(write),
+        write: CellWriter::Cell(write),
         style: None,
     }
 }
 
-impl Shown {
+impl TableColumn {
     fn optional(mut self) -> Self {
         self.layout.optional = true;
         self
@@ -63,8 +63,8 @@ impl Shown {
     }
 }
 
-/// The default table: what an operator asks first.
-fn usual() -> Vec<Shown> {
+/// Columns of `-o table`.
+fn default_columns() -> Vec<TableColumn> {
     vec![
         column("PROTO", cell::protocol),
         column("ZONE", cell::zone).optional(),
@@ -77,22 +77,22 @@ fn usual() -> Vec<Shown> {
     ]
 }
 
-/// Everything the kernel says, then the names. `--match` looks at these.
-fn wide() -> Vec<Shown> {
+/// Columns of `-o wide`: all fields of the kernel, then the names. `--match` is applied to them.
+fn wide_columns() -> Vec<TableColumn> {
     vec![
         column("PROTO", cell::protocol),
         column("STATE", cell::state),
         column("SOURCE", |row, out| {
-            write::place(out, row.flow.original.source())
+            write::address_port(out, row.flow.original.source())
         }),
         column("DESTINATION", |row, out| {
-            write::place(out, row.flow.original.destination())
+            write::address_port(out, row.flow.original.destination())
         }),
         column("REPLY-SOURCE", |row, out| {
-            write::place(out, row.flow.reply.source())
+            write::address_port(out, row.flow.reply.source())
         }),
         column("REPLY-DESTINATION", |row, out| {
-            write::place(out, row.flow.reply.destination())
+            write::address_port(out, row.flow.reply.destination())
         }),
         column("DETAIL", cell::detail).optional(),
         column("TTL", cell::ttl),
@@ -122,11 +122,11 @@ fn wide() -> Vec<Shown> {
         })
         .optional(),
         column("HELPER", |row, out| {
-            super::safe::text(out, row.flow.helper().unwrap_or(""))
+            super::escape::text(out, row.flow.helper().unwrap_or(""))
         })
         .optional(),
         column("SECCTX", |row, out| {
-            super::safe::text(out, row.flow.secctx().unwrap_or(""))
+            super::escape::text(out, row.flow.secctx().unwrap_or(""))
         })
         .optional(),
         column("ID", |row, out| count(row.flow.id.map(u64::from), out)),
@@ -143,55 +143,55 @@ fn count(n: Option<u64>, out: &mut Vec<u8>) {
     }
 }
 
-fn result() -> Shown {
+fn result() -> TableColumn {
     column("RESULT", cell::result).styled(cell::result_style)
 }
 
-fn chosen(columns: Columns) -> Vec<Shown> {
-    let shown = |column: &'static Column| Shown {
+fn chosen_columns(columns: Columns) -> Vec<TableColumn> {
+    let shown = |column: &'static Column| TableColumn {
         layout: ColumnLayout {
             heading: column.heading(),
             optional: false,
             flexible: matches!(column.key, "client" | "service" | "endpoint"),
         },
-        write: Writer::Column(column),
+        write: CellWriter::Column(column),
         style: (column.key == "verdict").then_some(cell::verdict_style),
     };
     columns.0.into_iter().map(shown).collect()
 }
 
 /// A table of entries.
-pub(super) struct Table {
-    columns: Vec<Shown>,
+pub(super) struct EntryTable {
+    columns: Vec<TableColumn>,
     layout: Layout,
 }
 
-/// Which columns a table has.
-pub(super) enum Kind {
-    Usual,
+/// Columns of a table.
+pub(super) enum TableColumns {
+    Default,
     Wide,
     Chosen(Columns),
 }
 
-impl Table {
+impl EntryTable {
     pub fn new(
-        kind: Kind,
+        kind: TableColumns,
         results: bool,
         palette: Palette,
         header: bool,
         terminal: Option<usize>,
     ) -> Self {
-        let results = results && !matches!(kind, Kind::Chosen(_));
+        let results = results && !matches!(kind, TableColumns::Chosen(_));
         let mut columns = match kind {
-            Kind::Usual => usual(),
-            Kind::Wide => wide(),
-            Kind::Chosen(columns) => chosen(columns),
+            TableColumns::Default => default_columns(),
+            TableColumns::Wide => wide_columns(),
+            TableColumns::Chosen(columns) => chosen_columns(columns),
         };
         if results {
             columns.push(result());
         }
         let layouts = columns.iter().map(|column| column.layout.clone()).collect();
-        Table {
+        EntryTable {
             columns,
             layout: Layout::new(layouts, palette, header, terminal),
         }
@@ -207,15 +207,15 @@ impl Table {
         });
     }
 
-    /// Prints the rows that wait for widths; see [`Layout::release`].
+    /// Prints the rows held back; see [`Layout::release`].
     pub fn release(&mut self, out: &mut Vec<u8>) {
         self.layout.release(out);
     }
 }
 
-/// The wide columns of one entry joined by one blank, `-` for what is absent: what `--match` looks at.
+/// Appends the line that `--match` is applied to: the wide columns joined by one blank, `-` for absent values.
 pub(super) fn wide_line(row: &Row<'_>, out: &mut Vec<u8>) {
-    static COLUMNS: LazyLock<Vec<Shown>> = LazyLock::new(wide);
+    static COLUMNS: LazyLock<Vec<TableColumn>> = LazyLock::new(wide_columns);
     for (i, column) in COLUMNS.iter().enumerate() {
         if i > 0 {
             out.push(b' ');

@@ -1,4 +1,4 @@
-//! What a column holds, as data: how it is written, shown and ordered.
+//! Values of columns: their text in CSV and in tables, and their order.
 
 use std::cmp::Ordering;
 use std::fmt::{Display, Write};
@@ -7,21 +7,21 @@ use std::net::IpAddr;
 use ctnetlink::flow::{ProtocolState, Status};
 
 use super::row::Row;
-use super::{cell, safe, write};
+use super::{cell, escape, write};
 
-/// One value of one entry. Absent is [`Value::None`], never zero.
+/// Value of a column for one entry. An absent value is [`ColumnValue::None`], never zero.
 #[derive(Clone, Copy)]
-pub(super) enum Value<'a> {
+pub(super) enum ColumnValue<'a> {
     None,
     Number(u64),
-    /// Seconds; shown as `1m58s`.
+    /// Seconds; `1m58s` in tables.
     Seconds(u32),
     /// Nanoseconds since the Unix epoch.
     Time(u64),
     Bool(bool),
     /// A word of this program.
     Word(&'static str),
-    /// Text that others chose.
+    /// Untrusted text.
     Text(&'a str),
     Address(IpAddr),
     Protocol(u8),
@@ -34,32 +34,32 @@ pub(super) enum Value<'a> {
     Endpoint(Row<'a>),
 }
 
-impl Value<'_> {
-    /// The form for programs (`csv`); nothing for an absent value.
+impl ColumnValue<'_> {
+    /// Appends the text of CSV; nothing for an absent value.
     pub fn write(self, out: &mut Vec<u8>) {
         match self {
-            Value::None => {}
-            Value::Number(n) => write::number(out, n),
-            Value::Seconds(n) => write::number(out, n),
-            Value::Time(t) => write::time(out, t),
-            Value::Bool(b) => out.extend_from_slice(if b { b"true" } else { b"false" }),
-            Value::Word(word) => out.extend_from_slice(word.as_bytes()),
-            Value::Text(text) => safe::text(out, text),
-            Value::Address(ip) => write::address(out, ip),
-            Value::Protocol(p) => write::protocol(out, p),
-            Value::Status(status) => comma_list(status, out),
-            Value::State(state) => write::state(out, state),
-            Value::Labels(labels) => write::labels(out, labels),
-            Value::Evidence(evidence) => {
+            ColumnValue::None => {}
+            ColumnValue::Number(n) => write::number(out, n),
+            ColumnValue::Seconds(n) => write::number(out, n),
+            ColumnValue::Time(t) => write::time(out, t),
+            ColumnValue::Bool(b) => out.extend_from_slice(if b { b"true" } else { b"false" }),
+            ColumnValue::Word(word) => out.extend_from_slice(word.as_bytes()),
+            ColumnValue::Text(text) => escape::text(out, text),
+            ColumnValue::Address(ip) => write::address(out, ip),
+            ColumnValue::Protocol(p) => write::protocol(out, p),
+            ColumnValue::Status(status) => write::status(out, status),
+            ColumnValue::State(state) => write::state(out, state),
+            ColumnValue::Labels(labels) => write::labels(out, labels),
+            ColumnValue::Evidence(evidence) => {
                 // Writing to a buffer cannot fail.
-                let _ = write!(safe::Text(out), "{evidence}");
+                let _ = write!(escape::EscapedText(out), "{evidence}");
             }
-            Value::Client(row) => {
+            ColumnValue::Client(row) => {
                 if let Some(client) = &row.names.client {
                     cell::qualified(client.namespace, client.name, out);
                 }
             }
-            Value::Service(row) => {
+            ColumnValue::Service(row) => {
                 if row
                     .names
                     .service
@@ -68,7 +68,7 @@ impl Value<'_> {
                     cell::service(&row, out);
                 }
             }
-            Value::Endpoint(row) => {
+            ColumnValue::Endpoint(row) => {
                 if let Some(endpoint) = &row.names.endpoint {
                     cell::qualified(endpoint.party.namespace, endpoint.party.name, out);
                 }
@@ -76,29 +76,29 @@ impl Value<'_> {
         }
     }
 
-    /// The form for people (tables).
+    /// Appends the text of tables.
     pub fn show(self, out: &mut Vec<u8>) {
         match self {
-            Value::Seconds(n) => write::duration(out, n.into()),
-            Value::Client(row) => cell::client(&row, out),
-            Value::Service(row) => cell::service(&row, out),
-            Value::Endpoint(row) => cell::endpoint(&row, out),
+            ColumnValue::Seconds(n) => write::duration(out, n.into()),
+            ColumnValue::Client(row) => cell::client(&row, out),
+            ColumnValue::Service(row) => cell::service(&row, out),
+            ColumnValue::Endpoint(row) => cell::endpoint(&row, out),
             other => other.write(out),
         }
     }
 
     pub fn sort_key(self) -> SortKey {
         match self {
-            Value::None => SortKey::Absent,
-            Value::Number(n) | Value::Time(n) => SortKey::Number(n),
-            Value::Seconds(n) => SortKey::Number(n.into()),
-            Value::Bool(b) => SortKey::Number(b.into()),
-            Value::Status(status) => SortKey::Number(status.0.into()),
-            Value::Word(word) => SortKey::Word(word),
-            Value::Address(ip) => SortKey::Address(ip),
-            Value::Client(row) => self.name_or(row.flow.original.src),
-            Value::Service(row) => self.name_or(row.flow.original.dst),
-            Value::Endpoint(row) => self.name_or(row.flow.reply.src),
+            ColumnValue::None => SortKey::Absent,
+            ColumnValue::Number(n) | ColumnValue::Time(n) => SortKey::Number(n),
+            ColumnValue::Seconds(n) => SortKey::Number(n.into()),
+            ColumnValue::Bool(b) => SortKey::Number(b.into()),
+            ColumnValue::Status(status) => SortKey::Number(status.0.into()),
+            ColumnValue::Word(word) => SortKey::Word(word),
+            ColumnValue::Address(ip) => SortKey::Address(ip),
+            ColumnValue::Client(row) => self.name_or(row.flow.original.src),
+            ColumnValue::Service(row) => self.name_or(row.flow.original.dst),
+            ColumnValue::Endpoint(row) => self.name_or(row.flow.reply.src),
             other => SortKey::text(other),
         }
     }
@@ -111,16 +111,7 @@ impl Value<'_> {
     }
 }
 
-fn comma_list(status: Status, out: &mut Vec<u8>) {
-    for (i, name) in status.names().enumerate() {
-        if i > 0 {
-            out.push(b',');
-        }
-        out.extend_from_slice(name.as_bytes());
-    }
-}
-
-/// What rows are ordered by: numbers as numbers, addresses as addresses (IPv4 first), text by its characters.
+/// Key that rows are sorted by: numbers and addresses by value (IPv4 first), text by its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum SortKey {
     Number(u64),
@@ -131,13 +122,13 @@ pub(super) enum SortKey {
 }
 
 impl SortKey {
-    fn text(value: Value<'_>) -> SortKey {
+    fn text(value: ColumnValue<'_>) -> SortKey {
         let mut text = Vec::new();
         value.write(&mut text);
         SortKey::Text(text.into())
     }
 
-    /// Orders two keys of one column. Absent is last in either direction: it is no value.
+    /// Compares two keys of one column. Absent keys are last in either direction.
     pub fn compare(&self, other: &SortKey, descending: bool) -> Ordering {
         let order = match (self, other) {
             (SortKey::Absent, SortKey::Absent) => return Ordering::Equal,
@@ -147,7 +138,7 @@ impl SortKey {
             (SortKey::Address(a), SortKey::Address(b)) => a.cmp(b),
             (SortKey::Word(a), SortKey::Word(b)) => a.cmp(b),
             (SortKey::Text(a), SortKey::Text(b)) => a.cmp(b),
-            // Names before bare addresses, in columns that have both.
+            // Names come before bare addresses in columns that have both.
             (a, b) => b.kind().cmp(&a.kind()),
         };
         if descending { order.reverse() } else { order }

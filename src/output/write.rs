@@ -1,12 +1,12 @@
-//! Numbers, addresses and times as text, appended to a byte buffer.
+//! Appends numbers, addresses and times as text to a byte buffer.
 //!
-//! These run up to twenty times an entry, and a listing may print a million entries; `write!` costs several times as
-//! much for the same text.
+//! These functions are called up to twenty times per entry, and a listing may have a million entries; `write!` costs several
+//! times as much.
 
 use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use ctnetlink::flow::{AddressPort, ProtocolState};
+use ctnetlink::flow::{AddressPort, ProtocolState, Status};
 
 use super::digits::{colon_and_port, eight_digits, nine_digits};
 pub use super::digits::{ipv4, number};
@@ -25,7 +25,7 @@ fn hex_group(out: &mut Vec<u8>, n: u16) {
     out.extend_from_slice(&digits[zeros..]);
 }
 
-/// Canonical text (RFC 5952), as the standard library prints it.
+/// Appends the canonical text (RFC 5952), equal to the standard library's.
 pub fn ipv6(out: &mut Vec<u8>, address: Ipv6Addr) {
     if let Some(mapped) = address.to_ipv4_mapped() {
         out.extend_from_slice(b"::ffff:");
@@ -47,7 +47,7 @@ pub fn ipv6(out: &mut Vec<u8>, address: Ipv6Addr) {
     }
 }
 
-/// Start and length of the first longest run of two or more zero groups; past the end when there is none.
+/// Start and length of the first longest run of two or more zero groups; `(9, 0)` without such a run.
 fn longest_zeros(groups: &[u16; 8]) -> (usize, usize) {
     let (mut best_at, mut best) = (9, 1);
     let mut run = 0;
@@ -67,7 +67,7 @@ pub fn address(out: &mut Vec<u8>, address: IpAddr) {
     }
 }
 
-/// The address as C's `inet_ntop` prints it: like [`address`], but `::1.2.3.4` keeps its dots.
+/// Appends the address as `inet_ntop` of the C library prints it: like [`address`], but `::1.2.3.4` keeps its dots.
 pub fn address_like_c(out: &mut Vec<u8>, address: IpAddr) {
     match address {
         IpAddr::V4(v4) => ipv4(out, v4),
@@ -83,8 +83,8 @@ pub fn address_like_c(out: &mut Vec<u8>, address: IpAddr) {
 }
 
 /// `10.0.0.1:53`, `[fd00::1]:53`, or the bare address where there is no port.
-pub fn place(out: &mut Vec<u8>, place: AddressPort) {
-    match (place.address, place.port) {
+pub fn address_port(out: &mut Vec<u8>, socket: AddressPort) {
+    match (socket.address, socket.port) {
         (ip, None) => address(out, ip),
         (IpAddr::V4(v4), Some(port)) => {
             ipv4(out, v4);
@@ -104,7 +104,7 @@ pub fn duration(out: &mut Vec<u8>, seconds: u64) {
     const MINUTE: u64 = 60;
     const HOUR: u64 = 60 * MINUTE;
     const DAY: u64 = 24 * HOUR;
-    // Divided by constants: a unit out of a table would be a real division.
+    // Division by constants is compiled to multiplication; units from a table would be divided by.
     match seconds {
         0..MINUTE => units(out, seconds, b's', 0, b's'),
         MINUTE..HOUR => units(out, seconds / MINUTE, b'm', seconds % MINUTE, b's'),
@@ -122,7 +122,7 @@ fn units(out: &mut Vec<u8>, large: u64, large_letter: u8, small: u64, small_lett
     }
 }
 
-/// Nanoseconds since the Unix epoch as RFC 3339 in UTC. 64 bits of them end in the year 2554.
+/// Appends nanoseconds since the Unix epoch as RFC 3339 in UTC. 64 bits reach into the year 2554.
 pub fn time(out: &mut Vec<u8>, nanoseconds: u64) {
     let seconds = nanoseconds / 1_000_000_000;
     let (year, month, day) = date(seconds / 86_400);
@@ -136,8 +136,8 @@ pub fn time(out: &mut Vec<u8>, nanoseconds: u64) {
     ]);
 }
 
-/// Year, month and day of a day counted from 1970-01-01, in the proleptic Gregorian calendar. Years begin in March here,
-/// so that the leap day is their last.
+/// Year, month and day of a number of days since 1970-01-01, in the proleptic Gregorian calendar. The computation begins
+/// years in March, so that the leap day is the last day.
 fn date(day: u64) -> (u64, u64, u64) {
     const DAYS_BEFORE_1970: u64 = 719_468;
     const DAYS_IN_400_YEARS: u64 = 146_097;
@@ -145,7 +145,7 @@ fn date(day: u64) -> (u64, u64, u64) {
     let in_era = day % DAYS_IN_400_YEARS;
     let year = (in_era - in_era / 1460 + in_era / 36_524 - in_era / 146_096) / 365;
     let in_year = in_era - (365 * year + year / 4 - year / 100);
-    // Months from March have 31, 30, 31, 30, 31 days, and again: 153 days in five.
+    // From March on, each five months have 31, 30, 31, 30, 31 days: 153.
     let month = (5 * in_year + 2) / 153;
     let day_of_month = in_year - (153 * month + 2) / 5 + 1;
     let year = day / DAYS_IN_400_YEARS * 400 + year + u64::from(month >= 10);
@@ -158,7 +158,7 @@ fn date(day: u64) -> (u64, u64, u64) {
 
 /// Connection labels as one 128-bit number in 32 hex digits: label N is bit N.
 pub fn labels(out: &mut Vec<u8>, labels: &[u8; 16]) {
-    // The kernel sends an array of machine words, lowest word first: on a little-endian machine, bytes from the lowest.
+    // The kernel sends an array of machine words, lowest word first. On a little-endian machine these are bytes, lowest first.
     let _ = write!(out, "0x{:032x}", u128::from_le_bytes(*labels));
 }
 
@@ -167,27 +167,43 @@ pub fn state(out: &mut Vec<u8>, state: ProtocolState) {
     state_word(out, state.name(), state.number());
 }
 
-/// The same of the kernel's word and number.
+/// [`state`] from the kernel's word and number.
 pub fn state_word(out: &mut Vec<u8>, word: Option<&str>, number: u8) {
     match word {
         Some(word) => {
             let start = out.len();
             out.extend_from_slice(word.as_bytes());
             for byte in &mut out[start..] {
-                *byte = match *byte {
-                    b'_' => b'-',
-                    other => other.to_ascii_lowercase(),
-                };
+                *byte = state_byte(*byte);
             }
         }
         None => unknown_state(out, number),
     }
 }
 
+/// Byte of a printed state for a byte of the kernel's name of it: `TIME_WAIT` is printed as `time-wait`.
+pub fn state_byte(byte: u8) -> u8 {
+    match byte {
+        b'_' => b'-',
+        other => other.to_ascii_lowercase(),
+    }
+}
+
+/// `STATE(42)`.
 pub fn unknown_state(out: &mut Vec<u8>, number_: u8) {
     out.extend_from_slice(b"STATE(");
     number(out, number_);
     out.push(b')');
+}
+
+/// Names of the status bits that are set, joined by commas.
+pub fn status(out: &mut Vec<u8>, status: Status) {
+    for (i, name) in status.names().enumerate() {
+        if i > 0 {
+            out.push(b',');
+        }
+        out.extend_from_slice(name.as_bytes());
+    }
 }
 
 /// `udp`, or `proto-200` for a number without a name.
@@ -241,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_ipv6_addresses_equal_the_standard_library() {
+    fn ipv6_text_with_zero_groups_equals_the_standard_library() {
         for ip in [
             "::",
             "::1",
@@ -276,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_use_two_units() {
+    fn durations_have_at_most_two_units() {
         for (seconds, expected) in [
             (0, "0s"),
             (28, "28s"),
@@ -294,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn times_and_labels_and_states_have_their_contract_form() {
+    fn times_labels_and_states_are_printed_as_documented() {
         assert_eq!(
             text(|out| time(out, 1_623_073_290_396_322_047)),
             "2021-06-07T13:41:30.396322047Z"

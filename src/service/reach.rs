@@ -1,7 +1,7 @@
-//! Which endpoints a flow can be sent to: that hangs on the frontend by which it came, and on where it came from.
+//! The endpoints that a flow may be sent to, by its frontend and its source.
 //!
-//! How evenly flows lie can be told only among those that had the same choice: connections from outside to a load balancer
-//! whose external traffic policy is Local are all on this node's endpoint, and rightly so.
+//! The spread of flows is computed separately for each reach: with external traffic policy Local, connections from outside to
+//! a load balancer go to this node's endpoints only, which is no skew.
 
 use std::net::IpAddr;
 
@@ -9,21 +9,44 @@ use crate::attribution::FrontendKind;
 use crate::this_node::ThisNode;
 use ctk_cluster::index::Index;
 
-use super::policy::Policy;
+/// Endpoints that a traffic policy allows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TrafficPolicy {
+    Cluster,
+    /// Endpoints on the node only.
+    Local,
+}
+
+impl TrafficPolicy {
+    pub fn of(local: bool) -> Self {
+        if local {
+            TrafficPolicy::Local
+        } else {
+            TrafficPolicy::Cluster
+        }
+    }
+
+    pub const fn name(self) -> &'static str {
+        match self {
+            TrafficPolicy::Cluster => "cluster",
+            TrafficPolicy::Local => "local",
+        }
+    }
+}
 
 /// Endpoints that a new flow may be sent to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Reach {
-    /// All that kube-proxy uses on this node.
+    /// All endpoints that kube-proxy uses on this node.
     Cluster,
-    /// Those on this node.
+    /// Endpoints on this node.
     Local,
-    /// One of these two.
+    /// One of these two; which is not known.
     NotKnown,
 }
 
 impl Reach {
-    /// The word of JSON.
+    /// Word of JSON.
     pub const fn name(self) -> &'static str {
         match self {
             Reach::Cluster => "cluster",
@@ -32,30 +55,33 @@ impl Reach {
         }
     }
 
-    /// Of a flow by this kind of frontend. `inside`: see [`is_inside`]; asked only where it matters.
+    /// Reach of a flow to this kind of frontend. `inside` is the answer of [`is_inside`]; it is called only if it matters.
     pub fn of(
         kind: FrontendKind,
-        internal: Option<Policy>,
-        external: Option<Policy>,
+        internal: Option<TrafficPolicy>,
+        external: Option<TrafficPolicy>,
         inside: impl FnOnce() -> Option<bool>,
     ) -> Self {
         match (kind, internal, external) {
-            (FrontendKind::ClusterIp, Some(Policy::Local), _) => Reach::Local,
-            // Where only rules are known, they tell where a ClusterIP leads, whatever the policy.
-            (FrontendKind::ClusterIp, _, _) | (_, _, Some(Policy::Cluster)) => Reach::Cluster,
-            (_, _, Some(Policy::Local)) => match inside() {
+            (FrontendKind::ClusterIp, Some(TrafficPolicy::Local), _) => Reach::Local,
+            // Where only rules are known, they hold the endpoints of a ClusterIP for any policy.
+            (FrontendKind::ClusterIp, _, _) | (_, _, Some(TrafficPolicy::Cluster)) => {
+                Reach::Cluster
+            }
+            (_, _, Some(TrafficPolicy::Local)) => match inside() {
                 Some(true) => Reach::Cluster,
                 Some(false) => Reach::Local,
                 None => Reach::NotKnown,
             },
-            // Rules that let the node's own packets go everywhere do not tell the policy.
+            // Rules send the node's own packets to all endpoints with either policy.
             (_, _, None) => Reach::NotKnown,
         }
     }
 }
 
-/// Whether kube-proxy takes packets of this source for the node's own or its pods': these reach external frontends as if
-/// the policy were Cluster. `None` also for pods of other nodes: how kube-proxy detects local traffic decides then.
+/// Whether kube-proxy treats packets of this source as local, that is from the node or its pods: external frontends then use
+/// all endpoints, as with policy Cluster. `None` also for pods of other nodes, which are local or not depending on
+/// kube-proxy's `--detect-local-mode`.
 pub fn is_inside(index: &Index, node: &ThisNode, source: IpAddr) -> Option<bool> {
     let here = node.name.as_deref();
     let is_here = |pod: &ctk_cluster::index::Pod| here.is_some() && pod.node.as_deref() == here;

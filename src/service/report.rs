@@ -1,4 +1,4 @@
-//! What is shown of a Service.
+//! The result of `ctk svc`.
 
 use std::net::SocketAddr;
 
@@ -7,64 +7,62 @@ use crate::spread::Spread;
 use ctk_cluster::index::Affinity;
 use ctk_cluster::rules::lb_chain::{LbChain, one_of};
 
-use super::known::{Known, kind_of_rule};
+use super::known_service::{KnownService, kind_of_rule};
 use super::reach::Reach;
-use super::tally::{Load, Tally};
+use super::tally::{FlowCounts, ServiceTally};
 
-/// One rule that a new flow of this node may take.
+/// One rule of this node that sends new flows to an endpoint.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Way {
+pub struct NewFlowPath {
     pub chain: String,
-    /// How the frontends that lead there belong to the Service.
+    /// Kinds of the frontends that lead to the chain.
     pub frontends: Vec<FrontendKind>,
     /// IANA number.
     pub protocol: u8,
-    pub place: SocketAddr,
-    /// Chance of the rule among the packets that come to it.
+    pub address: SocketAddr,
+    /// Probability of the rule for a packet that reaches it, 0 to 1.
     pub probability: f64,
-    /// Part of the chain's new flows that go there, 0 to 1.
+    /// Part of the chain's new flows that take the rule, 0 to 1.
     pub share: f64,
-    /// New flows that took the rule since it was loaded; `None` where nothing counts them.
+    /// New flows that took the rule since it was loaded; `None` without counters.
     pub packets: Option<u64>,
-    /// New flows that session affinity sent there.
-    pub pinned: Option<u64>,
+    /// New flows that session affinity sent to the endpoint; `None` without counters.
+    pub affinity_packets: Option<u64>,
 }
 
-impl Way {
-    /// N where the chance of the rule is one of N; 1 takes the rest.
+impl NewFlowPath {
+    /// N for a rule with probability 1/N; 1 for the last rule of a chain.
     pub fn one_of(&self) -> Option<u32> {
         one_of(self.probability)
     }
 }
 
-/// Where a new flow would go from this node.
+/// Rules of this node for new flows of a Service.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Ahead {
-    pub ways: Vec<Way>,
+pub struct NewFlowPaths {
+    pub paths: Vec<NewFlowPath>,
     /// Chains with a rule that is not understood.
     pub not_understood: Vec<String>,
 }
 
-/// A Service with its flows.
+/// A Service with its flows and their spread.
 #[derive(Clone, Debug)]
-pub struct Report {
-    pub known: Known,
-    pub tally: Tally,
-    /// Of the flows that had the same endpoints to go to; one at least, most flows first.
+pub struct ServiceReport {
+    pub known: KnownService,
+    pub tally: ServiceTally,
+    /// Spread of the flows of each reach: at least one, most flows first.
     pub spreads: Vec<(Reach, Spread)>,
-    /// `None` where this node's rules are not known, or hold nothing of the Service.
-    pub ahead: Option<Ahead>,
-    /// Why it is `None`.
-    pub no_rules: Option<String>,
-    /// When the table was read, in nanoseconds since the Unix epoch.
+    /// `Err` says why the paths are not known: this node's rules could not be read, or hold nothing of the Service.
+    pub new_flow_paths: Result<NewFlowPaths, String>,
+    /// Time at which the table was read, in nanoseconds since the Unix epoch.
     pub now: u64,
 }
 
-impl Report {
-    /// `deals`: how the node's rules deal new flows of this Service out, or why that is not known.
+impl ServiceReport {
+    /// `lb_chains` are the load-balancing chains of the node's rules, or the reason why they are not known.
     pub fn new(
-        mut known: Known,
-        tally: Tally,
+        mut known: KnownService,
+        tally: ServiceTally,
         lb_chains: Result<&[LbChain], String>,
         now: u64,
     ) -> Self {
@@ -91,52 +89,47 @@ impl Report {
                 false => Affinity::None,
             });
         }
-        let (ahead, no_rules) = match found {
-            Ok(lb_chains) => (Some(Ahead::of(&lb_chains)), None),
-            Err(why) => (None, Some(why)),
-        };
-        Report {
+        ServiceReport {
             spreads: tally.spreads(&known, affinity),
             known,
             tally,
-            ahead,
-            no_rules,
+            new_flow_paths: found.map(|lb_chains| NewFlowPaths::of(&lb_chains)),
             now,
         }
     }
 
-    /// Every place that flows go to, endpoint or not.
-    pub fn loads(&self) -> impl Iterator<Item = &Load> {
+    /// Counts of every destination, endpoint or not.
+    pub fn loads(&self) -> impl Iterator<Item = &FlowCounts> {
         let tally = &self.tally;
         let others = tally.others.values().map(|other| &other.load);
         let more = [&tally.more_others, &tally.untranslated];
         tally.loads.iter().chain(others).chain(more)
     }
 
-    /// Stale flows of the Service; `None` where some flow could not be judged.
+    /// Stale flows of the Service; `None` if a flow could not be judged.
     pub fn stale(&self) -> Option<u64> {
-        self.loads().map(Load::stale).sum()
+        self.loads().map(FlowCounts::stale).sum()
     }
 
-    /// Stale flows among those that could be judged; `None` where none could.
+    /// Stale flows among those that could be judged; `None` if none could.
     pub fn stale_at_least(&self) -> Option<u64> {
         let all = self.loads().filter(|load| load.flows() > 0);
-        let judged: Vec<_> = all.map(Load::stale_at_least).collect();
+        let judged: Vec<_> = all.map(FlowCounts::stale_at_least).collect();
         let none = !judged.is_empty() && judged.iter().all(Option::is_none);
         (!none).then(|| judged.into_iter().flatten().sum())
     }
 }
 
-impl Ahead {
+impl NewFlowPaths {
     fn of(lb_chains: &[&LbChain]) -> Self {
-        let mut ahead = Ahead::default();
+        let mut all = NewFlowPaths::default();
         for chain in lb_chains {
             let Some(shares) = &chain.shares else {
-                ahead.not_understood.push(chain.chain.clone());
+                all.not_understood.push(chain.chain.clone());
                 continue;
             };
-            ahead.ways.extend(shares.iter().map(|hand| {
-                Way {
+            all.paths.extend(shares.iter().map(|share| {
+                NewFlowPath {
                     chain: chain.chain.clone(),
                     frontends: chain
                         .frontends
@@ -144,14 +137,14 @@ impl Ahead {
                         .map(|kind| kind_of_rule(*kind))
                         .collect(),
                     protocol: chain.protocol,
-                    place: hand.endpoint,
-                    probability: hand.probability,
-                    share: hand.share,
-                    packets: hand.packets,
-                    pinned: hand.pinned,
+                    address: share.endpoint,
+                    probability: share.probability,
+                    share: share.share,
+                    packets: share.packets,
+                    affinity_packets: share.pinned,
                 }
             }));
         }
-        ahead
+        all
     }
 }

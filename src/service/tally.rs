@@ -1,4 +1,4 @@
-//! The flows of one Service, counted by where they go.
+//! Counts the flows of one Service by destination.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -6,23 +6,22 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::attribution::FrontendKind;
 use crate::entry::Entry;
-use crate::spread::{Counted, Sources, Spread};
+use crate::spread::{Sources, Spread, SpreadInput};
 use crate::verdict::{Reason, Verdict};
 use ctk_cluster::index::Affinity;
 use ctnetlink::flow::{Flow, ProtocolState};
 
-use super::known::Known;
-use super::policy::Policy;
-use super::reach::Reach;
+use super::known_service::KnownService;
+use super::reach::{Reach, TrafficPolicy};
 
-/// Places that are told apart beside the endpoints.
-const OTHERS: usize = 4096;
+/// Destinations other than endpoints that are counted separately, at most.
+const MAX_OTHER_DESTINATIONS: usize = 4096;
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 
-/// A flow that can still carry traffic: TCP, SCTP and DCCP that are being made or are established, and every entry of a
-/// protocol without states. What closes or is closed is not.
+/// Whether a flow can still carry traffic: TCP, SCTP and DCCP that are opening or established, and every entry of a protocol
+/// without states. Closing and closed flows cannot.
 pub fn is_open(flow: &Flow) -> bool {
     match flow.state.and_then(ProtocolState::name) {
         Some(word) => matches!(
@@ -40,36 +39,36 @@ pub fn is_open(flow: &Flow) -> bool {
                 | "PARTOPEN"
                 | "OPEN"
         ),
-        // No state, or one of a later kernel: nothing says that it is closing.
+        // No state, or a state that a later kernel added, which is not known to be closing.
         None => true,
     }
 }
 
-/// Flows to one place.
+/// Counts of the flows to one destination.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Load {
-    /// See [`is_open`].
+pub struct FlowCounts {
+    /// Flows for which [`is_open`] holds.
     pub open: u64,
     pub other: u64,
-    /// Flows by state, where the protocol has some.
+    /// Flows by state, for protocols with states.
     pub states: BTreeMap<&'static str, u64>,
-    /// Of the flows that are counted; `None` where none is.
+    /// Sum over the flows with counters; `None` if none has them.
     pub packets: Option<u64>,
     pub bytes: Option<u64>,
     /// Flows without counters.
     pub uncounted: u64,
-    /// When the oldest open flow with a timestamp began, in nanoseconds since the Unix epoch.
+    /// Start of the oldest open flow with a timestamp, in nanoseconds since the Unix epoch.
     pub oldest: Option<u64>,
-    /// Open flows without a timestamp: older than every one with.
+    /// Open flows without a timestamp; they are older than those with one.
     pub undated: u64,
-    /// Flows whose verdict is stale, open or not. See [`Load::stale`].
+    /// Flows with the verdict stale, open or not. See [`FlowCounts::stale`].
     pub judged_stale: u64,
-    /// Flows of which the source cannot tell, or of which no verdict was sought.
+    /// Flows without a verdict, or whose verdict is unknown for want of data.
     pub unjudged: u64,
 }
 
-impl Load {
-    fn see(&mut self, entry: &Entry<'_>) {
+impl FlowCounts {
+    fn add(&mut self, entry: &Entry<'_>) {
         let flow = &entry.flow;
         if is_open(flow) {
             self.open += 1;
@@ -97,12 +96,12 @@ impl Load {
         self.open + self.other
     }
 
-    /// Stale flows; `None` where some flow could not be judged.
+    /// Stale flows; `None` if a flow could not be judged.
     pub fn stale(&self) -> Option<u64> {
         (self.unjudged == 0).then_some(self.judged_stale)
     }
 
-    /// Stale flows among those that could be judged; `None` where none could.
+    /// Stale flows among those that could be judged; `None` if none could.
     pub fn stale_at_least(&self) -> Option<u64> {
         (self.unjudged == 0 || self.unjudged < self.flows()).then_some(self.judged_stale)
     }
@@ -114,61 +113,61 @@ fn add(sum: &mut Option<u64>, more: Option<u64>) {
     }
 }
 
-/// A place that is no endpoint.
+/// A destination that is no endpoint.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Other {
-    pub load: Load,
-    /// Flows of which the verdict says that what was there is gone.
+pub struct OtherDestination {
+    pub load: FlowCounts,
+    /// Flows whose verdict says that the endpoint is gone.
     gone: u64,
-    /// Why the flows are judged as they are, by the words of verdicts.
+    /// Flows by the reason of their verdict.
     pub reasons: BTreeMap<&'static str, u64>,
-    /// Namespace and name of the pod that has the address now.
+    /// Namespace and name of the pod that owns the address now.
     pub pod: Option<(String, String)>,
     pub node: Option<String>,
 }
 
-/// Counts what [`super::Report`] shows.
+/// Counts of [`super::ServiceReport`].
 #[derive(Clone, Debug)]
-pub struct Tally {
-    /// Position of an endpoint in [`Known::endpoints`].
-    by_place: HashMap<(u8, SocketAddr), usize>,
-    /// One for each of [`Known::endpoints`].
-    pub loads: Vec<Load>,
-    /// By protocol and place.
-    pub others: BTreeMap<(u8, SocketAddr), Other>,
-    /// Flows to more places than [`Tally::others`] can hold.
-    pub more_others: Load,
-    /// Flows that still have the frontend's address: never translated.
-    pub untranslated: Load,
-    /// How addresses belong to the Service; every other is the node's.
+pub struct ServiceTally {
+    /// Position of an endpoint in [`KnownService::endpoints`].
+    by_address: HashMap<(u8, SocketAddr), usize>,
+    /// One for each of [`KnownService::endpoints`].
+    pub loads: Vec<FlowCounts>,
+    /// By protocol and address.
+    pub others: BTreeMap<(u8, SocketAddr), OtherDestination>,
+    /// Flows to destinations beyond the first [`MAX_OTHER_DESTINATIONS`].
+    pub more_others: FlowCounts,
+    /// Flows that were never translated and end at the frontend's own address.
+    pub untranslated: FlowCounts,
+    /// Kind of frontend by address; other addresses are the node's.
     kinds: HashMap<IpAddr, FrontendKind>,
-    internal: Option<Policy>,
-    external: Option<Policy>,
+    internal: Option<TrafficPolicy>,
+    external: Option<TrafficPolicy>,
     /// Open flows to endpoints.
-    pools: BTreeMap<Reach, Pool>,
+    pools: BTreeMap<Reach, ReachFlows>,
 }
 
-/// Open flows that had the same endpoints to go to.
+/// Open flows of one reach.
 #[derive(Clone, Debug, Default)]
-struct Pool {
-    /// By position in [`Known::endpoints`].
+struct ReachFlows {
+    /// By position in [`KnownService::endpoints`].
     open: BTreeMap<usize, u64>,
     sources: Sources,
     tcp: u64,
     udp: u64,
 }
 
-impl Tally {
-    pub fn new(known: &Known) -> Self {
-        let places = known.endpoints.iter().map(|e| (e.protocol, e.place));
+impl ServiceTally {
+    pub fn new(known: &KnownService) -> Self {
+        let addresses = known.endpoints.iter().map(|e| (e.protocol, e.address));
         let frontends = known.frontends.iter();
         let kinds = frontends.filter_map(|frontend| Some((frontend.address?, frontend.kind)));
-        Tally {
-            by_place: places.zip(0..).collect(),
-            loads: vec![Load::default(); known.endpoints.len()],
+        ServiceTally {
+            by_address: addresses.zip(0..).collect(),
+            loads: vec![FlowCounts::default(); known.endpoints.len()],
             others: BTreeMap::new(),
-            more_others: Load::default(),
-            untranslated: Load::default(),
+            more_others: FlowCounts::default(),
+            untranslated: FlowCounts::default(),
             kinds: kinds.rev().collect(),
             internal: known.internal_policy,
             external: known.external_policy,
@@ -176,35 +175,35 @@ impl Tally {
         }
     }
 
-    /// An entry of this Service. `inside`: see [`super::is_inside`]; asked only where it matters.
-    pub fn see(&mut self, entry: &Entry<'_>, inside: impl FnOnce() -> Option<bool>) {
+    /// Counts an entry of this Service. `inside` is the answer of [`super::is_inside`]; it is called only if it matters.
+    pub fn add(&mut self, entry: &Entry<'_>, inside: impl FnOnce() -> Option<bool>) {
         let flow = &entry.flow;
         let Some(port) = flow.reply.sport() else {
             return;
         };
         let key = (flow.protocol(), SocketAddr::new(flow.reply.src, port));
-        let position = self.by_place.get(&key).copied();
+        let position = self.by_address.get(&key).copied();
         if let Some((at, load)) = position.and_then(|at| Some((at, self.loads.get_mut(at)?))) {
-            load.see(entry);
+            load.add(entry);
             if is_open(flow) {
                 let kind = self.kinds.get(&flow.original.dst);
                 let kind = kind.copied().unwrap_or(FrontendKind::NodePort);
                 let reach = Reach::of(kind, self.internal, self.external, inside);
-                self.pools.entry(reach).or_default().see(at, flow);
+                self.pools.entry(reach).or_default().add(at, flow);
             }
         } else if !flow.is_dnat() {
-            self.untranslated.see(entry);
-        } else if self.others.len() < OTHERS || self.others.contains_key(&key) {
-            self.others.entry(key).or_default().see(entry);
+            self.untranslated.add(entry);
+        } else if self.others.len() < MAX_OTHER_DESTINATIONS || self.others.contains_key(&key) {
+            self.others.entry(key).or_default().add(entry);
         } else {
-            self.more_others.see(entry);
+            self.more_others.add(entry);
         }
     }
 
-    /// How the open flows lie on the endpoints that they could go to: those that had the same ones together, most flows
-    /// first; one at least. What lies elsewhere is no part of it: nothing new comes there.
-    pub fn spreads(&self, known: &Known, affinity: Option<bool>) -> Vec<(Reach, Spread)> {
-        let none = Pool::default();
+    /// Spread of the open flows of each reach over the endpoints that they may go to: at least one, most flows first. Flows
+    /// to other destinations are left out, because no new flow goes to these.
+    pub fn spreads(&self, known: &KnownService, affinity: Option<bool>) -> Vec<(Reach, Spread)> {
+        let none = ReachFlows::default();
         let pools = self.pools.iter().map(|(reach, pool)| (*reach, pool));
         let mut spreads: Vec<_> = pools
             .map(|(reach, pool)| (reach, pool.spread(reach, known, affinity)))
@@ -213,7 +212,7 @@ impl Tally {
             let internal = Reach::of(FrontendKind::ClusterIp, self.internal, None, || None);
             let mut endpoints = known.endpoints.iter();
             let reach = match self.internal {
-                // Rules may name no ClusterIP, or not tell which frontend is one.
+                // Rules may have no ClusterIP, or not show which frontend is one.
                 None if !endpoints.any(|endpoint| endpoint.is_candidate(internal)) => {
                     Reach::NotKnown
                 }
@@ -221,22 +220,22 @@ impl Tally {
             };
             spreads.push((reach, none.spread(reach, known, affinity)));
         }
-        // Stable: the wider reach first.
+        // The sort is stable: of equal spreads the wider reach comes first.
         spreads.sort_by_key(|(_, spread)| Reverse(spread.flows));
         spreads
     }
 }
 
-impl Pool {
-    fn see(&mut self, endpoint: usize, flow: &Flow) {
+impl ReachFlows {
+    fn add(&mut self, endpoint: usize, flow: &Flow) {
         *self.open.entry(endpoint).or_default() += 1;
-        self.sources.see(flow.original.src, flow.original.sport());
+        self.sources.add(flow.original.src, flow.original.sport());
         self.tcp += u64::from(flow.protocol() == TCP);
         self.udp += u64::from(flow.protocol() == UDP);
     }
 
-    fn spread(&self, reach: Reach, known: &Known, affinity: Option<bool>) -> Spread {
-        // A pod that answers on several ports, or in both families, is one.
+    fn spread(&self, reach: Reach, known: &KnownService, affinity: Option<bool>) -> Spread {
+        // A pod with several ports, or with addresses of both families, counts once.
         let mut backends: BTreeMap<(&str, String), u64> = BTreeMap::new();
         for (at, endpoint) in known.endpoints.iter().enumerate() {
             let open = self.open.get(&at).copied().unwrap_or_default();
@@ -245,7 +244,7 @@ impl Pool {
             }
             let backend = match &endpoint.pod {
                 Some((namespace, name)) => (&**namespace, name.to_string()),
-                None => ("", endpoint.place.ip().to_string()),
+                None => ("", endpoint.address.ip().to_string()),
             };
             *backends.entry(backend).or_default() += open;
         }
@@ -253,7 +252,7 @@ impl Pool {
             Some(affinity) => Some(affinity != Affinity::None),
             None => affinity,
         };
-        Spread::of(&Counted {
+        Spread::of(&SpreadInput {
             endpoints: backends.into_values().collect(),
             tcp: self.tcp,
             udp: self.udp,
@@ -265,14 +264,15 @@ impl Pool {
     }
 }
 
-impl Other {
-    /// What was there is an endpoint no more. Else it is where something beside kube-proxy sends packets, or nobody can tell.
+impl OtherDestination {
+    /// Whether a verdict says that the endpoint is gone. Otherwise something other than kube-proxy sends packets there, or the
+    /// verdict is unknown.
     pub fn is_gone(&self) -> bool {
         self.gone > 0
     }
 
-    fn see(&mut self, entry: &Entry<'_>) {
-        self.load.see(entry);
+    fn add(&mut self, entry: &Entry<'_>) {
+        self.load.add(entry);
         if let Some(judgement) = &entry.judgement {
             *self.reasons.entry(judgement.reason.name()).or_default() += 1;
             let gone = [Verdict::Stale, Verdict::Suspect, Verdict::Detached];
@@ -280,9 +280,11 @@ impl Other {
         }
         let party = entry.names.endpoint.as_ref().map(|endpoint| endpoint.party);
         if let (None, Some(party)) = (&self.pod, party) {
-            let own = |text: &str| text.to_owned();
-            self.pod = party.namespace.map(own).zip(party.name.map(own));
-            self.node = party.node.map(own);
+            self.pod = party
+                .namespace
+                .map(str::to_owned)
+                .zip(party.name.map(str::to_owned));
+            self.node = party.node.map(str::to_owned);
         }
     }
 }

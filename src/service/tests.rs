@@ -3,7 +3,7 @@ use std::net::SocketAddr;
 use super::*;
 use crate::attribution::FrontendKind;
 use crate::entry::Entry;
-use crate::spread::{Reason, Spread};
+use crate::spread::{Spread, SpreadReason};
 use crate::this_node::{NetnsOwner, ThisNode};
 use ctk_cluster::index::Index;
 use ctk_cluster::rules::iptables;
@@ -13,10 +13,10 @@ use ctnetlink::flow::{Flow, L4, ProtocolState, TcpDirection, Tuple};
 const GRPC: &str = "svc api/grpc 10.96.8.8 g:50051/TCP";
 const SLICE: &str = "slice api/grpc g:50051/TCP 10.244.1.1(ready)@n1->a 10.244.1.2(ready)@n2->b 10.244.1.3(ready)@n2->c";
 
-fn known(index: &Index, node: Option<&str>) -> Known {
+fn known(index: &Index, node: Option<&str>) -> KnownService {
     let id = index.service_named("api", "grpc").unwrap();
     let ports: Vec<_> = index.ports_of(id).map(|(id, _)| id).collect();
-    Known::of_index(index, &ports, node).unwrap()
+    KnownService::of_index(index, &ports, node).unwrap()
 }
 
 fn tcp(client: &str, endpoint: &str, state: u8) -> Flow {
@@ -65,16 +65,16 @@ fn keep_alive() -> Vec<Flow> {
     flows
 }
 
-fn tally(known: &Known, flows: Vec<Flow>) -> Tally {
-    let mut tally = Tally::new(known);
+fn tally(known: &KnownService, flows: Vec<Flow>) -> ServiceTally {
+    let mut tally = ServiceTally::new(known);
     for flow in flows {
-        tally.see(&Entry::bare(flow), || panic!("no policy asks"));
+        tally.add(&Entry::bare(flow), || panic!("no policy needs the source"));
     }
     tally
 }
 
-/// Of most flows.
-fn spread(tally: &Tally, known: &Known, affinity: Option<bool>) -> Spread {
+/// The spread of the reach with most flows.
+fn spread(tally: &ServiceTally, known: &KnownService, affinity: Option<bool>) -> Spread {
     tally.spreads(known, affinity).swap_remove(0).1
 }
 
@@ -93,11 +93,11 @@ fn closing_connections_are_counted_apart_and_an_idle_endpoint_is_listed() {
     let spread = spread(&tally, &known, None);
     assert_eq!((spread.max, spread.flows, spread.endpoints), (40, 43, 3));
     assert_eq!((spread.clients.count, spread.source_ports.count), (2, 43));
-    assert_eq!(spread.reason, Reason::Uneven);
+    assert_eq!(spread.reason, SpreadReason::Uneven);
 }
 
 #[test]
-fn what_carries_traffic_is_open() {
+fn opening_and_established_states_are_open() {
     for (state, open) in [
         (1, true),
         (2, true),
@@ -108,7 +108,7 @@ fn what_carries_traffic_is_open() {
         (6, false),
         (7, false),
         (8, false),
-        // Of a kernel that is younger than this program.
+        // A state that a later kernel added.
         (200, true),
     ] {
         let flow = tcp("10.0.0.1:1", "10.0.0.2:2", state);
@@ -120,7 +120,7 @@ fn what_carries_traffic_is_open() {
 }
 
 #[test]
-fn an_endpoint_that_nothing_new_can_reach_from_here_does_not_lower_the_mean() {
+fn an_endpoint_that_new_flows_cannot_reach_does_not_lower_the_mean() {
     let index = world(&[&format!("{GRPC} internalTrafficPolicy=Local"), SLICE]);
     let of = |node| {
         let known = known(&index, node);
@@ -131,9 +131,9 @@ fn an_endpoint_that_nothing_new_can_reach_from_here_does_not_lower_the_mean() {
             known.external_policy,
         )
     };
-    assert_eq!(of(Some("n1")), (1, Some(Policy::Local), None));
-    assert_eq!(of(Some("n2")), (2, Some(Policy::Local), None));
-    assert_eq!(of(None), (3, Some(Policy::Local), None));
+    assert_eq!(of(Some("n1")), (1, Some(TrafficPolicy::Local), None));
+    assert_eq!(of(Some("n2")), (2, Some(TrafficPolicy::Local), None));
+    assert_eq!(of(None), (3, Some(TrafficPolicy::Local), None));
     let slice = "slice api/grpc g:50051/TCP 10.244.1.1(ready) 10.244.1.2(!ready,serving,terminating) 10.244.1.3(!ready)";
     let draining = known(&world(&[GRPC, slice]), None);
     let candidates: Vec<_> = draining.endpoints.iter().map(|e| e.candidate).collect();
@@ -156,7 +156,7 @@ COMMIT
 "#;
 
 #[test]
-fn the_nodes_rules_tell_where_new_flows_go_and_are_enough_alone() {
+fn rules_restrict_the_candidates_and_describe_a_service_without_objects() {
     let rules = iptables::read(RULES);
     let mut by_objects = known(&world(&[GRPC, SLICE]), None);
     by_objects.narrow(&rules);
@@ -168,17 +168,17 @@ fn the_nodes_rules_tell_where_new_flows_go_and_are_enough_alone() {
     assert!(untouched.endpoints.iter().all(|e| e.candidate));
 
     let port = Some("g".into());
-    let alone = Known::of_rules(&rules, &"api".into(), &"grpc".into(), &[port]);
+    let alone = KnownService::of_rules(&rules, &"api".into(), &"grpc".into(), &[port]);
     assert_eq!(alone.endpoints.len(), 1);
     let one = &alone.endpoints[0];
     assert_eq!((one.ready, one.candidate, &one.pod), (None, true, &None));
     assert_eq!(alone.frontends[0].kind, FrontendKind::ClusterIp);
-    let other = Known::of_rules(&rules, &"api".into(), &"grpc".into(), &[None]);
+    let other = KnownService::of_rules(&rules, &"api".into(), &"grpc".into(), &[None]);
     assert!(other.frontends.is_empty());
 }
 
 #[test]
-fn places_that_are_no_endpoints_are_told_apart_up_to_a_bound() {
+fn other_destinations_are_counted_separately_up_to_a_limit() {
     let index = world(&[GRPC, SLICE]);
     let known = known(&index, None);
     let mut flows = vec![tcp("10.244.2.1:9", "10.96.8.8:50051", 1)];
@@ -189,11 +189,16 @@ fn places_that_are_no_endpoints_are_told_apart_up_to_a_bound() {
     let tally = tally(&known, flows);
     assert_eq!((tally.others.len(), tally.more_others.open), (4096, 904));
     assert_eq!(tally.untranslated.open, 1);
-    assert!(tally.loads.iter().all(|load| *load == Load::default()));
-    // No flow, nothing stale; flows of which nobody judged one: not known.
+    assert!(
+        tally
+            .loads
+            .iter()
+            .all(|load| *load == FlowCounts::default())
+    );
+    // Without flows nothing is stale; without a verdict the number is not known.
     assert_eq!(tally.loads[0].stale(), Some(0));
     assert_eq!(tally.untranslated.stale_at_least(), None);
-    assert_eq!(spread(&tally, &known, None).reason, Reason::NoFlow);
+    assert_eq!(spread(&tally, &known, None).reason, SpreadReason::NoFlow);
 }
 
 #[test]
@@ -213,23 +218,23 @@ fn a_flow_without_a_timestamp_is_older_than_those_with_one() {
 }
 
 #[test]
-fn affinity_is_what_the_source_says_else_what_the_rules_do() {
+fn affinity_is_taken_from_the_service_else_from_the_rules() {
     let text = r#"{"apiVersion": "v1", "kind": "Service", "metadata": {"namespace": "api", "name": "grpc"}, "spec": {"clusterIP": "10.96.8.8",
         "ports": [{"name": "g", "port": 50051}], "sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 10800}}}}"#;
     let affine = known(&world(&[text, SLICE]), None);
     assert_eq!(affine.affinity, Some(Affinity::ClientIp(Some(10800))));
     let found = spread(&tally(&affine, keep_alive()), &affine, None);
-    assert_eq!(found.reason, Reason::SessionAffinity);
+    assert_eq!(found.reason, SpreadReason::SessionAffinity);
     let untold = known(&world(&[GRPC, SLICE]), None);
     assert_eq!(untold.affinity, None);
     let found = spread(&tally(&untold, keep_alive()), &untold, Some(true));
-    assert_eq!(found.reason, Reason::SessionAffinity);
+    assert_eq!(found.reason, SpreadReason::SessionAffinity);
 }
 
 const BALANCED: &str =
     "svc api/grpc 10.96.8.8 g:50051/TCP@30051 ingress=203.0.113.9 externalTrafficPolicy=Local";
 
-/// By the address of the load balancer.
+/// A connection to the address of the load balancer.
 fn from_outside(n: u16) -> Flow {
     let mut flow = tcp(
         &format!("198.51.100.{}:{n}", n % 250),
@@ -244,19 +249,19 @@ fn from_outside(n: u16) -> Flow {
 fn connections_from_outside_on_the_only_endpoint_of_the_node_are_not_uneven() {
     let index = world(&[BALANCED, SLICE]);
     let known = known(&index, Some("n1"));
-    assert_eq!(known.external_policy, Some(Policy::Local));
+    assert_eq!(known.external_policy, Some(TrafficPolicy::Local));
     let of = |inside| {
-        let mut tally = Tally::new(&known);
+        let mut tally = ServiceTally::new(&known);
         for n in 1..=100 {
-            tally.see(&Entry::bare(from_outside(n)), || inside);
+            tally.add(&Entry::bare(from_outside(n)), || inside);
         }
         tally
     };
     for (inside, reach, endpoints, reason) in [
-        (Some(false), Reach::Local, 1, Reason::OneEndpoint),
+        (Some(false), Reach::Local, 1, SpreadReason::OneEndpoint),
         // The node and its pods reach all endpoints.
-        (Some(true), Reach::Cluster, 3, Reason::Uneven),
-        (None, Reach::NotKnown, 3, Reason::FewerEndpoints),
+        (Some(true), Reach::Cluster, 3, SpreadReason::Uneven),
+        (None, Reach::NotKnown, 3, SpreadReason::FewerEndpoints),
     ] {
         let spreads = of(inside).spreads(&known, None);
         assert_eq!(spreads.len(), 1);
@@ -265,38 +270,38 @@ fn connections_from_outside_on_the_only_endpoint_of_the_node_are_not_uneven() {
         assert_eq!(found, (reach, endpoints, reason), "{inside:?}");
         assert_eq!(spread.is_beyond_chance(), inside == Some(true));
     }
-    // Those by the ClusterIP are judged on their own.
+    // Flows to the ClusterIP have a spread of their own.
     let mut both = of(Some(false));
     for n in 1..=30 {
         let to = format!("10.244.1.{}:50051", 1 + n % 3);
         let flow = tcp(&format!("10.244.2.1:{}", 40000 + n), &to, 3);
-        both.see(&Entry::bare(flow), || None);
+        both.add(&Entry::bare(flow), || None);
     }
     let spreads = both.spreads(&known, None);
     let reasons: Vec<_> = spreads
         .iter()
         .map(|(reach, s)| (*reach, s.flows, s.reason))
         .collect();
-    let wanted = [
-        (Reach::Local, 100, Reason::OneEndpoint),
-        (Reach::Cluster, 30, Reason::Even),
+    let expected = [
+        (Reach::Local, 100, SpreadReason::OneEndpoint),
+        (Reach::Cluster, 30, SpreadReason::Even),
     ];
-    assert_eq!(reasons, wanted);
-    // Of a node that is not known, neither are its endpoints.
+    assert_eq!(reasons, expected);
+    // The endpoints of an unknown node are not known.
     let index = world(&[BALANCED, SLICE]);
     let nowhere = self::known(&index, None);
-    let mut tally = Tally::new(&nowhere);
+    let mut tally = ServiceTally::new(&nowhere);
     for n in 1..=100 {
-        tally.see(&Entry::bare(from_outside(n)), || Some(false));
+        tally.add(&Entry::bare(from_outside(n)), || Some(false));
     }
     assert_eq!(
         spread(&tally, &nowhere, None).reason,
-        Reason::FewerEndpoints
+        SpreadReason::FewerEndpoints
     );
 }
 
 #[test]
-fn rules_for_the_outside_do_not_make_other_nodes_endpoints_reachable_from_there() {
+fn rules_of_external_frontends_do_not_make_endpoints_of_other_nodes_local_candidates() {
     let more = r#"-A KUBE-SERVICES -d 203.0.113.9/32 -p tcp -m comment --comment "api/grpc:g loadbalancer IP" -m tcp --dport 50051 -j KUBE-EXT-G
 -A KUBE-EXT-G -s 10.244.0.0/16 -j KUBE-SVC-G
 -A KUBE-EXT-G -j KUBE-SVL-G
@@ -317,19 +322,20 @@ COMMIT
         .map(|e| (e.is_candidate(Reach::Cluster), e.is_candidate(Reach::Local)))
         .collect();
     assert_eq!(candidates, [(true, true), (true, false), (false, false)]);
-    let alone = Known::of_rules(&rules, &"api".into(), &"grpc".into(), &[Some("g".into())]);
+    let alone = KnownService::of_rules(&rules, &"api".into(), &"grpc".into(), &[Some("g".into())]);
     assert_eq!(alone.external_policy, None);
     let node_port = RULES.replace("-d 10.96.8.8/32", "-d 203.0.113.9/32");
     let node_port = node_port.replace("cluster IP", "loadbalancer IP");
     let rules = iptables::read(&node_port);
-    let outside = Known::of_rules(&rules, &"api".into(), &"grpc".into(), &[Some("g".into())]);
+    let outside =
+        KnownService::of_rules(&rules, &"api".into(), &"grpc".into(), &[Some("g".into())]);
     let idle = spread(&tally(&outside, Vec::new()), &outside, None);
-    assert_eq!((idle.endpoints, idle.reason), (1, Reason::NoFlow));
+    assert_eq!((idle.endpoints, idle.reason), (1, SpreadReason::NoFlow));
     assert!(alone.may_be_fewer(Reach::NotKnown) && !alone.may_be_fewer(Reach::Cluster));
 }
 
 #[test]
-fn hints_leave_open_how_many_endpoints_there_were_until_rules_tell() {
+fn hints_make_the_number_of_endpoints_unknown_unless_rules_are_known() {
     let slice = r#"{"apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "addressType": "IPv4",
         "metadata": {"namespace": "api", "name": "grpc-1", "labels": {"kubernetes.io/service-name": "grpc"}},
         "ports": [{"name": "g", "port": 50051, "protocol": "TCP"}], "endpoints": [
@@ -341,14 +347,14 @@ fn hints_leave_open_how_many_endpoints_there_were_until_rules_tell() {
     let before = spread(&tally, &known, None);
     assert_eq!(
         (before.reason, before.is_beyond_chance()),
-        (Reason::FewerEndpoints, false)
+        (SpreadReason::FewerEndpoints, false)
     );
     known.narrow(&iptables::read(RULES));
-    assert_eq!(spread(&tally, &known, None).reason, Reason::Uneven);
+    assert_eq!(spread(&tally, &known, None).reason, SpreadReason::Uneven);
 }
 
 #[test]
-fn a_source_is_outside_only_where_everything_says_so() {
+fn a_source_is_outside_only_if_it_is_no_pod_and_no_local_address() {
     let index = world(&[
         "node n1 10.0.0.1 podCIDR=10.244.1.0/24",
         "pod shop/web 10.244.9.5 @n1",
@@ -363,7 +369,7 @@ fn a_source_is_outside_only_where_everything_says_so() {
         ("10.244.9.5", Some(true)),
         ("10.0.0.1", Some(true)),
         ("198.51.100.7", Some(false)),
-        // How kube-proxy detects its own pods decides.
+        // The answer depends on how kube-proxy detects local traffic.
         ("10.250.9.6", None),
         ("10.244.1.77", None),
     ] {

@@ -7,18 +7,18 @@ fn exactly(count: usize) -> Distinct {
     }
 }
 
-fn tcp(endpoints: &[u64], clients: usize, ports: usize) -> Counted {
-    Counted {
+fn tcp(endpoints: &[u64], clients: usize, ports: usize) -> SpreadInput {
+    SpreadInput {
         endpoints: endpoints.to_vec(),
         tcp: endpoints.iter().sum(),
         clients: exactly(clients),
         source_ports: exactly(ports),
-        ..Counted::default()
+        ..SpreadInput::default()
     }
 }
 
-fn udp(endpoints: &[u64], clients: usize, ports: usize) -> Counted {
-    Counted {
+fn udp(endpoints: &[u64], clients: usize, ports: usize) -> SpreadInput {
+    SpreadInput {
         tcp: 0,
         udp: endpoints.iter().sum(),
         ..tcp(endpoints, clients, ports)
@@ -26,41 +26,41 @@ fn udp(endpoints: &[u64], clients: usize, ports: usize) -> Counted {
 }
 
 #[test]
-fn the_reason_claims_what_the_numbers_carry_and_no_more() {
-    let affine = Counted {
+fn the_reason_follows_from_the_numbers() {
+    let affine = SpreadInput {
         affinity: Some(true),
         ..tcp(&[30, 0, 0], 1, 30)
     };
-    let even = Counted {
+    let even = SpreadInput {
         affinity: Some(true),
         ..tcp(&[10, 10, 10], 3, 30)
     };
-    let hinted = |endpoints: &[u64]| Counted {
+    let hinted = |endpoints: &[u64]| SpreadInput {
         may_be_fewer: true,
         ..tcp(endpoints, 9, 90)
     };
     assert_eq!(Spread::of(&hinted(&[45, 45, 0, 0, 0, 0])).chance, None);
     for (counted, reason) in [
-        (even, Reason::Even),
-        (hinted(&[45, 45, 0, 0, 0, 0]), Reason::FewerEndpoints),
-        (hinted(&[30, 30, 30]), Reason::Even),
-        (tcp(&[], 0, 0), Reason::NoEndpoint),
-        (tcp(&[0, 0], 0, 0), Reason::NoFlow),
-        (tcp(&[7], 1, 7), Reason::OneEndpoint),
-        (tcp(&[1, 0, 0], 1, 1), Reason::OneFlow),
-        (udp(&[1, 0, 0], 1, 1), Reason::OneSource),
-        // One socket that asks two frontends.
-        (udp(&[2, 0, 0], 1, 1), Reason::OneSource),
-        // TCP connections of one source port are several connections all the same.
-        (tcp(&[2, 0, 0], 1, 1), Reason::FewFlows),
-        (tcp(&[30, 0, 0], 1, 30), Reason::OneClient),
-        (tcp(&[40, 3, 0], 2, 43), Reason::Uneven),
-        (udp(&[40, 3, 0], 2, 43), Reason::Uneven),
-        (affine, Reason::SessionAffinity),
-        (tcp(&[10, 10, 10], 1, 30), Reason::Even),
-        (tcp(&[11, 10, 9], 3, 30), Reason::Chance),
-        (tcp(&[1, 1, 0], 2, 2), Reason::FewFlows),
-        (tcp(&[4, 1, 1], 2, 6), Reason::Chance),
+        (even, SpreadReason::Even),
+        (hinted(&[45, 45, 0, 0, 0, 0]), SpreadReason::FewerEndpoints),
+        (hinted(&[30, 30, 30]), SpreadReason::Even),
+        (tcp(&[], 0, 0), SpreadReason::NoEndpoint),
+        (tcp(&[0, 0], 0, 0), SpreadReason::NoFlow),
+        (tcp(&[7], 1, 7), SpreadReason::OneEndpoint),
+        (tcp(&[1, 0, 0], 1, 1), SpreadReason::OneFlow),
+        (udp(&[1, 0, 0], 1, 1), SpreadReason::OneSource),
+        // One socket with packets to two frontends.
+        (udp(&[2, 0, 0], 1, 1), SpreadReason::OneSource),
+        // TCP connections from one source port are several connections.
+        (tcp(&[2, 0, 0], 1, 1), SpreadReason::FewFlows),
+        (tcp(&[30, 0, 0], 1, 30), SpreadReason::OneClient),
+        (tcp(&[40, 3, 0], 2, 43), SpreadReason::Uneven),
+        (udp(&[40, 3, 0], 2, 43), SpreadReason::Uneven),
+        (affine, SpreadReason::SessionAffinity),
+        (tcp(&[10, 10, 10], 1, 30), SpreadReason::Even),
+        (tcp(&[11, 10, 9], 3, 30), SpreadReason::Chance),
+        (tcp(&[1, 1, 0], 2, 2), SpreadReason::FewFlows),
+        (tcp(&[4, 1, 1], 2, 6), SpreadReason::Chance),
     ] {
         let spread = Spread::of(&counted);
         assert_eq!(spread.reason, reason, "{counted:?}: {spread:?}");
@@ -69,16 +69,16 @@ fn the_reason_claims_what_the_numbers_carry_and_no_more() {
 }
 
 #[test]
-fn a_client_beyond_the_limit_is_not_one_client() {
+fn one_counted_client_at_the_limit_is_not_taken_for_one_client() {
     let mut counted = tcp(&[30, 0, 0], 1, 30);
     counted.clients.at_least = true;
     let spread = Spread::of(&counted);
-    assert_eq!(spread.reason, Reason::Uneven);
+    assert_eq!(spread.reason, SpreadReason::Uneven);
     assert!(spread.sentence().contains("at least 1 client address,"));
 }
 
 #[test]
-fn the_numbers_of_the_line_are_those_of_the_flows() {
+fn maximum_mean_ratio_and_share_are_computed_from_the_flows() {
     let spread = Spread::of(&tcp(&[40, 3, 0], 2, 43));
     assert_eq!((spread.max, spread.flows, spread.idle), (40, 43, 1));
     assert!((spread.mean.unwrap() - 43.0 / 3.0).abs() < 1e-9);
@@ -106,20 +106,20 @@ fn chance_is_the_binomial_tail() {
 }
 
 #[test]
-fn sources_are_counted_in_bounded_memory() {
+fn clients_beyond_the_limit_are_reported_as_a_lower_bound() {
     let mut sources = Sources::with_limit(2);
     for n in [1, 2, 1, 2] {
-        sources.see([10, 0, 0, n].into(), Some(u16::from(n)));
+        sources.add([10, 0, 0, n].into(), Some(u16::from(n)));
     }
     assert_eq!(
         (sources.clients(), sources.ports()),
         (exactly(2), exactly(2))
     );
-    sources.see([10, 0, 0, 3].into(), None);
+    sources.add([10, 0, 0, 3].into(), None);
     let least = Distinct {
         count: 2,
         at_least: true,
     };
     assert_eq!((sources.clients(), sources.ports()), (least, exactly(2)));
-    assert_eq!(least.of("client"), "at least 2 clients");
+    assert_eq!(least.client_addresses(), "at least 2 client addresses");
 }

@@ -1,9 +1,9 @@
-//! Counters by the kernel's names, of one CPU or of all.
+//! Counters by the kernel's names, of one CPU or summed.
 
 use std::collections::BTreeMap;
 
-/// What current kernels count, in the order in which `conntrack -S` prints it, then what is counted of expectations. These
-/// are always shown, as absent where they are.
+/// Counters of current kernels in the order of `conntrack -S`, then those of expectations. They are always shown, as absent
+/// if they are not known.
 pub const NAMES: [&str; 13] = [
     "found",
     "invalid",
@@ -20,7 +20,7 @@ pub const NAMES: [&str; 13] = [
     "expect_delete",
 ];
 
-/// Counters by name. One that is not here is not known, which is not 0.
+/// Counters by name. A missing name is not known, which is not 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counters(BTreeMap<String, u64>);
 
@@ -33,14 +33,14 @@ impl Counters {
         self.0.insert(name.to_owned(), count);
     }
 
-    /// [`NAMES`], then what else is known.
+    /// [`NAMES`], then the names of all other counters.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         let others = self.0.keys().map(String::as_str);
         let others = others.filter(|name| !NAMES.contains(name));
         NAMES.into_iter().chain(others)
     }
 
-    /// What was counted since `before`, where both are known. The kernel counts in 32 bits.
+    /// Differences from `before` for counters known on both sides. The kernel's counters wrap at 32 bits.
     #[must_use]
     pub fn since(&self, before: &Counters) -> Counters {
         let both = self.0.iter().filter_map(|(name, now)| {
@@ -51,7 +51,7 @@ impl Counters {
     }
 }
 
-/// The same counters of several CPUs, added up.
+/// Sums the counters of several CPUs.
 impl<'c> FromIterator<&'c Counters> for Counters {
     fn from_iter<I: IntoIterator<Item = &'c Counters>>(all: I) -> Self {
         let mut sums = BTreeMap::new();
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sums_hold_what_some_cpu_has_and_nothing_else() {
+    fn sums_hold_exactly_the_counters_of_some_cpu() {
         let cpus = [
             Counters::from_iter([("invalid", 110), ("drop", 0)]),
             Counters::from_iter([("invalid", 2), ("odd", 7)]),

@@ -1,52 +1,52 @@
-//! What counters mean. Nothing is said of new flows: current kernels count neither `new` nor most of `insert`.
+//! Explanations of counters. New flows are not explained: current kernels count neither `new` nor most of `insert`.
 
 use super::counters::Counters;
 
-/// Counters of packets or entries that were lost.
+/// Counters of lost packets or entries.
 pub const LOSSES: [&str; 4] = ["insert_failed", "drop", "early_drop", "chaintoolong"];
 
-/// From here on, in percent of the limit, a table may have been full a moment ago.
-pub const NEARLY_FULL: f64 = 90.0;
+/// Percent of the limit from which on a table may have been full shortly before.
+pub const NEARLY_FULL_PERCENT: f64 = 90.0;
 
-/// Sentences about losses among `counters`, since the namespace was made or since an earlier look. `used` is how full the
-/// table is, in percent. Empty when no such counter is known.
+/// Sentences about losses in `counters`, which are totals or differences from an earlier reading. `used` is the number of
+/// entries in percent of the limit. Empty if no counter of losses is known.
 pub fn losses(counters: &Counters, used: Option<f64>) -> Vec<String> {
     let [failed, drop, early, long] = LOSSES.map(|name| counters.get(name));
     if [failed, drop, early, long].iter().all(Option::is_none) {
         return Vec::new();
     }
-    let mut said = Vec::new();
+    let mut sentences = Vec::new();
     let (failed, early) = (failed.unwrap_or(0), early.unwrap_or(0));
     if failed > 0 {
-        let far = used.is_some_and(|used| used < NEARLY_FULL) && early == 0;
-        let full = if far { "; the table is not full" } else { "" };
-        said.push(format!(
+        let below = used.is_some_and(|used| used < NEARLY_FULL_PERCENT) && early == 0;
+        let full = if below { "; the table is not full" } else { "" };
+        sentences.push(format!(
             "insert_failed {failed}: lost insertion races (typical: parallel UDP queries from one socket through DNAT or \
              SNAT){full}"
         ));
     }
     if early > 0 {
-        said.push(format!(
+        sentences.push(format!(
             "early_drop {early}: the table was full, and entries that were not ASSURED made room"
         ));
     }
-    // Each failed insertion drops its packet, and is counted there, too.
+    // Each failed insertion drops its packet and is counted in `drop`, too.
     let other = drop.unwrap_or(0).saturating_sub(failed);
     if other > 0 {
-        said.push(format!(
+        sentences.push(format!(
             "drop {other} beside insert_failed: a full table, no memory, or a helper that refused the packet"
         ));
     }
     let long = long.unwrap_or(0);
     if long > 0 {
-        said.push(format!(
+        sentences.push(format!(
             "chaintoolong {long}: new entries were refused because their bucket was overfull; nf_conntrack_buckets is small"
         ));
     }
-    if said.is_empty() {
-        said.push("no drops".to_owned());
+    if sentences.is_empty() {
+        sentences.push("no drops".to_owned());
     }
-    said
+    sentences
 }
 
 #[cfg(test)]
@@ -56,24 +56,27 @@ mod tests {
     #[test]
     fn a_lost_race_is_not_taken_for_a_full_table() {
         let raced = Counters::from_iter([("insert_failed", 27), ("drop", 27), ("early_drop", 0)]);
-        let said = losses(&raced, Some(0.2));
-        assert_eq!(said.len(), 1, "{said:?}");
-        assert!(said[0].starts_with("insert_failed 27: lost insertion races"));
-        assert!(said[0].ends_with("the table is not full"), "{said:?}");
+        let sentences = losses(&raced, Some(0.2));
+        assert_eq!(sentences.len(), 1, "{sentences:?}");
+        assert!(sentences[0].starts_with("insert_failed 27: lost insertion races"));
+        assert!(
+            sentences[0].ends_with("the table is not full"),
+            "{sentences:?}"
+        );
         assert!(!losses(&raced, Some(97.0))[0].contains("not full"));
         assert!(!losses(&raced, None)[0].contains("not full"));
 
         let full = Counters::from_iter([("insert_failed", 1), ("drop", 9), ("early_drop", 40)]);
-        let said = losses(&full, Some(0.2)).join("\n");
-        assert!(!said.contains("not full"), "{said}");
+        let sentences = losses(&full, Some(0.2)).join("\n");
+        assert!(!sentences.contains("not full"), "{sentences}");
         assert!(
-            said.contains("early_drop 40") && said.contains("drop 8 beside"),
-            "{said}"
+            sentences.contains("early_drop 40") && sentences.contains("drop 8 beside"),
+            "{sentences}"
         );
     }
 
     #[test]
-    fn counters_that_stand_still_are_no_drops_and_absent_ones_say_nothing() {
+    fn zero_counters_give_no_drops_and_absent_ones_give_nothing() {
         let invalid = Counters::from_iter([("invalid", 110), ("insert", 0), ("drop", 0)]);
         assert_eq!(losses(&invalid, None), ["no drops"]);
         assert!(losses(&Counters::from_iter([("invalid", 110)]), None).is_empty());

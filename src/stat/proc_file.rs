@@ -1,20 +1,19 @@
-//! `/proc/net/stat/nf_conntrack`: a header of names, then one line of hexadecimal counts for each CPU. Kernels differ in
-//! both.
+//! `/proc/net/stat/nf_conntrack`: a header of names, then one line of hexadecimal counts for each CPU. Names and their number
+//! depend on the kernel.
 
 use super::counters::Counters;
 
-/// Names that the file has for what is called otherwise elsewhere.
+/// Names of the file, and the names of ctnetlink for the same counters.
 const ALIASES: [(&str, &str); 3] = [
     ("icmp_error", "error"),
     ("clashres", "clash_resolve"),
     ("chainlength", "chaintoolong"),
 ];
-/// Kernels that count `clashres` (5.10+) print a bare 0 in these columns.
-const GONE: [&str; 5] = ["searched", "new", "ignore", "delete", "delete_list"];
+/// Columns in which kernels with `clashres` (5.10 and newer) always print 0.
+const REMOVED_COLUMNS: [&str; 5] = ["searched", "new", "ignore", "delete", "delete_list"];
 
-/// The counters of each line. `entries` is none of them: it is the same number in each, that of the whole table.
-///
-/// `None` when the text is no such file.
+/// Counters of each line without `entries`, which is the number of entries of the whole table in every line. `None` if the
+/// text is no such file.
 pub fn parse(text: &str) -> Option<Vec<Counters>> {
     let mut lines = text.lines();
     let header: Vec<&str> = lines.next()?.split_whitespace().collect();
@@ -22,7 +21,7 @@ pub fn parse(text: &str) -> Option<Vec<Counters>> {
         return None;
     }
     let is_new = header.contains(&"clashres");
-    let known = |name: &&str| *name != "entries" && !(is_new && GONE.contains(name));
+    let known = |name: &&str| *name != "entries" && !(is_new && REMOVED_COLUMNS.contains(name));
     let line = |line: &str| {
         let columns = header.iter().zip(line.split_whitespace());
         columns
@@ -57,7 +56,7 @@ entries  clashres found new invalid ignore delete chainlength insert insert_fail
 ";
 
     #[test]
-    fn columns_go_by_their_names_and_absent_ones_are_not_zero() {
+    fn columns_are_read_by_name_and_absent_ones_are_not_zero() {
         let old = parse(OLD).unwrap();
         let total = Counters::from_iter(&old);
         assert_eq!(old.len(), 2);
@@ -92,7 +91,7 @@ entries  clashres found new invalid ignore delete chainlength insert insert_fail
     }
 
     #[test]
-    fn odd_files_give_what_can_be_read() {
+    fn unreadable_columns_are_left_out() {
         assert_eq!(parse(""), None);
         assert_eq!(parse("something else\n1 2\n"), None);
         assert_eq!(parse("entries drop\n").unwrap(), []);

@@ -1,4 +1,4 @@
-//! Asks the kernel for what is known of a whole table.
+//! Reads the statistics of a table from the kernel and from drivers.
 
 use std::fs;
 use std::io;
@@ -7,24 +7,25 @@ use std::time::{Duration, Instant};
 
 use crate::error::chain;
 use crate::ethtool::{self, EthtoolError};
+use crate::plural::count;
 use crate::sysctl;
 use ctnetlink::netns::Netns;
 use ctnetlink::rtnetlink;
 use ctnetlink::{NetlinkError, Table};
 
 use super::counters::Counters;
-use super::{Allowance, CountersFrom, CpuCounters, Stat, proc_file};
+use super::{ConntrackAllowance, CountersFrom, CpuCounters, Stat, proc_file};
 
-/// For all interfaces of one look together: a machine may have hundreds, and each asks its hardware.
-const ETHTOOL: Duration = Duration::from_secs(5);
+/// Time for all interfaces of one reading together: a machine may have hundreds, and each driver asks its hardware.
+const ETHTOOL_TIMEOUT: Duration = Duration::from_secs(5);
 
-const PROC: &str = "/proc/net/stat/nf_conntrack";
+const PROC_STAT: &str = "/proc/net/stat/nf_conntrack";
 
-/// One look, and a line about everything that could not be read as it should.
+/// One reading, and a note for each value that could not be read from its usual source.
 ///
 /// # Errors
-/// [`NetlinkError`], where this kernel tracks nothing, the namespace cannot be entered, or not even the number of entries may
-/// be read. Any other missing permission is none: what needs it is absent.
+/// [`NetlinkError`] if the kernel has no connection tracking, the namespace cannot be entered, or the number of entries
+/// cannot be read. Values that need other missing permissions are absent.
 pub fn stat(netns: &Netns) -> Result<(Stat, Vec<String>), NetlinkError> {
     let settings = sysctl::conntrack(netns)?;
     let mut notes = Vec::new();
@@ -35,21 +36,24 @@ pub fn stat(netns: &Netns) -> Result<(Stat, Vec<String>), NetlinkError> {
         initial_netns: netns.is_initial(),
         ..Stat::default()
     };
-    if let Err(error) = ask_netlink(netns, &mut stat) {
+    if let Err(error) = read_netlink(netns, &mut stat) {
         if settings.count.is_none() {
             return Err(error);
         }
         stat.counters = netns.run(read_proc)?;
         notes.push(match &stat.counters {
-            Some(_) => format!("counters are those of {PROC}: {}", chain(&error)),
-            None => format!("counters are not available (no {PROC}): {}", chain(&error)),
+            Some(_) => format!("counters are those of {PROC_STAT}: {}", chain(&error)),
+            None => format!(
+                "counters are not available (no {PROC_STAT}): {}",
+                chain(&error)
+            ),
         });
     }
     stat.interfaces = read_interfaces(netns, &mut notes)?;
     Ok((stat, notes))
 }
 
-fn ask_netlink(netns: &Netns, stat: &mut Stat) -> Result<(), NetlinkError> {
+fn read_netlink(netns: &Netns, stat: &mut Stat) -> Result<(), NetlinkError> {
     let mut table = Table::open(netns)?;
     stat.count = Some(table.count()?.into());
     let cpus = table.cpu_stats()?.into_iter().map(|cpu| {
@@ -73,10 +77,10 @@ fn ask_netlink(netns: &Netns, stat: &mut Stat) -> Result<(), NetlinkError> {
     Ok(())
 }
 
-/// In the namespace of the calling thread. A line for each CPU that the machine may have, in order: their numbers have no
-/// gaps but on machines with strange firmware.
+/// Counters of /proc in the namespace of the calling thread. The file has a line for each possible CPU in order; the lines
+/// are numbered from 0, which is right unless the firmware leaves gaps in the numbers of CPUs.
 fn read_proc() -> Option<CpuCounters> {
-    let path = PROC.replace("/proc/net", "/proc/thread-self/net");
+    let path = PROC_STAT.replace("/proc/net", "/proc/thread-self/net");
     let lines = proc_file::parse(&fs::read_to_string(path).ok()?)?;
     Some(CpuCounters {
         from: CountersFrom::Proc,
@@ -84,11 +88,11 @@ fn read_proc() -> Option<CpuCounters> {
     })
 }
 
-/// `None`: not known. Interfaces without such statistics are in the answer, without values.
+/// Allowances of all interfaces, without values where a driver has none. `None` if they are not known.
 fn read_interfaces(
     netns: &Netns,
     notes: &mut Vec<String>,
-) -> Result<Option<Vec<Allowance>>, NetlinkError> {
+) -> Result<Option<Vec<ConntrackAllowance>>, NetlinkError> {
     let devices = match rtnetlink::devices(netns) {
         Ok(devices) => devices,
         Err(error) => {
@@ -96,15 +100,15 @@ fn read_interfaces(
             return Ok(None);
         }
     };
-    let until = Instant::now() + ETHTOOL;
-    let asked = netns.run(|| ask_each(&devices, until, |name| allowance(name, until)))?;
-    match asked {
-        Some((all, said)) => {
-            notes.extend(said);
+    let until = Instant::now() + ETHTOOL_TIMEOUT;
+    let answers = netns.run(|| ask_each(&devices, until, |name| allowance(name, until)))?;
+    match answers {
+        Some((all, failures)) => {
+            notes.extend(failures);
             Ok(Some(all))
         }
         None => {
-            // Other drivers than this have no such statistics, as far as is known.
+            // Only this driver is known to have these statistics.
             if devices.iter().any(|name| has_driver(name, "ena")) {
                 notes.push(
                     "the cloud's allowance is not known: it takes the program ethtool, which was not found".to_owned(),
@@ -115,19 +119,19 @@ fn read_interfaces(
     }
 }
 
-/// Each until then, and a line about what gave no answer; `None` without the program.
+/// Asks each device until `until`. Returns a note for each one without an answer; `None` without the program ethtool.
 fn ask_each(
     devices: &[String],
     until: Instant,
-    ask: impl Fn(&str) -> Result<Allowance, EthtoolError>,
-) -> Option<(Vec<Allowance>, Vec<String>)> {
+    ask: impl Fn(&str) -> Result<ConntrackAllowance, EthtoolError>,
+) -> Option<(Vec<ConntrackAllowance>, Vec<String>)> {
     let (mut all, mut notes) = (Vec::new(), Vec::new());
     for (asked, name) in devices.iter().enumerate() {
         if Instant::now() >= until {
             let left = devices.len() - asked;
             notes.push(format!(
-                "ethtool -S takes long: the statistics of {left} of {} interfaces, {name} first, were not read",
-                devices.len()
+                "ethtool -S takes long: the statistics of {left} of {}, {name} first, were not read",
+                count(devices.len() as u64, "interface", "interfaces")
             ));
             break;
         }
@@ -140,20 +144,21 @@ fn ask_each(
     Some((all, notes))
 }
 
-fn allowance(interface: &str, until: Instant) -> Result<Allowance, EthtoolError> {
+fn allowance(interface: &str, until: Instant) -> Result<ConntrackAllowance, EthtoolError> {
     let statistics = ethtool::statistics(interface, until)?;
-    let value = |wanted: &str| {
-        let found = statistics.iter().find(|(name, _)| name == wanted);
+    let value = |key: &str| {
+        let found = statistics.iter().find(|(name, _)| name == key);
         found.map(|(_, value)| *value)
     };
-    Ok(Allowance {
+    Ok(ConntrackAllowance {
         interface: interface.to_owned(),
         exceeded: value(ethtool::ALLOWANCE_EXCEEDED),
         available: value(ethtool::ALLOWANCE_AVAILABLE),
     })
 }
 
-/// sysfs shows the interfaces of the namespace in which it was mounted: the node's, mostly.
+/// Whether an interface has this driver. sysfs shows the interfaces of the namespace in which it was mounted, usually the
+/// node's.
 fn has_driver(interface: &str, driver: &str) -> bool {
     let link: io::Result<_> = fs::read_link(format!("/sys/class/net/{interface}/device/driver"));
     link.is_ok_and(|path| path.file_name().is_some_and(|name| name == driver))
@@ -164,7 +169,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn interfaces_that_answer_slowly_share_one_budget() {
+    fn slow_interfaces_share_one_time_limit() {
         let devices: Vec<String> = (0..128).map(|n| format!("vf{n}")).collect();
         let until = Instant::now() + Duration::from_millis(50);
         let asked = std::cell::Cell::new(0);

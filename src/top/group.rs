@@ -1,28 +1,28 @@
-//! Entries become groups, and groups get an order.
+//! Groups of entries and their order.
 
 use std::cmp::Ordering;
 
 use crate::entry::Entry;
 
-use super::heavy::{GROUPS, Heavy, Measure, Missed, Tally};
-use super::key::{Key, Names, Part};
+use super::heavy_hitters::{GroupTally, HeavyHitters, MAX_GROUPS, Measure, Missed};
+use super::key::{GroupKey, GroupNames, KeyValue};
 
-/// What to sort by.
+/// A term of `--sort`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SortWord {
-    /// The largest first.
+pub enum SortTerm {
+    /// A number; the largest comes first.
     Measure(Measure),
     Key {
-        key: Key,
+        key: GroupKey,
         descending: bool,
     },
 }
 
-impl std::str::FromStr for SortWord {
+impl std::str::FromStr for SortTerm {
     type Err = String;
 
-    /// `count`, `packets`, `bytes`, whose largest comes first with a leading `-` and without; or a key, upwards, and
-    /// downwards with a leading `-`.
+    /// `count`, `packets` or `bytes`, whose largest value comes first with or without a leading `-`; or a key in ascending
+    /// order, descending with a leading `-`.
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         use clap::ValueEnum;
         let (word, descending) = match text.strip_prefix('-') {
@@ -30,14 +30,14 @@ impl std::str::FromStr for SortWord {
             None => (text, false),
         };
         match word {
-            "count" => return Ok(SortWord::Measure(Measure::Count)),
-            "packets" => return Ok(SortWord::Measure(Measure::Packets)),
-            "bytes" => return Ok(SortWord::Measure(Measure::Bytes)),
+            "count" => return Ok(SortTerm::Measure(Measure::Count)),
+            "packets" => return Ok(SortTerm::Measure(Measure::Packets)),
+            "bytes" => return Ok(SortTerm::Measure(Measure::Bytes)),
             _ => {}
         }
-        let mut keys = Key::value_variants().iter();
+        let mut keys = GroupKey::value_variants().iter();
         let key = keys.find(|key| key.name() == word);
-        key.map(|key| SortWord::Key {
+        key.map(|key| SortTerm::Key {
             key: *key,
             descending,
         })
@@ -47,60 +47,61 @@ impl std::str::FromStr for SortWord {
     }
 }
 
-/// The order of groups: the first word decides, then the next; then the larger count; then the keys.
+/// Order of groups: the first term that differs decides, then the larger count, then the keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Order(pub Vec<SortWord>);
+pub struct Order(pub Vec<SortTerm>);
 
 impl Order {
-    /// The number that decides which groups are kept where there are too many.
+    /// Number that decides which groups are kept if there are too many.
     pub fn measure(&self) -> Measure {
-        let mut words = self.0.iter();
-        let measure = words.find_map(|word| match word {
-            SortWord::Measure(measure) => Some(*measure),
-            SortWord::Key { .. } => None,
+        let mut terms = self.0.iter();
+        let measure = terms.find_map(|term| match term {
+            SortTerm::Measure(measure) => Some(*measure),
+            SortTerm::Key { .. } => None,
         });
         measure.unwrap_or_default()
     }
 }
 
-/// Groups while entries come.
+/// Collects entries into groups.
 #[derive(Debug)]
 pub struct Groups<'c> {
-    by: Vec<Key>,
-    names: Names<'c>,
-    heavy: Heavy,
-    /// Values of the entry at hand, in a buffer that is used again.
-    values: Vec<Part>,
+    by: Vec<GroupKey>,
+    names: GroupNames<'c>,
+    heavy: HeavyHitters,
+    /// Buffer for the values of the current entry.
+    values: Vec<KeyValue>,
     matched: u64,
     uncounted: u64,
 }
 
 impl<'c> Groups<'c> {
-    /// Groups by these keys; `measure` says which are kept where there are more than [`GROUPS`].
-    pub fn new(by: &[Key], measure: Measure) -> Self {
+    /// Groups by these keys. Of more than [`MAX_GROUPS`], those with the largest `measure` are kept.
+    pub fn new(by: &[GroupKey], measure: Measure) -> Self {
         Groups {
             by: by.to_vec(),
-            names: Names::default(),
-            heavy: Heavy::new(measure, GROUPS),
+            names: GroupNames::default(),
+            heavy: HeavyHitters::new(measure, MAX_GROUPS),
             values: Vec::with_capacity(by.len()),
             matched: 0,
             uncounted: 0,
         }
     }
 
+    /// Adds an entry to its group.
     #[inline]
     pub fn add(&mut self, entry: &Entry<'c>) {
         let Groups {
             by, names, values, ..
         } = self;
         values.clear();
-        values.extend(by.iter().map(|key| Part::of(*key, entry, names)));
+        values.extend(by.iter().map(|key| KeyValue::of(*key, entry, names)));
         self.heavy.add(values, &entry.flow);
         self.matched += 1;
         self.uncounted += u64::from(entry.flow.packets().is_none());
     }
 
-    /// The groups in order, at most `limit` of them.
+    /// Groups in order, at most `limit` of them; all for `None`.
     pub fn rank(self, order: &Order, limit: Option<usize>) -> Ranked<'c> {
         let Groups {
             by,
@@ -128,43 +129,43 @@ impl<'c> Groups<'c> {
     }
 }
 
-/// One group.
+/// A group of entries with the same values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// In the order of the keys.
-    pub values: Box<[Part]>,
-    pub tally: Tally,
+    /// Values in the order of the keys.
+    pub values: Box<[KeyValue]>,
+    pub tally: GroupTally,
 }
 
-/// Groups in order.
+/// Sorted groups.
 #[derive(Debug)]
 pub struct Ranked<'c> {
-    pub by: Vec<Key>,
-    pub names: Names<'c>,
+    pub by: Vec<GroupKey>,
+    pub names: GroupNames<'c>,
     pub groups: Vec<Group>,
-    /// Entries in all groups, those left out by a limit or dropped among them.
+    /// Entries in all groups, including groups cut by the limit or dropped.
     pub matched: u64,
     /// Entries without packet and byte counters.
     pub uncounted: u64,
-    /// Groups before the limit; where some were dropped, those that were left.
+    /// Groups before the limit was applied, without dropped ones.
     pub found: usize,
-    /// What the numbers of any group may lack.
+    /// Upper bound of what the numbers of any group may lack.
     pub missed: Missed,
 }
 
 impl Ranked<'_> {
-    /// No group was dropped: every one is there, and every number is exact.
+    /// Whether no group was dropped, so that all groups are present and all numbers exact.
     pub fn is_exact(&self) -> bool {
         self.missed.count == 0
     }
 
-    /// What is shown is right and in the right order, whatever was dropped: each number is exact, and no group that is not
-    /// there can be larger than the last that is.
+    /// Whether the groups shown are right and in the right order even if others were dropped: their numbers are exact, and
+    /// no group that is not shown can be larger than the last one shown.
     pub fn is_certain(&self, order: &Order) -> bool {
         let measure = match order.0.first() {
             None => Measure::Count,
-            Some(SortWord::Measure(measure)) => *measure,
-            Some(SortWord::Key { .. }) => return self.is_exact(),
+            Some(SortTerm::Measure(measure)) => *measure,
+            Some(SortTerm::Key { .. }) => return self.is_exact(),
         };
         let dropped = match measure {
             Measure::Count => self.missed.count,
@@ -175,11 +176,11 @@ impl Ranked<'_> {
             let tally = &group.tally;
             tally.missed == Missed::default() && tally.measured(measure) >= Some(dropped)
         };
-        // Without a limit those that were dropped are missing.
+        // Without a limit, dropped groups are missing.
         self.is_exact() || (self.groups.len() < self.found && self.groups.iter().all(is_sure))
     }
 
-    /// The part of the matching entries that a group has, from 0 to 1.
+    /// Part of the matching entries that belong to a group, 0 to 1.
     pub fn share(&self, group: &Group) -> f64 {
         match self.matched {
             0 => 0.0,
@@ -188,11 +189,17 @@ impl Ranked<'_> {
     }
 }
 
-fn compare(a: &Group, b: &Group, order: &Order, by: &[Key], names: &Names<'_>) -> Ordering {
-    let by_word = |word: &SortWord| match *word {
-        // Nothing is less than any number.
-        SortWord::Measure(measure) => b.tally.measured(measure).cmp(&a.tally.measured(measure)),
-        SortWord::Key { key, descending } => {
+fn compare(
+    a: &Group,
+    b: &Group,
+    order: &Order,
+    by: &[GroupKey],
+    names: &GroupNames<'_>,
+) -> Ordering {
+    let by_term = |term: &SortTerm| match *term {
+        // An absent number is less than any other.
+        SortTerm::Measure(measure) => b.tally.measured(measure).cmp(&a.tally.measured(measure)),
+        SortTerm::Key { key, descending } => {
             let Some(at) = by.iter().position(|one| *one == key) else {
                 return Ordering::Equal;
             };
@@ -202,61 +209,61 @@ fn compare(a: &Group, b: &Group, order: &Order, by: &[Key], names: &Names<'_>) -
             }
         }
     };
-    let words = order.0.iter().map(by_word).find(|order| order.is_ne());
+    let terms = order.0.iter().map(by_term).find(|order| order.is_ne());
     let keys = || {
         let mut pairs = a.values.iter().zip(&b.values);
         pairs.find_map(|(a, b)| Some(a.compare(b, false, names)).filter(|order| order.is_ne()))
     };
-    words
+    terms
         .or_else(|| Some(b.tally.count.cmp(&a.tally.count)).filter(|order| order.is_ne()))
         .or_else(keys)
         .unwrap_or(Ordering::Equal)
 }
 
-impl Part {
-    /// The order of two values of one key. Absent is last either way: it is no value.
-    fn compare(&self, other: &Part, descending: bool, names: &Names<'_>) -> Ordering {
+impl KeyValue {
+    /// Compares two values of one key. Absent values are last in either direction.
+    fn compare(&self, other: &KeyValue, descending: bool, names: &GroupNames<'_>) -> Ordering {
         let order = match (self, other) {
-            (Part::Absent, Part::Absent) => return Ordering::Equal,
-            (Part::Absent, _) => return Ordering::Greater,
-            (_, Part::Absent) => return Ordering::Less,
-            (Part::Number(a), Part::Number(b)) => a.cmp(b),
-            (Part::Protocol(a), Part::Protocol(b)) => {
+            (KeyValue::Absent, KeyValue::Absent) => return Ordering::Equal,
+            (KeyValue::Absent, _) => return Ordering::Greater,
+            (_, KeyValue::Absent) => return Ordering::Less,
+            (KeyValue::Number(a), KeyValue::Number(b)) => a.cmp(b),
+            (KeyValue::Protocol(a), KeyValue::Protocol(b)) => {
                 let name = ctnetlink::flow::protocol_name;
                 (name(*a).is_none(), name(*a), a).cmp(&(name(*b).is_none(), name(*b), b))
             }
-            (Part::Address(a), Part::Address(b)) => a.cmp(b),
-            (Part::Place(a), Part::Place(b)) => a.cmp(b),
-            (Part::Name { id: a, port: p }, Part::Name { id: b, port: q }) => {
+            (KeyValue::Address(a), KeyValue::Address(b)) => a.cmp(b),
+            (KeyValue::AddressPort(a), KeyValue::AddressPort(b)) => a.cmp(b),
+            (KeyValue::Name { id: a, port: p }, KeyValue::Name { id: b, port: q }) => {
                 (names.get(*a), p).cmp(&(names.get(*b), q))
             }
             (
-                Part::State {
+                KeyValue::State {
                     tracked: a,
                     status: s,
                 },
-                Part::State {
+                KeyValue::State {
                     tracked: b,
                     status: t,
                 },
             ) => (a, s.0).cmp(&(b, t.0)),
-            (Part::Status(a), Part::Status(b)) => a.0.cmp(&b.0),
-            (Part::Verdict(a), Part::Verdict(b)) => a.cmp(b),
+            (KeyValue::Status(a), KeyValue::Status(b)) => a.0.cmp(&b.0),
+            (KeyValue::Verdict(a), KeyValue::Verdict(b)) => a.cmp(b),
             (
-                Part::Masquerade {
+                KeyValue::Masquerade {
                     source: a,
                     destination: d,
                     protocol: p,
                 },
-                Part::Masquerade {
+                KeyValue::Masquerade {
                     source: b,
                     destination: e,
                     protocol: q,
                 },
             ) => (a, d, p).cmp(&(b, e, q)),
-            // Names before bare addresses.
-            (Part::Name { .. }, _) => Ordering::Less,
-            (_, Part::Name { .. }) => Ordering::Greater,
+            // Names come before bare addresses.
+            (KeyValue::Name { .. }, _) => Ordering::Less,
+            (_, KeyValue::Name { .. }) => Ordering::Greater,
             _ => Ordering::Equal,
         };
         if descending { order.reverse() } else { order }
@@ -287,7 +294,11 @@ mod tests {
         Entry::bare(flow)
     }
 
-    fn ranked(sort: &[&str], by: &[Key], limit: Option<usize>) -> Vec<(String, u64, Option<u64>)> {
+    fn ranked(
+        sort: &[&str],
+        by: &[GroupKey],
+        limit: Option<usize>,
+    ) -> Vec<(String, u64, Option<u64>)> {
         let order = Order(sort.iter().map(|word| word.parse().unwrap()).collect());
         let mut groups = Groups::new(by, order.measure());
         for one in [
@@ -304,8 +315,8 @@ mod tests {
         assert!(ranked.is_exact());
         let shown = |group: &Group| {
             let text = group.values.iter().map(|value| match value {
-                Part::Address(address) => address.to_string(),
-                Part::Number(number) => number.to_string(),
+                KeyValue::Address(address) => address.to_string(),
+                KeyValue::Number(number) => number.to_string(),
                 other => format!("{other:?}"),
             });
             let text = text.collect::<Vec<_>>().join(" ");
@@ -315,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_come_largest_first_and_addresses_as_addresses() {
+    fn groups_are_sorted_by_size_and_addresses_by_value() {
         let row = |text: &str, count, bytes| (text.to_owned(), count, bytes);
         let (two, nine, ten) = (
             row("10.0.0.2", 1, Some(30)),
@@ -331,10 +342,10 @@ mod tests {
             (&["src"], None, vec![&two, &nine, &ten]),
             (&["-src"], Some(1), vec![&ten]),
         ] {
-            let found = ranked(sort, &[Key::Src], limit);
+            let found = ranked(sort, &[GroupKey::Src], limit);
             assert_eq!(found.iter().collect::<Vec<_>>(), expected, "{sort:?}");
         }
-        let pairs = ranked(&["dport"], &[Key::Src, Key::Dport], None);
+        let pairs = ranked(&["dport"], &[GroupKey::Src, GroupKey::Dport], None);
         let first = &pairs[0];
         assert_eq!(*first, row("10.0.0.9 53", 2, None));
         assert_eq!(pairs.len(), 4);
@@ -342,11 +353,11 @@ mod tests {
     }
 
     #[test]
-    fn a_shown_group_is_certain_when_none_that_was_dropped_can_be_larger() {
-        let mut heavy = Heavy::new(Measure::Count, 4);
+    fn groups_are_certain_only_if_no_dropped_group_can_be_larger() {
+        let mut heavy = HeavyHitters::new(Measure::Count, 4);
         let mut add = |port, times| {
             for _ in 0..times {
-                heavy.add(&[Part::Number(port)], &entry([1, 53, 0]).flow);
+                heavy.add(&[KeyValue::Number(port)], &entry([1, 53, 0]).flow);
             }
         };
         add(1, 9);
@@ -354,7 +365,7 @@ mod tests {
         (10..20).for_each(|port| add(port, 1));
         let groups = Groups {
             heavy,
-            ..Groups::new(&[Key::Dport], Measure::Count)
+            ..Groups::new(&[GroupKey::Dport], Measure::Count)
         };
         let mut ranked = groups.rank(&Order::default(), Some(2));
         assert!(!ranked.is_exact() && ranked.is_certain(&Order::default()));
@@ -368,15 +379,15 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_of_all_that_matched_also_of_groups_that_are_not_shown() {
-        let mut groups = Groups::new(&[Key::Src], Measure::Count);
+    fn shares_are_parts_of_all_matching_entries() {
+        let mut groups = Groups::new(&[GroupKey::Src], Measure::Count);
         for src in [1, 1, 1, 2] {
             groups.add(&entry([src, 53, 0]));
         }
         let ranked = groups.rank(&Order::default(), Some(1));
         assert_eq!((ranked.groups.len(), ranked.found), (1, 2));
         assert_eq!(ranked.share(&ranked.groups[0]), 0.75);
-        let nothing = Groups::new(&[Key::Src], Measure::Count).rank(&Order::default(), None);
+        let nothing = Groups::new(&[GroupKey::Src], Measure::Count).rank(&Order::default(), None);
         assert_eq!((nothing.groups.len(), nothing.matched), (0, 0));
     }
 }

@@ -1,19 +1,18 @@
-//! What entries are grouped by: the words of `--by`, and the value that an entry has for each.
+//! Keys of `--by`, and the values of an entry for them.
 //!
-//! A value is kept without any text of its own. Names are those of the cluster index, each known by its place in a list.
+//! A value owns no text. Names are borrowed from the cluster index and referred to by their index in a list.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 
 use crate::attribution::Party;
-
 use crate::entry::Entry;
 use crate::verdict::Verdict;
 use ctnetlink::flow::{AddressPort, Flow, Status};
 
-/// What to group by.
+/// A key of `--by`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
-pub enum Key {
+pub enum GroupKey {
     /// Pod or node at the original source, else its address
     Client,
     /// Original source address
@@ -42,94 +41,97 @@ pub enum Key {
     SnatDst,
 }
 
-impl Key {
-    /// The word of the command line and of JSON.
+impl GroupKey {
+    /// Word of the command line and of JSON.
     pub const fn name(self) -> &'static str {
         match self {
-            Key::Client => "client",
-            Key::Src => "src",
-            Key::Svc => "svc",
-            Key::Endpoint => "endpoint",
-            Key::Dst => "dst",
-            Key::Dport => "dport",
-            Key::Proto => "proto",
-            Key::State => "state",
-            Key::Status => "status",
-            Key::Verdict => "verdict",
-            Key::Zone => "zone",
-            Key::Mark => "mark",
-            Key::SnatDst => "snat-dst",
+            GroupKey::Client => "client",
+            GroupKey::Src => "src",
+            GroupKey::Svc => "svc",
+            GroupKey::Endpoint => "endpoint",
+            GroupKey::Dst => "dst",
+            GroupKey::Dport => "dport",
+            GroupKey::Proto => "proto",
+            GroupKey::State => "state",
+            GroupKey::Status => "status",
+            GroupKey::Verdict => "verdict",
+            GroupKey::Zone => "zone",
+            GroupKey::Mark => "mark",
+            GroupKey::SnatDst => "snat-dst",
         }
     }
 
-    /// It takes the names behind an entry, or its verdict.
-    pub const fn wants_names(self) -> bool {
-        matches!(self, Key::Client | Key::Svc | Key::Endpoint | Key::Verdict)
+    /// Whether the value needs the names or the verdict of an entry.
+    pub const fn needs_names(self) -> bool {
+        matches!(
+            self,
+            GroupKey::Client | GroupKey::Svc | GroupKey::Endpoint | GroupKey::Verdict
+        )
     }
 
-    /// Without a cluster every entry has the same value: none.
-    pub const fn is_of_the_cluster(self) -> bool {
-        matches!(self, Key::Svc | Key::Verdict)
+    /// Whether the value is absent for every entry without a cluster.
+    pub const fn needs_cluster(self) -> bool {
+        matches!(self, GroupKey::Svc | GroupKey::Verdict)
     }
 }
 
-/// A name of the cluster, with a port where it has one.
+/// Name of an object of the cluster, with a Service port where it has one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Name<'c> {
+pub struct GroupName<'c> {
     pub namespace: Option<&'c str>,
     pub name: &'c str,
     /// Name of a Service port.
     pub port: Option<&'c str>,
 }
 
-/// A place in [`Names`].
+/// Index of a name in [`GroupNames`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NameId(u32);
 
-/// The names that were met, each once. There are no more of them than the cluster has.
+/// Distinct names of the entries. Their number is limited by the objects of the cluster.
 #[derive(Debug, Default)]
-pub struct Names<'c> {
-    list: Vec<Name<'c>>,
-    places: HashMap<Name<'c>, NameId>,
+pub struct GroupNames<'c> {
+    list: Vec<GroupName<'c>>,
+    ids: HashMap<GroupName<'c>, NameId>,
 }
 
-impl<'c> Names<'c> {
-    fn id(&mut self, name: Name<'c>) -> NameId {
-        let Names { list, places } = self;
-        *places.entry(name).or_insert_with(|| {
+impl<'c> GroupNames<'c> {
+    fn id(&mut self, name: GroupName<'c>) -> NameId {
+        let GroupNames { list, ids } = self;
+        *ids.entry(name).or_insert_with(|| {
             list.push(name);
             NameId((list.len() - 1) as u32)
         })
     }
 
-    /// `None` for an id of other names.
-    pub fn get(&self, id: NameId) -> Option<Name<'c>> {
+    /// Name of an id; `None` if the id is of another list.
+    pub fn get(&self, id: NameId) -> Option<GroupName<'c>> {
         self.list.get(id.0 as usize).copied()
     }
 }
 
-/// The value of one key.
+/// Value of a key for an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Part {
-    /// The entry has no such value.
+pub enum KeyValue {
+    /// The key does not apply to the entry.
     Absent,
     Number(u32),
     Protocol(u8),
     Address(IpAddr),
-    Place(AddressPort),
-    /// A pod, node or Service; `port` is a number where it belongs to the key and has no name.
+    AddressPort(AddressPort),
+    /// A pod, node or Service. `port` is set if the key includes a port that has no name.
     Name {
         id: NameId,
         port: Option<u16>,
     },
-    /// The tracker's state as a word (and as a number, where there is no word), and what else the state column shows.
+    /// Word (if any) and number of the tracker's state, and the status bits that the state column shows.
     State {
         tracked: Option<(Option<&'static str>, u8)>,
         status: Status,
     },
     Status(Status),
     Verdict(Verdict),
-    /// Translated source, and where the packets really go.
+    /// Translated source, and the destination of the packets.
     Masquerade {
         source: IpAddr,
         destination: AddressPort,
@@ -137,97 +139,97 @@ pub enum Part {
     },
 }
 
-impl Part {
-    /// What `entry` has for `key`.
+impl KeyValue {
+    /// Value of `entry` for `key`.
     #[inline]
-    pub fn of<'c>(key: Key, entry: &Entry<'c>, names: &mut Names<'c>) -> Part {
+    pub fn of<'c>(key: GroupKey, entry: &Entry<'c>, names: &mut GroupNames<'c>) -> KeyValue {
         let flow = &entry.flow;
         match key {
-            Key::Client => party(entry.names.client, flow.original.src, names),
-            Key::Src => Part::Address(flow.original.src),
-            Key::Svc => service(entry, names),
-            Key::Endpoint => endpoint(entry, names),
-            Key::Dst => Part::Address(flow.original.dst),
-            Key::Dport => number(flow.original.dport()),
-            Key::Proto => Part::Protocol(flow.protocol()),
-            Key::State => state(flow),
-            Key::Status => Part::Status(flow.status),
-            Key::Verdict => entry
-                .judgement
-                .map_or(Part::Absent, |judgement| Part::Verdict(judgement.verdict())),
-            Key::Zone => Part::Number(flow.zone.id.into()),
-            Key::Mark => number(flow.mark),
-            Key::SnatDst if flow.is_snat() => Part::Masquerade {
+            GroupKey::Client => party(entry.names.client, flow.original.src, names),
+            GroupKey::Src => KeyValue::Address(flow.original.src),
+            GroupKey::Svc => service(entry, names),
+            GroupKey::Endpoint => endpoint(entry, names),
+            GroupKey::Dst => KeyValue::Address(flow.original.dst),
+            GroupKey::Dport => number(flow.original.dport()),
+            GroupKey::Proto => KeyValue::Protocol(flow.protocol()),
+            GroupKey::State => state(flow),
+            GroupKey::Status => KeyValue::Status(flow.status),
+            GroupKey::Verdict => entry.judgement.map_or(KeyValue::Absent, |judgement| {
+                KeyValue::Verdict(judgement.verdict())
+            }),
+            GroupKey::Zone => KeyValue::Number(flow.zone.id.into()),
+            GroupKey::Mark => number(flow.mark),
+            GroupKey::SnatDst if flow.is_snat() => KeyValue::Masquerade {
                 source: flow.reply.dst,
                 destination: flow.reply.source(),
                 protocol: flow.protocol(),
             },
-            Key::SnatDst => Part::Absent,
+            GroupKey::SnatDst => KeyValue::Absent,
         }
     }
 }
 
-fn number(n: Option<impl Into<u32>>) -> Part {
-    n.map_or(Part::Absent, |n| Part::Number(n.into()))
+fn number(n: Option<impl Into<u32>>) -> KeyValue {
+    n.map_or(KeyValue::Absent, |n| KeyValue::Number(n.into()))
 }
 
-fn party<'c>(party: Option<Party<'c>>, address: IpAddr, names: &mut Names<'c>) -> Part {
+fn party<'c>(party: Option<Party<'c>>, address: IpAddr, names: &mut GroupNames<'c>) -> KeyValue {
     match named(party) {
-        Some(name) => Part::Name {
+        Some(name) => KeyValue::Name {
             id: names.id(name),
             port: None,
         },
-        None => Part::Address(address),
+        None => KeyValue::Address(address),
     }
 }
 
-fn named(party: Option<Party<'_>>) -> Option<Name<'_>> {
+fn named(party: Option<Party<'_>>) -> Option<GroupName<'_>> {
     let party = party?;
-    Some(Name {
+    Some(GroupName {
         namespace: party.namespace,
         name: party.name?,
         port: None,
     })
 }
 
-/// A DNAT rule that is no Service's has no name: then the destination stands for it.
-fn service<'c>(entry: &Entry<'c>, names: &mut Names<'c>) -> Part {
+/// The Service, or the destination for a DNAT rule that belongs to no Service.
+fn service<'c>(entry: &Entry<'c>, names: &mut GroupNames<'c>) -> KeyValue {
     let Some(service) = entry.names.service else {
-        return Part::Absent;
+        return KeyValue::Absent;
     };
     match service.name {
-        Some(name) => Part::Name {
-            id: names.id(Name {
+        Some(name) => KeyValue::Name {
+            id: names.id(GroupName {
                 namespace: service.namespace,
                 name,
                 port: service.port,
             }),
             port: service.port.is_none().then_some(service.port_number),
         },
-        None => Part::Place(entry.flow.original.destination()),
+        None => KeyValue::AddressPort(entry.flow.original.destination()),
     }
 }
 
-fn endpoint<'c>(entry: &Entry<'c>, names: &mut Names<'c>) -> Part {
-    let place = entry.flow.reply.source();
+fn endpoint<'c>(entry: &Entry<'c>, names: &mut GroupNames<'c>) -> KeyValue {
+    let source = entry.flow.reply.source();
     match named(entry.names.endpoint.map(|endpoint| endpoint.party)) {
-        Some(name) => Part::Name {
+        Some(name) => KeyValue::Name {
             id: names.id(name),
-            port: place.port,
+            port: source.port,
         },
-        None => Part::Place(place),
+        None => KeyValue::AddressPort(source),
     }
 }
 
-/// Only what the state column shows: entries that look the same there are one group.
-fn state(flow: &Flow) -> Part {
+/// State and status as far as the state column shows them, so that entries with equal cells form one group.
+fn state(flow: &Flow) -> KeyValue {
     let shown = match (flow.state, flow.status.is_offloaded()) {
         (_, true) => Status::OFFLOAD.with(Status::HW_OFFLOAD),
         (Some(_), false) => Status::default(),
         (None, false) if flow.status.is_unreplied() => Status::default(),
         (None, false) => Status::SEEN_REPLY.with(Status::ASSURED),
     };
-    Part::State {
+    KeyValue::State {
         tracked: flow.state.map(|state| (state.name(), state.number())),
         status: Status(flow.status.0 & shown.0),
     }
@@ -256,8 +258,8 @@ mod tests {
     }
 
     #[test]
-    fn one_name_met_in_two_places_is_one_value() {
-        // Two objects may name the same pod.
+    fn equal_names_of_two_objects_are_one_value() {
+        // Two objects with the same text.
         let (a, b) = ("web-1".to_owned(), "web-1".to_owned());
         let entry = |name| {
             let mut entry = Entry::bare(flow());
@@ -269,24 +271,27 @@ mod tests {
             });
             entry
         };
-        let mut names = Names::default();
-        let first = Part::of(Key::Client, &entry(&a), &mut names);
-        assert_eq!(first, Part::of(Key::Client, &entry(&b), &mut names));
-        let Part::Name { id, port: None } = first else {
+        let mut names = GroupNames::default();
+        let first = KeyValue::of(GroupKey::Client, &entry(&a), &mut names);
+        assert_eq!(
+            first,
+            KeyValue::of(GroupKey::Client, &entry(&b), &mut names)
+        );
+        let KeyValue::Name { id, port: None } = first else {
             panic!("{first:?}")
         };
         assert_eq!(names.get(id).map(|name| name.name), Some("web-1"));
     }
 
     #[test]
-    fn a_source_that_was_not_translated_has_no_masquerade() {
-        let mut names = Names::default();
+    fn the_masquerade_is_absent_without_source_translation() {
+        let mut names = GroupNames::default();
         let entry = Entry::bare(flow());
-        let Part::Masquerade {
+        let KeyValue::Masquerade {
             source,
             destination,
             protocol: 17,
-        } = Part::of(Key::SnatDst, &entry, &mut names)
+        } = KeyValue::of(GroupKey::SnatDst, &entry, &mut names)
         else {
             panic!()
         };
@@ -299,11 +304,14 @@ mod tests {
             dst: 4000,
         };
         let entry = Entry::bare(plain);
-        assert_eq!(Part::of(Key::SnatDst, &entry, &mut names), Part::Absent);
+        assert_eq!(
+            KeyValue::of(GroupKey::SnatDst, &entry, &mut names),
+            KeyValue::Absent
+        );
     }
 
     #[test]
-    fn states_that_look_the_same_are_one_group() {
+    fn states_with_equal_cells_are_one_group() {
         let tcp = |flags| {
             let side = TcpDirection {
                 flags,
@@ -329,9 +337,9 @@ mod tests {
     }
 
     #[test]
-    fn every_key_has_the_word_that_the_command_line_takes() {
+    fn names_of_keys_equal_their_words_on_the_command_line() {
         use clap::ValueEnum;
-        for key in Key::value_variants() {
+        for key in GroupKey::value_variants() {
             let word = key.to_possible_value().unwrap();
             assert_eq!(word.get_name(), key.name());
         }

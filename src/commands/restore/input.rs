@@ -5,9 +5,9 @@ use std::io::{self, Read, Seek};
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use crate::error::CommandError;
+use crate::error::{CommandError, chain};
 use crate::purge::restore::{DELETED, RestoreRequest};
-use crate::text::json::{self, ReadError, Saved};
+use crate::saved_table::{self, ReadError, SavedEntry};
 
 pub const CHANGED: &str = "the file changed while it was read";
 
@@ -86,11 +86,11 @@ fn read(
     on_request: &mut dyn FnMut(RestoreRequest) -> ControlFlow<()>,
 ) -> Result<(), CommandError> {
     let mut refused = None;
-    let result = json::read(&mut reader, &mut |saved| {
-        let Saved {
+    let result = saved_table::read(&mut reader, &mut |saved| {
+        let SavedEntry {
             flow,
             result,
-            place,
+            position,
         } = saved;
         lines.all += 1;
         match RestoreRequest::of(flow, result.as_deref()) {
@@ -100,7 +100,7 @@ fn read(
                 on_request(request)
             }
             Err(error) => {
-                let message = format!("{name}: {place}: {error}");
+                let message = format!("{name}: {position}: {error}");
                 refused = Some(CommandError::usage(message).hint(format!(
                     "restore reads the output of ctk purge; add \"result\":\"{DELETED}\" to lines that are to be put back"
                 )));
@@ -115,11 +115,11 @@ fn read(
 }
 
 fn unreadable(name: &str, error: &ReadError) -> CommandError {
-    let message = format!("{name}: {error}");
+    let message = format!("{name}: {}", chain(error));
     match error {
-        ReadError::Foreign { .. } => CommandError::usage(message)
+        ReadError::UnknownFormat { .. } => CommandError::usage(message)
             .hint("restore reads the output of ctk purge -o jsonl or -o json"),
-        ReadError::Cut { .. } => CommandError::failed(message)
+        ReadError::Truncated { .. } => CommandError::failed(message)
             .hint("a purge was stopped while it wrote; without the last line the rest is whole"),
         _ => CommandError::failed(message).hint("nothing was put back"),
     }

@@ -5,7 +5,7 @@ use serde_json::{Map, Value};
 use crate::output::Summary;
 use crate::plural::count;
 use crate::sysctl;
-use crate::top::{Key, Part, Ranked};
+use crate::top::{GroupKey, KeyValue, Ranked};
 
 use super::{Frame, Top};
 use crate::session::caveats::{self, Caveats};
@@ -72,7 +72,7 @@ fn shows_close_wait(ranked: &Ranked<'_>) -> bool {
     parts.any(|part| {
         matches!(
             part,
-            Part::State {
+            KeyValue::State {
                 tracked: Some((Some("CLOSE_WAIT"), _)),
                 ..
             }
@@ -99,7 +99,7 @@ impl Top<'_> {
         let mut caveats = caveats::of_table(report.unreadable, report.inconsistent);
         let asked = self.asks_for_names();
         let mut counts = frame.counts;
-        let by_verdict = ranked.by.contains(&Key::Verdict);
+        let by_verdict = ranked.by.contains(&GroupKey::Verdict);
         if by_verdict {
             // The verdict of a group is missing.
             caveats.partial |= counts.foreign_netns > 0 || counts.range_unknown > 0;

@@ -4,7 +4,7 @@
 use crate::doctor::finding::unchanged_note;
 use crate::doctor::{Check, Facts, Finding, Severity, Thresholds};
 use crate::plural::count;
-use crate::stat::Allowance as Known;
+use crate::stat::ConntrackAllowance as Known;
 
 const NAME: &str = "allowance";
 

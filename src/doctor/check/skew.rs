@@ -17,8 +17,8 @@ use crate::doctor::groups::Groups;
 use crate::doctor::{Check, Facts, Finding, Severity, Thresholds};
 use crate::entry::Entry;
 use crate::plural::count;
-use crate::service::{Known, Policy, Reach, is_inside, is_open};
-use crate::spread::{Counted, Distinct, Reason, Spread};
+use crate::service::{KnownService, Reach, TrafficPolicy, is_inside, is_open};
+use crate::spread::{Distinct, Spread, SpreadInput, SpreadReason};
 use ctk_cluster::index::{Affinity, PortId};
 
 const NAME: &str = "keep-alive-skew";
@@ -85,7 +85,7 @@ impl Check for Skew {
             return;
         }
         let service = index.service(index.port(port).service);
-        let policy = |local| Some(Policy::of(local));
+        let policy = |local| Some(TrafficPolicy::of(local));
         let (internal, external) = (service.internal_local, service.external_local);
         let reach = Reach::of(kind, policy(internal), policy(external), || {
             is_inside(index, facts.node?, flow.original.src)
@@ -151,7 +151,7 @@ impl<'a> Service<'a> {
     fn of(id: PortId, reach: Reach, flows: &'a Flows, facts: &Facts<'_>) -> Option<Self> {
         let index = facts.index?;
         let node = facts.node.and_then(|node| node.name.as_deref());
-        let mut known = Known::of_index(index, &[id], node)?;
+        let mut known = KnownService::of_index(index, &[id], node)?;
         if let Some(rules) = facts.rules {
             known.narrow(rules);
         }
@@ -159,7 +159,7 @@ impl<'a> Service<'a> {
         for endpoint in &known.endpoints {
             let load = flows
                 .endpoints
-                .get(&endpoint.place)
+                .get(&endpoint.address)
                 .copied()
                 .unwrap_or_default();
             if !endpoint.is_candidate(reach) && load.flows == 0 {
@@ -167,7 +167,7 @@ impl<'a> Service<'a> {
             }
             let backend = match &endpoint.pod {
                 Some((namespace, name)) => format!("{namespace}/{name}"),
-                None => endpoint.place.ip().to_string(),
+                None => endpoint.address.ip().to_string(),
             };
             let sum = backends.entry(backend).or_default();
             sum.flows += load.flows;
@@ -177,7 +177,7 @@ impl<'a> Service<'a> {
         let affine = known
             .affinity
             .is_some_and(|affinity| affinity != Affinity::None);
-        let spread = Spread::of(&Counted {
+        let spread = Spread::of(&SpreadInput {
             endpoints: backends.values().map(|load| load.flows).collect(),
             tcp: flows.tcp,
             udp: flows.udp,
@@ -203,8 +203,10 @@ impl<'a> Service<'a> {
 
     fn is_uneven(&self, thresholds: &Thresholds) -> bool {
         let spread = &self.spread;
-        matches!(spread.reason, Reason::OneClient | Reason::Uneven)
-            && spread.flows >= thresholds.skew_flows
+        matches!(
+            spread.reason,
+            SpreadReason::OneClient | SpreadReason::Uneven
+        ) && spread.flows >= thresholds.skew_flows
             && spread
                 .ratio
                 .is_some_and(|ratio| ratio >= thresholds.skew_ratio)

@@ -1,5 +1,3 @@
-//! Groups in every format.
-
 use serde_json::{Value, json};
 
 use super::*;
@@ -26,7 +24,7 @@ fn flow(src: [u8; 4], bytes: Option<u64>) -> Flow {
     flow
 }
 
-fn ranked(by: &[Key]) -> Ranked<'static> {
+fn ranked(by: &[GroupKey]) -> Ranked<'static> {
     let mut groups = Groups::new(by, Default::default());
     for (src, bytes) in [
         ([10, 244, 1, 30], Some(700)),
@@ -47,7 +45,7 @@ fn ranked(by: &[Key]) -> Ranked<'static> {
     groups.rank(&Order::default(), None)
 }
 
-fn who(address: IpAddr) -> Option<Party<'static>> {
+fn address_owner(address: IpAddr) -> Option<Party<'static>> {
     (address == IpAddr::from([10, 244, 1, 30])).then_some(Party {
         kind: PartyKind::Pod,
         namespace: Some("edge"),
@@ -60,7 +58,7 @@ const STYLE: GroupStyle<'static> = GroupStyle {
     palette: Palette::PLAIN,
     header: true,
     glyphs: Glyphs::Blocks,
-    who: &who,
+    address_owner: &address_owner,
 };
 
 fn written(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> String {
@@ -71,7 +69,7 @@ fn written(write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> String {
 
 #[test]
 fn a_table_shows_names_numbers_and_bars() {
-    let table = written(|out| group_table(&ranked(&[Key::Src, Key::Dport]), &STYLE, out));
+    let table = written(|out| group_table(&ranked(&[GroupKey::Src, GroupKey::Dport]), &STYLE, out));
     let expected = "\
 SRC                         DPORT  COUNT  SHARE  PACKETS  BYTES
 10.244.1.30 (edge/nginx-1)    443      3  75.0%        4    705  ███████████████
@@ -83,14 +81,19 @@ SRC                         DPORT  COUNT  SHARE  PACKETS  BYTES
         header: false,
         ..STYLE
     };
-    let table = written(|out| group_table(&ranked(&[Key::Src]), &ascii, out));
+    let table = written(|out| group_table(&ranked(&[GroupKey::Src]), &ascii, out));
     assert!(table.is_ascii() && table.ends_with("  #####\n"), "{table}");
     assert_eq!(table.lines().count(), 2);
 }
 
 #[test]
-fn an_item_tells_absent_from_zero_and_text_of_others_is_escaped() {
-    let ranked = ranked(&[Key::Svc, Key::Dport, Key::SnatDst, Key::State]);
+fn absent_values_are_not_zero_and_untrusted_text_is_escaped() {
+    let ranked = ranked(&[
+        GroupKey::Svc,
+        GroupKey::Dport,
+        GroupKey::SnatDst,
+        GroupKey::State,
+    ]);
     let summary = Summary {
         shown: 2,
         ..Summary::default()
@@ -98,7 +101,7 @@ fn an_item_tells_absent_from_zero_and_text_of_others_is_escaped() {
     let text = written(|out| group_document(&ranked, &STYLE, &summary, out));
     let document: Value = serde_json::from_str(&text).unwrap();
     let key = |svc: Value| json!({"svc": svc, "dport": 443, "snat-dst": "192.0.2.11 -> 203.0.113.10:443/tcp", "state": "unreplied"});
-    // Both have two entries; what has a name comes first.
+    // Both have two entries; named groups come first.
     assert_eq!(
         document["items"],
         json!([
@@ -131,8 +134,8 @@ fn an_item_tells_absent_from_zero_and_text_of_others_is_escaped() {
 }
 
 #[test]
-fn lines_and_records_of_a_frame_say_when_it_was() {
-    let ranked = ranked(&[Key::Src]);
+fn lines_and_records_with_a_time_begin_with_it() {
+    let ranked = ranked(&[GroupKey::Src]);
     let lines = written(|out| group_lines(&ranked, &STYLE, Some(0), out));
     let lines: Vec<Value> = lines
         .lines()
@@ -159,7 +162,7 @@ fn lines_and_records_of_a_frame_say_when_it_was() {
 }
 
 #[test]
-fn little_and_nearly_all_are_told_from_nothing_and_all() {
+fn shares_near_0_and_1_are_not_rounded_to_them() {
     for (share, expected) in [
         (0.0, "0.0%"),
         (0.00001, "<0.1%"),

@@ -1,17 +1,17 @@
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::super::fixture::{self, Sample};
+use super::super::fixture::{self, SampleEntry};
 use super::*;
 
-fn written(sample: &Sample) -> String {
+fn written(sample: &SampleEntry) -> String {
     let mut out = Vec::new();
     item(&sample.row(), &mut out);
     String::from_utf8(out).unwrap()
 }
 
-/// The same item by way of serde.
-fn expected(sample: &Sample) -> Value {
+/// The same item made with serde.
+fn expected(sample: &SampleEntry) -> Value {
     let flow = &sample.flow;
     let state = flow.state.map(|state| match state.name() {
         Some(name) => name.to_lowercase().replace('_', "-"),
@@ -119,7 +119,7 @@ proptest! {
 }
 
 #[test]
-fn the_item_of_the_contract_is_written_in_its_order() {
+fn the_documented_item_keeps_its_order_of_keys() {
     assert_eq!(
         written(&fixture::dns()),
         concat!(

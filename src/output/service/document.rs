@@ -1,22 +1,28 @@
-//! `-o json`: one document.
+//! The document of `ctk svc -o json`.
 
 use std::net::SocketAddr;
 
 use serde_json::{Map, Value, json};
 
 use crate::attribution::FrontendKind;
-use crate::service::{Affinity, Known, Listed, Load, Other, Reach, Report};
+use crate::service::{
+    Affinity, FlowCounts, KnownEndpoint, KnownService, OtherDestination, Reach, ServiceReport,
+};
 use crate::spread::Spread;
 
 use super::super::safe_json;
 use super::super::summary::Summary;
+use super::super::write::state_byte;
 use super::{age, protocol_name};
 
-/// The document, with a line end. Absent is null.
+/// The document with a line end. Absent values are null.
 ///
 /// # Errors
 /// The summary cannot be written as JSON.
-pub fn service_document(report: &Report, summary: &Summary) -> Result<Vec<u8>, serde_json::Error> {
+pub fn service_document(
+    report: &ServiceReport,
+    summary: &Summary,
+) -> Result<Vec<u8>, serde_json::Error> {
     let tally = &report.tally;
     let endpoints = report.known.endpoints.iter().zip(&tally.loads);
     let endpoints: Vec<Value> = endpoints
@@ -28,7 +34,9 @@ pub fn service_document(report: &Report, summary: &Summary) -> Result<Vec<u8>, s
             .iter()
             .filter(|(_, other)| other.is_gone() == gone);
         others
-            .map(|((protocol, place), other)| other_place(*protocol, *place, other, report.now))
+            .map(|((protocol, address), other)| {
+                other_destination(*protocol, *address, other, report.now)
+            })
             .collect()
     };
     let document = json!({
@@ -44,7 +52,7 @@ pub fn service_document(report: &Report, summary: &Summary) -> Result<Vec<u8>, s
     Ok((safe_json(&document) + "\n").into_bytes())
 }
 
-fn service(known: &Known) -> Value {
+fn service(known: &KnownService) -> Value {
     let frontends = known.frontends.iter().map(|frontend| {
         json!({
             "kind": frontend.kind.name(),
@@ -71,9 +79,14 @@ fn service(known: &Known) -> Value {
     })
 }
 
-/// What endpoints and other places share.
-fn place(protocol: u8, place: SocketAddr, load: &Load, now: u64) -> Map<String, Value> {
-    let state = |word: &str| word.to_ascii_lowercase().replace('_', "-");
+/// Fields of an endpoint or of another destination.
+fn destination(
+    protocol: u8,
+    address: SocketAddr,
+    load: &FlowCounts,
+    now: u64,
+) -> Map<String, Value> {
+    let state = |word: &str| -> String { word.bytes().map(state_byte).map(char::from).collect() };
     let states: Map<String, Value> = load
         .states
         .iter()
@@ -81,15 +94,15 @@ fn place(protocol: u8, place: SocketAddr, load: &Load, now: u64) -> Map<String, 
         .collect();
     let age = load.oldest.map(|start| age(start, now));
     let fields = json!({
-        "address": place.ip(),
-        "port": place.port(),
+        "address": address.ip(),
+        "port": address.port(),
         "protocol": protocol_name(protocol),
         "open": load.open,
         "other": load.other,
         "states": states,
         "packets": load.packets,
         "bytes": load.bytes,
-        // Flows without a timestamp are older than those with one.
+        // Flows without a timestamp are older than those with one, so the age is only a lower bound.
         "oldest": age.filter(|_| load.undated == 0),
         "oldest_at_least": age,
         "stale": load.stale(),
@@ -101,8 +114,8 @@ fn place(protocol: u8, place: SocketAddr, load: &Load, now: u64) -> Map<String, 
     }
 }
 
-fn endpoint(listed: &Listed, load: &Load, now: u64) -> Value {
-    let mut fields = place(listed.protocol, listed.place, load, now);
+fn endpoint(listed: &KnownEndpoint, load: &FlowCounts, now: u64) -> Value {
+    let mut fields = destination(listed.protocol, listed.address, load, now);
     let ports: Vec<Value> = listed
         .ports
         .iter()
@@ -125,8 +138,8 @@ fn endpoint(listed: &Listed, load: &Load, now: u64) -> Value {
     fields.into()
 }
 
-fn other_place(protocol: u8, at: SocketAddr, other: &Other, now: u64) -> Value {
-    let mut fields = place(protocol, at, &other.load, now);
+fn other_destination(protocol: u8, at: SocketAddr, other: &OtherDestination, now: u64) -> Value {
+    let mut fields = destination(protocol, at, &other.load, now);
     let pod = other
         .pod
         .as_ref()
@@ -141,14 +154,13 @@ fn pod(namespace: &str, name: &str) -> Value {
     json!({"namespace": namespace, "name": name})
 }
 
-/// Of most flows, and beside it of those that had other endpoints to go to.
-fn skews(report: &Report) -> Value {
+/// The skew of the reach with most flows; `apart` holds the skews of the others.
+fn skews(report: &ServiceReport) -> Value {
     let mut skews = report
         .spreads
         .iter()
         .map(|(reach, spread)| skew(*reach, spread));
-    let first = skews.next();
-    let Some(Value::Object(mut first)) = first else {
+    let Some(Value::Object(mut first)) = skews.next() else {
         return Value::Null;
     };
     first.insert("apart".to_owned(), skews.collect());
@@ -175,22 +187,22 @@ fn skew(reach: Reach, spread: &Spread) -> Value {
     })
 }
 
-fn new_packets(report: &Report) -> Value {
-    let Some(ahead) = &report.ahead else {
+fn new_packets(report: &ServiceReport) -> Value {
+    let Ok(known) = &report.new_flow_paths else {
         return Value::Null;
     };
-    let ways = ahead.ways.iter().map(|way| {
+    let paths = known.paths.iter().map(|path| {
         json!({
-            "address": way.place.ip(),
-            "port": way.place.port(),
-            "protocol": protocol_name(way.protocol),
-            "chain": way.chain,
-            "frontends": way.frontends.iter().copied().map(FrontendKind::name).collect::<Vec<_>>(),
-            "probability": way.probability,
-            "share": way.share,
-            "packets": way.packets,
-            "affinity_packets": way.pinned,
+            "address": path.address.ip(),
+            "port": path.address.port(),
+            "protocol": protocol_name(path.protocol),
+            "chain": path.chain,
+            "frontends": path.frontends.iter().copied().map(FrontendKind::name).collect::<Vec<_>>(),
+            "probability": path.probability,
+            "share": path.share,
+            "packets": path.packets,
+            "affinity_packets": path.affinity_packets,
         })
     });
-    ways.collect()
+    paths.collect()
 }

@@ -1,21 +1,21 @@
-//! The section that tells whether the endpoints get their share, and why not.
+//! The section `SKEW`: how evenly flows are spread over the endpoints, and the reason.
 
-use crate::service::{Reach, Report};
+use crate::service::{Reach, ServiceReport};
 use crate::spread::Spread;
 
 use super::super::color::Style;
 use super::super::groups::percent;
 use super::{ServiceStyle, line};
 
-/// Where sentences are broken.
-const WIDTH: usize = 110;
+/// Bytes of a line at which sentences are wrapped.
+const MAX_LINE_WIDTH: usize = 110;
 
-/// Under one heading, most flows first; those that could go to the same endpoints together.
-pub(super) fn skews(report: &Report, style: ServiceStyle) -> String {
+/// The section: one spread for each reach, most flows first.
+pub(super) fn skews(report: &ServiceReport, style: ServiceStyle) -> String {
     let mut text = line(style, Style::Heading, "SKEW (flows on this node)");
     let several = report.spreads.len() > 1;
     for (reach, spread) in &report.spreads {
-        let whose = match reach {
+        let title = match reach {
             _ if !several => None,
             Reach::Cluster => Some("flows that may go to every endpoint:"),
             Reach::Local => {
@@ -25,15 +25,15 @@ pub(super) fn skews(report: &Report, style: ServiceStyle) -> String {
                 "flows of which it is not known whether a traffic policy keeps them on this node:",
             ),
         };
-        if let Some(whose) = whose {
-            text += &line(style, Style::Plain, whose);
+        if let Some(title) = title {
+            text += &line(style, Style::Plain, title);
         }
         text += &skew(spread, style);
     }
     text
 }
 
-/// `busiest has 40 of 43 open flows (93.0%), max/mean 40/14.3 = 2.8, ...`, then the reason.
+/// `busiest has 40 of 43 open flows (93.0%), max/mean 40/14.3 = 2.8, ...`, then the sentence of the reason.
 fn skew(spread: &Spread, style: ServiceStyle) -> String {
     let Spread {
         flows,
@@ -68,12 +68,12 @@ fn skew(spread: &Spread, style: ServiceStyle) -> String {
     text
 }
 
-/// Words in lines of at most [`WIDTH`] bytes, longer words aside.
+/// Wraps a text into lines of at most [`MAX_LINE_WIDTH`] bytes; a longer word gets a line of its own.
 fn wrapped(text: &str) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split_whitespace() {
         match lines.last_mut() {
-            Some(line) if line.len() + 1 + word.len() <= WIDTH => {
+            Some(line) if line.len() + 1 + word.len() <= MAX_LINE_WIDTH => {
                 line.push(' ');
                 line.push_str(word);
             }
@@ -88,11 +88,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sentences_are_broken_between_words() {
+    fn sentences_are_wrapped_between_words() {
         let text = "word ".repeat(60);
         let lines = wrapped(&text);
         assert_eq!(lines.len(), 3);
-        assert!(lines.iter().all(|line| line.len() <= WIDTH), "{lines:?}");
+        assert!(
+            lines.iter().all(|line| line.len() <= MAX_LINE_WIDTH),
+            "{lines:?}"
+        );
         assert_eq!(lines.join(" "), text.trim());
     }
 }

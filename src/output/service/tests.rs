@@ -5,15 +5,17 @@ use serde_json::Value;
 use super::*;
 use crate::entry::Entry;
 use crate::output::Summary;
-use crate::service::{Known, Listed, Policy, Reach, Tally, Way};
-use crate::spread::{Counted, Spread};
+use crate::service::{
+    KnownEndpoint, KnownService, NewFlowPath, Reach, ServiceTally, TrafficPolicy,
+};
+use crate::spread::{Spread, SpreadInput};
 use crate::verdict::{Evidence, Judgement, Reason};
 use ctnetlink::flow::{Flow, L4, Tuple};
 
-fn report() -> Report {
-    let endpoint = |n: u8, pod: &str| Listed {
+fn report() -> ServiceReport {
+    let endpoint = |n: u8, pod: &str| KnownEndpoint {
         protocol: 6,
-        place: ([10, 244, 1, n], 8080).into(),
+        address: ([10, 244, 1, n], 8080).into(),
         ports: [Some("http".into())].into(),
         ready: Some(n != 3),
         serving: Some(n != 3),
@@ -23,7 +25,7 @@ fn report() -> Report {
         candidate: n != 3,
         local_candidate: false,
     };
-    let known = Known {
+    let known = KnownService {
         namespace: "shop".into(),
         name: "api".into(),
         kube_proxy: Some(true),
@@ -34,8 +36,8 @@ fn report() -> Report {
             port: 30080,
             name: None,
         }],
-        internal_policy: Some(Policy::Cluster),
-        external_policy: Some(Policy::Local),
+        internal_policy: Some(TrafficPolicy::Cluster),
+        external_policy: Some(TrafficPolicy::Local),
         affinity: Some(Affinity::None),
         endpoints: vec![
             endpoint(1, "a"),
@@ -46,42 +48,42 @@ fn report() -> Report {
         node_unknown: false,
         endpoints_complete: true,
     };
-    let mut tally = Tally::new(&known);
-    tally.loads[0] = Load {
+    let mut tally = ServiceTally::new(&known);
+    tally.loads[0] = FlowCounts {
         open: 40,
         oldest: Some(1_000_000_000),
         undated: 1,
         packets: Some(7),
-        ..Load::default()
+        ..FlowCounts::default()
     };
-    tally.loads[1] = Load {
+    tally.loads[1] = FlowCounts {
         open: 3,
         oldest: Some(1_000_000_000),
-        ..Load::default()
+        ..FlowCounts::default()
     };
-    let mut report = Report::new(known, tally, Err("nobody said".into()), 61_000_000_000);
-    let counted = Counted {
+    let mut report = ServiceReport::new(known, tally, Err("no permission".into()), 61_000_000_000);
+    let counted = SpreadInput {
         endpoints: vec![40, 3],
-        ..Counted::default()
+        ..SpreadInput::default()
     };
     report.spreads = vec![(Reach::Cluster, Spread::of(&counted))];
-    report.ahead = Some(Ahead {
-        ways: vec![Way {
+    report.new_flow_paths = Ok(NewFlowPaths {
+        paths: vec![NewFlowPath {
             chain: "KUBE-SVC-A".into(),
             frontends: vec![FrontendKind::ClusterIp, FrontendKind::NodePort],
             protocol: 6,
-            place: ([10, 244, 1, 1], 8080).into(),
+            address: ([10, 244, 1, 1], 8080).into(),
             probability: 0.333_333_333_49,
             share: 0.25,
             packets: None,
-            pinned: Some(2),
+            affinity_packets: Some(2),
         }],
         not_understood: vec!["KUBE-SVL-A".into()],
     });
     report
 }
 
-fn table(report: &Report) -> String {
+fn table(report: &ServiceReport) -> String {
     let style = ServiceStyle {
         palette: Palette::PLAIN,
         glyphs: Glyphs::Ascii,
@@ -90,7 +92,7 @@ fn table(report: &Report) -> String {
 }
 
 #[test]
-fn the_sections_show_what_is_known_and_dashes_where_nothing_is() {
+fn sections_have_dashes_for_unknown_values() {
     let text = table(&report());
     assert!(text.is_ascii(), "{text}");
     let words: Vec<String> = text
@@ -108,19 +110,19 @@ fn the_sections_show_what_is_known_and_dashes_where_nothing_is() {
         "10.244.1.1:8080/tcp 1/3 25.0% ### - 2 cluster-ip,node-port KUBE-SVC-A",
         "not known in chain KUBE-SVL-A: a rule of it is not understood",
     ] {
-        assert!(words.iter().any(|said| said == line), "{line}\n{text}");
+        assert!(words.iter().any(|shown| shown == line), "{line}\n{text}");
     }
     let mut headless = report();
     headless.known.frontends.clear();
     let text = table(&headless);
     assert!(text.starts_with("shop/api\nno frontend: "), "{text}");
     let mut unknown = report();
-    unknown.ahead = None;
-    assert!(table(&unknown).ends_with("(this node only)\nnot known: nobody said\n"));
+    unknown.new_flow_paths = Err("no permission".into());
+    assert!(table(&unknown).ends_with("(this node only)\nnot known: no permission\n"));
 }
 
-/// An entry to this place, with this verdict.
-fn to(place: &str, reason: Reason) -> Entry<'static> {
+/// An entry to this address, with this verdict.
+fn to(address: &str, reason: Reason) -> Entry<'static> {
     let tuple = |src: &str, dst: &str| {
         let (src, dst): (SocketAddr, SocketAddr) = (src.parse().unwrap(), dst.parse().unwrap());
         let l4 = L4::Ports {
@@ -135,7 +137,7 @@ fn to(place: &str, reason: Reason) -> Entry<'static> {
         }
     };
     let client = "10.244.2.1:4000";
-    let flow = Flow::new(tuple(client, "10.96.8.8:80"), tuple(place, client));
+    let flow = Flow::new(tuple(client, "10.96.8.8:80"), tuple(address, client));
     let evidence = Evidence::new(reason, &flow);
     let mut entry = Entry::bare(flow);
     entry.judgement = Some(Judgement { reason, evidence });
@@ -143,16 +145,16 @@ fn to(place: &str, reason: Reason) -> Entry<'static> {
 }
 
 #[test]
-fn only_what_was_an_endpoint_is_called_gone() {
+fn only_former_endpoints_are_listed_as_gone() {
     let mut report = report();
-    for (place, reason) in [
+    for (address, reason) in [
         ("10.244.1.9:8080", Reason::EndpointGone),
         ("10.244.1.9:8080", Reason::SourceIncomplete),
         ("10.244.1.8:8080", Reason::ServiceHop),
         ("10.244.1.7:8080", Reason::SecondaryAddress),
         ("10.244.1.6:8080", Reason::ForeignNetns),
     ] {
-        report.tally.see(&to(place, reason), || None);
+        report.tally.add(&to(address, reason), || None);
     }
     let text = table(&report);
     let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -172,9 +174,9 @@ fn only_what_was_an_endpoint_is_called_gone() {
     }
     let bytes = service_document(&report, &Summary::default()).unwrap();
     let document: Value = serde_json::from_slice(&bytes).unwrap();
-    let places = |list: &str| document[list].as_array().unwrap().len();
-    assert_eq!((places("gone"), places("elsewhere")), (1, 3));
-    // Of two flows one was judged: there may be more stale ones than that.
+    let count = |list: &str| document[list].as_array().unwrap().len();
+    assert_eq!((count("gone"), count("elsewhere")), (1, 3));
+    // One of two flows was judged, so the number of stale flows is a lower bound.
     let gone = &document["gone"][0];
     assert_eq!(
         (&gone["stale"], &gone["stale_at_least"]),
@@ -184,7 +186,7 @@ fn only_what_was_an_endpoint_is_called_gone() {
 }
 
 #[test]
-fn flows_that_could_not_go_to_the_same_endpoints_are_told_apart() {
+fn flows_of_different_reach_have_skews_of_their_own() {
     let mut report = report();
     let alone = report.spreads[0].1.clone();
     report.spreads.push((Reach::Local, alone));
@@ -205,7 +207,7 @@ fn flows_that_could_not_go_to_the_same_endpoints_are_told_apart() {
 }
 
 #[test]
-fn the_document_has_null_for_what_is_absent_and_no_bare_controls() {
+fn the_document_has_null_for_absent_values_and_escapes_control_characters() {
     let report = report();
     let bytes = service_document(&report, &Summary::default()).unwrap();
     let text = String::from_utf8(bytes).unwrap();
@@ -223,7 +225,7 @@ fn the_document_has_null_for_what_is_absent_and_no_bare_controls() {
     assert_eq!(document["new_packets"][0]["share"], 0.25);
     assert_eq!(document["new_packets"][0]["packets"], Value::Null);
     let mut unknown = report;
-    unknown.ahead = None;
+    unknown.new_flow_paths = Err("no permission".into());
     let bytes = service_document(&unknown, &Summary::default()).unwrap();
     let document: Value = serde_json::from_slice(&bytes).unwrap();
     assert_eq!(document["new_packets"], Value::Null);

@@ -1,4 +1,4 @@
-//! [`Stat`] for scripts: one JSON record a look.
+//! [`Stat`] as one JSON record per reading.
 
 use std::time::SystemTime;
 
@@ -7,11 +7,11 @@ use serde_json::{Map, Value, json};
 use crate::ethtool::{ALLOWANCE_AVAILABLE, ALLOWANCE_EXCEEDED};
 use crate::stat::counters::Counters;
 use crate::stat::explain;
-use crate::stat::{Allowance, CpuCounters, Delta, Stat};
+use crate::stat::{ConntrackAllowance, CpuCounters, Delta, Stat};
 
-/// Fields of one look. Names are the kernel's where it has any (`nf_conntrack_count` is `count`); timeouts are seconds,
-/// `used_percent` is count in percent of max, `mean_chain_length` is twice count by buckets: each
-/// entry is hashed by either direction. Entries of other namespaces lie in the same buckets and are not in it.
+/// Record of one reading. Names are the kernel's where it has any (`nf_conntrack_count` is `count`). Timeouts are seconds,
+/// `used_percent` is count in percent of max, `mean_chain_length` is twice count divided by buckets, because each entry is
+/// hashed once for each direction. Entries of other namespaces are in the same buckets and are not counted in it.
 pub fn stat_json(stat: &Stat, per_cpu: bool) -> Value {
     let settings = &stat.settings;
     let total = stat.counters.as_ref().map(CpuCounters::total);
@@ -40,12 +40,12 @@ pub fn stat_json(stat: &Stat, per_cpu: bool) -> Value {
         }),
     });
     put_counters(&mut fields, stat.counters.as_ref(), per_cpu);
-    fields["explanation"] = explained(total.as_ref(), stat);
+    fields["explanation"] = explanation(total.as_ref(), stat);
     fields
 }
 
-/// Fields of an interval of `seconds`. `count`, `max` and what interfaces have available are as they are at its end;
-/// `count_change`, counters and what was exceeded are differences.
+/// Record of an interval of `seconds`. `count`, `max` and the available allowances are values at its end; `count_change`,
+/// counters and exceeded allowances are differences.
 pub fn delta_json(stat: &Stat, delta: &Delta, seconds: f64, per_cpu: bool) -> Value {
     let total = delta.counters.as_ref().map(CpuCounters::total);
     let interfaces = stat.interfaces.as_ref().map(|all| {
@@ -53,8 +53,8 @@ pub fn delta_json(stat: &Stat, delta: &Delta, seconds: f64, per_cpu: bool) -> Va
             let found = delta.exceeded.iter().find(|(other, _)| other == name);
             found.and_then(|(_, more)| *more)
         };
-        let one = |now: &Allowance| {
-            allowance_json(&Allowance {
+        let one = |now: &ConntrackAllowance| {
+            allowance_json(&ConntrackAllowance {
                 exceeded: exceeded(&now.interface),
                 ..now.clone()
             })
@@ -72,13 +72,13 @@ pub fn delta_json(stat: &Stat, delta: &Delta, seconds: f64, per_cpu: bool) -> Va
         "interfaces": interfaces,
     });
     put_counters(&mut fields, delta.counters.as_ref(), per_cpu);
-    fields["explanation"] = explained(total.as_ref(), stat);
+    fields["explanation"] = explanation(total.as_ref(), stat);
     fields
 }
 
-fn explained(total: Option<&Counters>, stat: &Stat) -> Value {
-    let said = total.map(|total| explain::losses(total, stat.used_percent()));
-    said.unwrap_or_default().into()
+fn explanation(total: Option<&Counters>, stat: &Stat) -> Value {
+    let sentences = total.map(|total| explain::losses(total, stat.used_percent()));
+    sentences.unwrap_or_default().into()
 }
 
 fn put_counters(fields: &mut Value, counters: Option<&CpuCounters>, per_cpu: bool) {
@@ -104,7 +104,7 @@ fn counters_json(counters: &Counters) -> Value {
     fields.into()
 }
 
-fn allowance_json(one: &Allowance) -> Value {
+fn allowance_json(one: &ConntrackAllowance) -> Value {
     json!({
         "interface": one.interface,
         ALLOWANCE_EXCEEDED: one.exceeded,

@@ -25,14 +25,14 @@ fn node() -> Stat {
             cpus: vec![(0, cpu(1041, 0)), (1, cpu(0, 110))],
         }),
         interfaces: Some(vec![
-            Allowance {
+            ConntrackAllowance {
                 interface: "eth0".to_owned(),
                 exceeded: Some(5012),
                 available: Some(0),
             },
-            Allowance {
+            ConntrackAllowance {
                 interface: "eth1\u{1b}[2J".to_owned(),
-                ..Allowance::default()
+                ..ConntrackAllowance::default()
             },
         ]),
         ..Stat::default()
@@ -43,7 +43,7 @@ fn node() -> Stat {
 }
 
 #[test]
-fn a_table_shows_dashes_for_what_is_not_known_and_leaves_interfaces_without_allowance_out() {
+fn a_table_has_dashes_for_unknown_values_and_no_interfaces_without_allowance() {
     let text = stat_table(&node(), PLAIN);
     for line in [
         "count             412  41.2 % of max",
@@ -78,7 +78,7 @@ fn a_table_shows_dashes_for_what_is_not_known_and_leaves_interfaces_without_allo
 }
 
 #[test]
-fn json_holds_null_for_what_is_not_known() {
+fn unknown_values_are_null_in_json() {
     let document = stat_json(&node(), false);
     assert_eq!(document["used_percent"], 41.2);
     assert_eq!(document["buckets"], Value::Null);
@@ -103,7 +103,7 @@ fn json_holds_null_for_what_is_not_known() {
 }
 
 #[test]
-fn an_interval_shows_what_moved_and_says_what_that_means() {
+fn an_interval_shows_changed_counters_and_their_explanation() {
     let (before, mut now) = (node(), node());
     now.count = Some(400);
     for (_, counters) in &mut now.counters.as_mut().unwrap().cpus {

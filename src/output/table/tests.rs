@@ -1,16 +1,16 @@
 use proptest::prelude::*;
 
 use super::super::color::ColorChoice;
-use super::super::fixture::{self, Sample, ports};
-use super::super::layout::SAMPLE;
+use super::super::fixture::{self, SampleEntry, ports};
+use super::super::layout::SAMPLE_ROWS;
 use super::*;
 use crate::attribution::{FrontendKind, Party, PartyKind};
 use crate::verdict::{Reason, Refreshing};
 use ctnetlink::flow::{Flow, Status, Zone};
 
-fn printed(kind: Kind, terminal: Option<usize>, samples: &[Sample]) -> String {
+fn printed(kind: TableColumns, terminal: Option<usize>, samples: &[SampleEntry]) -> String {
     let results = samples.iter().any(|sample| sample.result.is_some());
-    let mut table = Table::new(kind, results, Palette::PLAIN, true, terminal);
+    let mut table = EntryTable::new(kind, results, Palette::PLAIN, true, terminal);
     let mut out = Vec::new();
     for sample in samples {
         table.row(&sample.row(), &mut out);
@@ -20,9 +20,9 @@ fn printed(kind: Kind, terminal: Option<usize>, samples: &[Sample]) -> String {
 }
 
 #[test]
-fn the_default_table_reads_as_the_contract_shows_it() {
+fn the_default_table_is_printed_as_documented() {
     assert_eq!(
-        printed(Kind::Usual, None, &fixture::table_of_the_contract()),
+        printed(TableColumns::Default, None, &fixture::documented_table()),
         "\
 PROTO  STATE        CLIENT              SERVICE                   ENDPOINT                  TTL    VERDICT
 udp    assured      shop/web-1:40123    kube-system/kube-dns:dns  10.244.1.7:53 (gone)      1m58s  stale  endpoint-gone, refreshing
@@ -35,7 +35,11 @@ tcp    established  shop/web-1:51544    203.0.113.9:443           203.0.113.9:44
 
 #[test]
 fn a_narrow_terminal_shortens_names_and_keeps_their_ports() {
-    let text = printed(Kind::Usual, Some(120), &fixture::table_of_the_contract());
+    let text = printed(
+        TableColumns::Default,
+        Some(120),
+        &fixture::documented_table(),
+    );
     let longest = text.lines().map(|line| line.chars().count()).max();
     assert_eq!(longest, Some(120), "{text}");
     assert!(
@@ -51,15 +55,15 @@ fn a_narrow_terminal_shortens_names_and_keeps_their_ports() {
 }
 
 #[test]
-fn the_zone_column_appears_with_the_first_zone() {
+fn the_zone_column_is_shown_only_if_an_entry_has_a_zone() {
     let plain = fixture::dns();
     let mut zoned = fixture::dns();
     zoned.flow.zone = Zone {
         id: 5,
         direction: None,
     };
-    assert!(!printed(Kind::Usual, None, std::slice::from_ref(&plain)).contains("ZONE"));
-    let text = printed(Kind::Usual, None, &[plain, zoned]);
+    assert!(!printed(TableColumns::Default, None, std::slice::from_ref(&plain)).contains("ZONE"));
+    let text = printed(TableColumns::Default, None, &[plain, zoned]);
     let lines: Vec<_> = text.lines().collect();
     assert!(lines[0].starts_with("PROTO  ZONE  STATE"), "{text}");
     assert!(lines[1].starts_with("udp    -     assured"), "{text}");
@@ -67,19 +71,19 @@ fn the_zone_column_appears_with_the_first_zone() {
 }
 
 #[test]
-fn rows_past_the_sample_stream_and_wider_ones_only_push() {
+fn rows_after_the_sample_are_printed_at_once_and_wider_cells_shift_the_rest() {
     let sample = fixture::dns();
     let mut wider = fixture::dns();
     wider.names.client = Some(fixture::pod("shop", "a-much-longer-name-than-all-before"));
-    let mut table = Table::new(Kind::Usual, false, Palette::PLAIN, false, None);
+    let mut table = EntryTable::new(TableColumns::Default, false, Palette::PLAIN, false, None);
     let mut out = Vec::new();
-    for _ in 0..SAMPLE - 1 {
+    for _ in 0..SAMPLE_ROWS - 1 {
         table.row(&sample.row(), &mut out);
     }
     assert!(out.is_empty(), "widths need the whole sample");
     table.row(&sample.row(), &mut out);
     let text = String::from_utf8(std::mem::take(&mut out)).unwrap();
-    assert_eq!(text.lines().count(), SAMPLE);
+    assert_eq!(text.lines().count(), SAMPLE_ROWS);
     table.row(&wider.row(), &mut out);
     let line = String::from_utf8(out).unwrap();
     assert!(
@@ -96,40 +100,46 @@ fn rows_past_the_sample_stream_and_wider_ones_only_push() {
 #[test]
 fn names_beyond_ascii_keep_later_rows_aligned() {
     let sample = fixture::dns();
-    let mut foreign = fixture::dns();
-    // As many characters as the usual name, in more bytes.
-    foreign.names.client = Some(fixture::pod("shop", "wéb-7d"));
+    let mut accented = fixture::dns();
+    // As many characters as the other name, in more bytes.
+    accented.names.client = Some(fixture::pod("shop", "wéb-7d"));
     for terminal in [None, Some(60)] {
-        let mut table = Table::new(Kind::Usual, false, Palette::PLAIN, false, terminal);
+        let mut table = EntryTable::new(
+            TableColumns::Default,
+            false,
+            Palette::PLAIN,
+            false,
+            terminal,
+        );
         let mut out = Vec::new();
-        for _ in 0..SAMPLE {
+        for _ in 0..SAMPLE_ROWS {
             table.row(&sample.row(), &mut out);
         }
-        let usual = String::from_utf8(std::mem::take(&mut out)).unwrap();
-        table.row(&foreign.row(), &mut out);
+        let sampled = String::from_utf8(std::mem::take(&mut out)).unwrap();
+        table.row(&accented.row(), &mut out);
         let line = String::from_utf8(out).unwrap();
-        let usual = usual.lines().next().unwrap();
-        assert_eq!(line.trim_end().replace('é', "e"), usual, "{terminal:?}");
+        let sampled = sampled.lines().next().unwrap();
+        assert_eq!(line.trim_end().replace('é', "e"), sampled, "{terminal:?}");
     }
 }
 
 #[test]
-fn every_cell_of_a_later_row_is_coloured_alike() {
+fn rows_after_the_sample_are_coloured_like_those_of_the_sample() {
     let mut sample = fixture::dns();
     sample.reason = Some(Reason::EndpointGone);
     let coloured = Palette::decide(ColorChoice::Always, |_| None, false);
-    let mut table = Table::new(Kind::Usual, false, coloured, false, Some(60));
+    let mut table = EntryTable::new(TableColumns::Default, false, coloured, false, Some(60));
     let mut out = Vec::new();
-    for _ in 0..=SAMPLE {
+    for _ in 0..=SAMPLE_ROWS {
         table.row(&sample.row(), &mut out);
     }
     let text = String::from_utf8(out).unwrap();
     let lines: Vec<_> = text.lines().collect();
-    assert_eq!(lines[0], lines[SAMPLE]);
+    assert_eq!(lines[0], lines[SAMPLE_ROWS]);
     assert!(lines[0].contains("\u{1b}["), "{}", lines[0]);
 }
 
-fn cells(kind: Kind, sample: &Sample) -> Vec<String> {
+fn cells(kind: TableColumns, sample: &SampleEntry) -> Vec<String> {
     let text = printed(kind, None, std::slice::from_ref(sample));
     let line = text.lines().nth(1).unwrap();
     line.split("  ")
@@ -139,18 +149,18 @@ fn cells(kind: Kind, sample: &Sample) -> Vec<String> {
         .collect()
 }
 
-fn endpoint(sample: &Sample) -> String {
+fn endpoint(sample: &SampleEntry) -> String {
     let mut out = Vec::new();
     cell::endpoint(&sample.row(), &mut out);
     String::from_utf8(out).unwrap()
 }
 
 #[test]
-fn the_endpoint_says_what_stands_at_the_reply_source() {
+fn the_endpoint_cell_names_the_reply_source() {
     let named = fixture::dns();
-    let mut nobody = fixture::dns();
-    nobody.names.endpoint = None;
-    let with = |reason, sample: &Sample| Sample {
+    let mut unknown = fixture::dns();
+    unknown.names.endpoint = None;
+    let with = |reason, sample: &SampleEntry| SampleEntry {
         reason: Some(reason),
         ..sample.clone()
     };
@@ -170,7 +180,7 @@ fn the_endpoint_says_what_stands_at_the_reply_source() {
     });
     nameless.manual = true;
     manual.names.endpoint = Some(nameless);
-    let mut untranslated = nobody.clone();
+    let mut untranslated = unknown.clone();
     untranslated.flow.reply = ports(17, ("10.96.0.10", 53), ("10.244.2.9", 40123));
     let mut own = untranslated.clone();
     own.names.endpoint = node.names.endpoint;
@@ -180,9 +190,9 @@ fn the_endpoint_says_what_stands_at_the_reply_source() {
             with(Reason::Misdelivery, &named),
             "kube-system/coredns-b:53",
         ),
-        (with(Reason::EndpointGone, &nobody), "10.244.1.7:53 (gone)"),
-        (with(Reason::ServiceEmpty, &nobody), "10.244.1.7:53 (gone)"),
-        (with(Reason::SourceIncomplete, &nobody), "10.244.1.7:53"),
+        (with(Reason::EndpointGone, &unknown), "10.244.1.7:53 (gone)"),
+        (with(Reason::ServiceEmpty, &unknown), "10.244.1.7:53 (gone)"),
+        (with(Reason::SourceIncomplete, &unknown), "10.244.1.7:53"),
         (with(Reason::Endpoint, &node), "cp1:53"),
         (with(Reason::Endpoint, &manual), "10.244.1.7:53 (manual)"),
         (with(Reason::NoDnat, &untranslated), "not translated"),
@@ -198,9 +208,9 @@ fn the_endpoint_says_what_stands_at_the_reply_source() {
 }
 
 #[test]
-fn services_show_names_numbers_or_the_destination() {
+fn the_service_cell_has_the_name_else_the_destination() {
     let mut sample = fixture::dns();
-    let shown = |sample: &Sample| cells(Kind::Usual, sample)[3].clone();
+    let shown = |sample: &SampleEntry| cells(TableColumns::Default, sample)[3].clone();
     sample.names.service = Some(fixture::cluster_ip("net", "syslog", None));
     assert_eq!(shown(&sample), "net/syslog:53");
     if let Some(service) = &mut sample.names.service {
@@ -211,7 +221,7 @@ fn services_show_names_numbers_or_the_destination() {
 }
 
 #[test]
-fn states_and_verdicts_are_told_in_the_words_of_the_contract() {
+fn states_and_verdicts_are_printed_in_the_documented_words() {
     let mut flow = Flow::new(
         ports(6, ("10.0.0.1", 1), ("10.0.0.2", 2)),
         ports(6, ("10.0.0.2", 2), ("10.0.0.1", 1)),
@@ -219,7 +229,10 @@ fn states_and_verdicts_are_told_in_the_words_of_the_contract() {
     let mut check = |status: Status, state, expected: &str| {
         flow.status = status;
         flow.state = state;
-        assert_eq!(cells(Kind::Usual, &Sample::bare(flow.clone()))[1], expected);
+        assert_eq!(
+            cells(TableColumns::Default, &SampleEntry::bare(flow.clone()))[1],
+            expected
+        );
     };
     check(fixture::ANSWERED, Some(fixture::tcp(7)), "time-wait");
     check(fixture::ANSWERED, None, "assured");
@@ -267,7 +280,7 @@ fn chosen_columns_and_results_are_shown() {
         result: "failed",
         error: Some("Operation not permitted\u{7}".to_owned()),
     });
-    let text = printed(Kind::Usual, None, &[sample.clone()]);
+    let text = printed(TableColumns::Default, None, &[sample.clone()]);
     assert!(text.contains("RESULT\n"), "{text}");
     assert!(
         text.ends_with("  failed: Operation not permitted\\x07\n"),
@@ -275,7 +288,7 @@ fn chosen_columns_and_results_are_shown() {
     );
     let columns = "original.src,timeout,client,start,result".parse().unwrap();
     assert_eq!(
-        printed(Kind::Chosen(columns), None, &[sample]),
+        printed(TableColumns::Chosen(columns), None, &[sample]),
         "ORIGINAL.SRC  TIMEOUT  CLIENT             START  RESULT\n\
          10.244.2.9    1m58s    shop/web-7d:40123  -      failed\n"
     );
@@ -295,7 +308,7 @@ fn the_wide_line_holds_every_column_once() {
 proptest! {
     #[test]
     fn no_line_carries_control_characters(samples in prop::collection::vec(fixture::any_sample(), 1..8)) {
-        for (kind, terminal) in [(Kind::Usual, None), (Kind::Usual, Some(100)), (Kind::Wide, None)] {
+        for (kind, terminal) in [(TableColumns::Default, None), (TableColumns::Default, Some(100)), (TableColumns::Wide, None)] {
             let text = printed(kind, terminal, &samples);
             prop_assert_eq!(text.lines().count(), samples.len() + 1);
             prop_assert!(!text.chars().any(|c| c.is_control() && c != '\n'));

@@ -1,4 +1,4 @@
-//! A Service before anybody looked at the table.
+//! A Service as the cluster or the node's rules describe it.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::{IpAddr, SocketAddr};
@@ -7,14 +7,13 @@ use crate::attribution::FrontendKind;
 use ctk_cluster::index::{AddressKind, Affinity, Endpoint, Index, Name, PortId};
 use ctk_cluster::rules::{NodeRules, RuleFrontend, RuleKind, RuleService};
 
-use super::policy::Policy;
-use super::reach::Reach;
+use super::reach::{Reach, TrafficPolicy};
 
-/// Where packets to the Service go, before they are translated.
+/// An address and port of the Service that clients connect to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Frontend {
     pub kind: FrontendKind,
-    /// `None` for a node port: every address on which the node answers.
+    /// `None` for a node port, which is open on every address of the node that kube-proxy uses.
     pub address: Option<IpAddr>,
     /// IANA number.
     pub protocol: u8,
@@ -23,13 +22,13 @@ pub struct Frontend {
     pub name: Option<Name>,
 }
 
-/// An endpoint as the source lists it. Conditions are `None` where only rules are known.
+/// An endpoint of the Service. Conditions are `None` where only rules are known.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
+pub struct KnownEndpoint {
     /// IANA number.
     pub protocol: u8,
-    pub place: SocketAddr,
-    /// Names of the Service ports that lead there.
+    pub address: SocketAddr,
+    /// Names of the Service ports that lead to it.
     pub ports: BTreeSet<Option<Name>>,
     pub ready: Option<bool>,
     pub serving: Option<bool>,
@@ -37,14 +36,14 @@ pub struct Listed {
     /// Namespace and name.
     pub pod: Option<(Name, Name)>,
     pub node: Option<Name>,
-    /// New flows of [`Reach::Cluster`] may go there: the mean counts it even without a flow.
+    /// New flows of [`Reach::Cluster`] may go to it, so the mean counts it even without a flow.
     pub candidate: bool,
-    /// Those of [`Reach::Local`] may.
+    /// New flows of [`Reach::Local`] may go to it.
     pub local_candidate: bool,
 }
 
-impl Listed {
-    /// New flows of this reach may go there.
+impl KnownEndpoint {
+    /// Whether new flows of this reach may go to it.
     pub fn is_candidate(&self, reach: Reach) -> bool {
         match reach {
             Reach::Cluster => self.candidate,
@@ -54,39 +53,40 @@ impl Listed {
     }
 }
 
-/// One Service.
+/// One Service with its frontends and endpoints.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Known {
+pub struct KnownService {
     pub namespace: Name,
     pub name: Name,
-    /// False for a Service that kube-proxy leaves alone; `None` where only rules are known.
+    /// False for a Service that kube-proxy ignores; `None` where only rules are known.
     pub kube_proxy: Option<bool>,
     /// In the order of ports and addresses.
     pub frontends: Vec<Frontend>,
     /// `None` where only rules are known.
-    pub internal_policy: Option<Policy>,
-    /// `None` also where there is no frontend for the outside.
-    pub external_policy: Option<Policy>,
+    pub internal_policy: Option<TrafficPolicy>,
+    /// `None` where only rules are known, and where no frontend is for traffic from outside.
+    pub external_policy: Option<TrafficPolicy>,
     pub affinity: Option<Affinity>,
     /// In the order of ports and addresses.
-    pub endpoints: Vec<Listed>,
-    /// Topology hints may leave this node fewer endpoints than flows of [`Reach::Cluster`] are counted for.
+    pub endpoints: Vec<KnownEndpoint>,
+    /// Topology hints may restrict flows of [`Reach::Cluster`] to fewer endpoints than the candidates.
     pub hinted: bool,
-    /// Which endpoints are on this node is not known, and a policy asks for these.
+    /// A traffic policy restricts flows to endpoints on this node, and these are not known.
     pub node_unknown: bool,
-    /// False where only rules are known, and some that lead to endpoints of the Service are not understood.
+    /// False if only rules are known and some that may lead to endpoints of the Service are not understood.
     pub endpoints_complete: bool,
 }
 
-/// Endpoints, each with the position of its first Service port.
-type Places = BTreeMap<(u8, SocketAddr), (usize, Listed)>;
+/// Endpoints by protocol and address, each with the position of its first Service port.
+type EndpointsByAddress = BTreeMap<(u8, SocketAddr), (usize, KnownEndpoint)>;
 
-impl Known {
-    /// These ports of a Service; `None` for no ports. `node`: name of the node whose table is looked at.
+impl KnownService {
+    /// A Service with these of its ports, from the cluster's objects; `None` for no ports. `node` is the name of the node that
+    /// the table belongs to.
     pub fn of_index(index: &Index, ports: &[PortId], node: Option<&str>) -> Option<Self> {
         let service = index.service(index.port(*ports.first()?).service);
         let mut frontends = Vec::new();
-        let mut places = Places::new();
+        let mut endpoints_by_address = EndpointsByAddress::new();
         let mut hinted = false;
         for (order, id) in ports.iter().enumerate() {
             let port = index.port(*id);
@@ -107,17 +107,18 @@ impl Known {
             for endpoint in &port.endpoints {
                 hinted |= endpoint.hinted && endpoint.ready;
                 let here = node.is_none_or(|node| endpoint.node.as_deref() == Some(node));
-                let place = SocketAddr::new(endpoint.address, endpoint.port);
-                places
-                    .entry((port.protocol, place))
+                let address = SocketAddr::new(endpoint.address, endpoint.port);
+                endpoints_by_address
+                    .entry((port.protocol, address))
                     .or_insert_with(|| (order, listed(port.protocol, endpoint, here)))
                     .1
                     .ports
                     .insert(port.name.clone());
             }
         }
-        let mut endpoints = in_order(places);
-        // Where none is ready, kube-proxy falls back on those that are terminating and still serve.
+        let mut endpoints = in_order(endpoints_by_address);
+        // kube-proxy uses serving and terminating endpoints if none is ready (`CategorizeEndpoints` in
+        // `pkg/proxy/topology.go`).
         if !endpoints.iter().any(|endpoint| endpoint.candidate) {
             for endpoint in &mut endpoints {
                 endpoint.candidate = endpoint.serving == Some(true);
@@ -132,13 +133,13 @@ impl Known {
         let outside = frontends
             .iter()
             .any(|frontend| frontend.kind != FrontendKind::ClusterIp);
-        Some(Known {
+        Some(KnownService {
             namespace: service.namespace.clone(),
             name: service.name.clone(),
             kube_proxy: Some(service.kube_proxy),
             frontends,
-            internal_policy: Some(Policy::of(service.internal_local)),
-            external_policy: outside.then(|| Policy::of(service.external_local)),
+            internal_policy: Some(TrafficPolicy::of(service.internal_local)),
+            external_policy: outside.then(|| TrafficPolicy::of(service.external_local)),
             affinity: service.affinity,
             endpoints,
             hinted,
@@ -147,7 +148,7 @@ impl Known {
         })
     }
 
-    /// As this node's rules name the Service, with these of its ports.
+    /// A Service with these of its ports, from this node's rules.
     pub fn of_rules(
         rules: &NodeRules,
         namespace: &Name,
@@ -155,7 +156,7 @@ impl Known {
         ports: &[Option<Name>],
     ) -> Self {
         let mut frontends = BTreeSet::new();
-        let mut places = Places::new();
+        let mut endpoints_by_address = EndpointsByAddress::new();
         let mut endpoints_complete = rules.is_whole();
         for ((address, protocol, port), found, service) in all(rules) {
             let same = service.namespace == *namespace && service.name == *name;
@@ -175,10 +176,10 @@ impl Known {
             });
             let targets = found.targets.iter().map(|target| (target, true));
             let draining = found.draining.iter().map(|target| (target, false));
-            for (place, candidate) in targets.chain(draining) {
-                let unknown = || Listed {
+            for (address, candidate) in targets.chain(draining) {
+                let unknown = || KnownEndpoint {
                     protocol,
-                    place: *place,
+                    address: *address,
                     ports: BTreeSet::new(),
                     ready: None,
                     serving: None,
@@ -188,9 +189,9 @@ impl Known {
                     candidate: false,
                     local_candidate: false,
                 };
-                let place = places.entry((protocol, *place));
-                let (_, listed) = place.or_insert_with(|| (0, unknown()));
-                // Rules for the outside lead the node's own packets to every endpoint, and others maybe to few.
+                let entry = endpoints_by_address.entry((protocol, *address));
+                let (_, listed) = entry.or_insert_with(|| (0, unknown()));
+                // Rules of external frontends send the node's own packets to every endpoint, and other packets perhaps to fewer.
                 match found.kind {
                     RuleKind::ClusterIp => listed.candidate |= candidate,
                     _ => listed.local_candidate |= candidate,
@@ -198,7 +199,7 @@ impl Known {
                 listed.ports.insert(service.port.clone());
             }
         }
-        Known {
+        KnownService {
             namespace: namespace.clone(),
             name: name.clone(),
             kube_proxy: None,
@@ -206,17 +207,18 @@ impl Known {
             internal_policy: None,
             external_policy: None,
             affinity: None,
-            endpoints: in_order(places),
+            endpoints: in_order(endpoints_by_address),
             hinted: false,
             node_unknown: false,
             endpoints_complete,
         }
     }
 
-    /// New flows go where the node's rules lead, where these are understood: policies, hints and conditions are in them.
+    /// Restricts the candidates to the endpoints in the node's rules, if these are understood. Policies, hints and conditions
+    /// are already applied in them.
     pub fn narrow(&mut self, rules: &NodeRules) {
         let (Some(internal), external) = (self.internal_policy, self.external_policy) else {
-            // They are all that is known of it.
+            // The Service is known from these rules only.
             return;
         };
         let of_service: Vec<(u8, &RuleFrontend)> = all(rules)
@@ -224,12 +226,14 @@ impl Known {
             .map(|((_, protocol, _), frontend, _)| (protocol, frontend))
             .collect();
         let understood = of_service.iter().all(|(_, frontend)| frontend.understood);
-        let targets = |wanted: &dyn Fn(RuleKind) -> bool| -> HashSet<(u8, SocketAddr)> {
-            let frontends = of_service.iter().filter(|(_, found)| wanted(found.kind));
+        let targets = |of_kind: &dyn Fn(RuleKind) -> bool| -> HashSet<(u8, SocketAddr)> {
+            let frontends = of_service.iter().filter(|(_, found)| of_kind(found.kind));
             let targets = |(protocol, found): &(u8, &RuleFrontend)| {
                 let protocol = *protocol;
-                let places = found.targets.clone();
-                places.into_iter().map(move |place| (protocol, place))
+                let addresses = found.targets.clone();
+                addresses
+                    .into_iter()
+                    .map(move |address| (protocol, address))
             };
             frontends.flat_map(targets).collect()
         };
@@ -239,24 +243,24 @@ impl Known {
         }
         let inside = targets(&|kind| kind == RuleKind::ClusterIp);
         let outside = targets(&|kind| kind != RuleKind::ClusterIp);
-        // With policy Local, frontends for the outside lead to this node's endpoints, and the node's own packets to all.
+        // With policy Local, external frontends lead to this node's endpoints, and the node's own packets go to all.
         let everywhere = match internal {
-            Policy::Cluster if !inside.is_empty() => &inside,
+            TrafficPolicy::Cluster if !inside.is_empty() => &inside,
             _ => &all,
         };
-        self.hinted &= internal == Policy::Local && external != Some(Policy::Cluster);
+        self.hinted &= internal == TrafficPolicy::Local && external != Some(TrafficPolicy::Cluster);
         for endpoint in &mut self.endpoints {
-            let place = (endpoint.protocol, endpoint.place);
-            endpoint.candidate = everywhere.contains(&place);
+            let key = (endpoint.protocol, endpoint.address);
+            endpoint.candidate = everywhere.contains(&key);
             endpoint.local_candidate = match internal {
-                Policy::Local if !inside.is_empty() => inside.contains(&place),
-                _ => endpoint.local_candidate && (outside.is_empty() || outside.contains(&place)),
+                TrafficPolicy::Local if !inside.is_empty() => inside.contains(&key),
+                _ => endpoint.local_candidate && (outside.is_empty() || outside.contains(&key)),
             };
         }
-        self.node_unknown &= internal == Policy::Cluster || inside.is_empty();
+        self.node_unknown &= internal == TrafficPolicy::Cluster || inside.is_empty();
     }
 
-    /// Flows of this reach may have had fewer endpoints to go to than the candidates are.
+    /// Whether flows of this reach may have been restricted to fewer endpoints than the candidates.
     pub fn may_be_fewer(&self, reach: Reach) -> bool {
         match reach {
             Reach::Cluster => self.hinted,
@@ -266,17 +270,18 @@ impl Known {
     }
 }
 
-fn in_order(places: Places) -> Vec<Listed> {
-    let mut all: Vec<(usize, Listed)> = places.into_values().collect();
-    // Stable: by protocol and address within a port.
+fn in_order(endpoints: EndpointsByAddress) -> Vec<KnownEndpoint> {
+    let mut all: Vec<(usize, KnownEndpoint)> = endpoints.into_values().collect();
+    // The sort is stable, so endpoints of a port stay ordered by protocol and address.
     all.sort_by_key(|(order, _)| *order);
     all.into_iter().map(|(_, listed)| listed).collect()
 }
 
-type Place = (Option<IpAddr>, u8, u16);
+/// Address (`None` for a node port), protocol and port.
+type FrontendKey = (Option<IpAddr>, u8, u16);
 
-/// Every frontend that is named.
-fn all(rules: &NodeRules) -> impl Iterator<Item = (Place, &RuleFrontend, &RuleService)> {
+/// Every frontend that names its Service.
+fn all(rules: &NodeRules) -> impl Iterator<Item = (FrontendKey, &RuleFrontend, &RuleService)> {
     let direct = rules.frontends.iter().map(|(key, frontend)| {
         let (address, protocol, port) = *key;
         ((Some(address), protocol, port), frontend)
@@ -287,13 +292,13 @@ fn all(rules: &NodeRules) -> impl Iterator<Item = (Place, &RuleFrontend, &RuleSe
     });
     direct
         .chain(node_ports)
-        .filter_map(|(place, frontend)| Some((place, frontend, frontend.service.as_ref()?)))
+        .filter_map(|(key, frontend)| Some((key, frontend, frontend.service.as_ref()?)))
 }
 
-fn listed(protocol: u8, endpoint: &Endpoint, here: bool) -> Listed {
-    Listed {
+fn listed(protocol: u8, endpoint: &Endpoint, here: bool) -> KnownEndpoint {
+    KnownEndpoint {
         protocol,
-        place: SocketAddr::new(endpoint.address, endpoint.port),
+        address: SocketAddr::new(endpoint.address, endpoint.port),
         ports: BTreeSet::new(),
         ready: Some(endpoint.ready),
         serving: Some(endpoint.serving),

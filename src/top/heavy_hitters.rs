@@ -1,17 +1,17 @@
-//! Counting with a bound on memory.
+//! Counts groups in bounded memory.
 //!
-//! Up to [`GROUPS`] groups the numbers are exact. When another one comes, the smaller half is dropped, and the largest of
-//! what was dropped is remembered: a group that comes (again) later may have lost that much, once for each time. So a
-//! number is never too large, and what it lacks at most is known. Groups that were large from the beginning stay exact,
-//! which the usual sketches (Misra-Gries, Space-Saving) do not give.
+//! With up to [`MAX_GROUPS`] groups the numbers are exact. Before a further group is added, the smaller half is dropped and the
+//! largest numbers among the dropped groups are added to an error bound. A group that is added later may have been dropped
+//! before and lack at most this bound. So a number is never too large, and its largest error is known. Groups that are large
+//! from the beginning stay exact, unlike with the sketches Misra-Gries and Space-Saving.
 
 use std::collections::HashMap;
 
 use ctnetlink::flow::Flow;
 
-use super::key::Part;
+use super::key::KeyValue;
 
-/// A number that a group has.
+/// A number of a group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Measure {
     #[default]
@@ -20,10 +20,10 @@ pub enum Measure {
     Bytes,
 }
 
-/// Groups that are counted at a time: about 20 MiB with one key, 25 MiB with two.
-pub const GROUPS: usize = 100_000;
+/// Groups kept at a time, at most. They take about 20 MiB with one key, 25 MiB with two.
+pub const MAX_GROUPS: usize = 100_000;
 
-/// What numbers may lack, at most.
+/// Upper bounds of what the numbers of a group may lack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Missed {
     pub count: u64,
@@ -31,19 +31,19 @@ pub struct Missed {
     pub bytes: u64,
 }
 
-/// The numbers of one group.
+/// Numbers of one group.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct GroupTally {
     /// Entries.
     pub count: u64,
-    /// Both directions; `None` while no entry of the group is counted by the kernel.
+    /// Sum of both directions; `None` if no entry of the group has counters.
     pub packets: Option<u64>,
     pub bytes: Option<u64>,
-    /// What the group may have had before, and was dropped.
+    /// Upper bound of what was dropped with an earlier group of the same values.
     pub missed: Missed,
 }
 
-impl Tally {
+impl GroupTally {
     #[inline]
     fn add(&mut self, flow: &Flow) {
         self.count += 1;
@@ -51,7 +51,7 @@ impl Tally {
         add(&mut self.bytes, flow.bytes());
     }
 
-    /// The number that this measure means; nothing for counters that are not there.
+    /// Number of this measure; `None` without counters.
     pub fn measured(&self, measure: Measure) -> Option<u64> {
         match measure {
             Measure::Count => Some(self.count),
@@ -61,59 +61,59 @@ impl Tally {
     }
 }
 
-fn add(sum: &mut Option<u64>, some: Option<u64>) {
-    if let Some(some) = some {
-        *sum = Some(sum.unwrap_or(0).saturating_add(some));
+fn add(sum: &mut Option<u64>, number: Option<u64>) {
+    if let Some(number) = number {
+        *sum = Some(sum.unwrap_or(0).saturating_add(number));
     }
 }
 
-/// Groups by their values, the larger ones where there are too many.
+/// Groups by their values; the larger ones if there are too many.
 #[derive(Debug)]
-pub(super) struct Heavy {
-    groups: HashMap<Box<[Part]>, Tally>,
-    /// Groups at a time.
-    most: usize,
-    /// What makes a group large.
+pub(super) struct HeavyHitters {
+    groups: HashMap<Box<[KeyValue]>, GroupTally>,
+    /// Groups kept at a time.
+    max_groups: usize,
+    /// Number by which groups are kept.
     measure: Measure,
     missed: Missed,
 }
 
-impl Heavy {
-    pub fn new(measure: Measure, most: usize) -> Self {
-        Heavy {
+impl HeavyHitters {
+    pub fn new(measure: Measure, max_groups: usize) -> Self {
+        HeavyHitters {
             groups: HashMap::new(),
-            most: most.max(1),
+            max_groups: max_groups.max(1),
             measure,
             missed: Missed::default(),
         }
     }
 
     #[inline]
-    pub fn add(&mut self, values: &[Part], flow: &Flow) {
+    pub fn add(&mut self, values: &[KeyValue], flow: &Flow) {
         if let Some(tally) = self.groups.get_mut(values) {
             return tally.add(flow);
         }
-        if self.groups.len() >= self.most {
+        if self.groups.len() >= self.max_groups {
             self.drop_small();
         }
-        let mut tally = Tally {
+        let mut tally = GroupTally {
             missed: self.missed,
-            ..Tally::default()
+            ..GroupTally::default()
         };
         tally.add(flow);
         self.groups.insert(values.into(), tally);
     }
 
-    /// Drops the smaller half, at least one.
+    /// Drops the smaller half of the groups, at least one.
     fn drop_small(&mut self) {
         let measure = self.measure;
-        let size = |tally: &Tally| tally.measured(measure).unwrap_or(0);
+        let size = |tally: &GroupTally| tally.measured(measure).unwrap_or(0);
         let mut sizes: Vec<u64> = self.groups.values().map(size).collect();
         let half = sizes.len().div_ceil(2);
         let (_, middle, _) = sizes.select_nth_unstable(half.saturating_sub(1));
         let middle = *middle;
         let below = sizes.iter().filter(|size| **size < middle).count();
-        // Of those that are just as large as the middle one, as many as it takes.
+        // Groups as large as the middle one are dropped until half of all is dropped.
         let mut equal = half.saturating_sub(below);
         let mut largest = Missed::default();
         self.groups.retain(|_, tally| {
@@ -137,12 +137,12 @@ impl Heavy {
         self.missed.bytes = self.missed.bytes.saturating_add(largest.bytes);
     }
 
-    /// What the numbers of any group may lack. Nothing: every group is there, and exact.
+    /// Upper bound of what the numbers of any group may lack. Zero if every group is present and exact.
     pub fn missed(&self) -> Missed {
         self.missed
     }
 
-    pub fn into_groups(self) -> impl Iterator<Item = (Box<[Part]>, Tally)> {
+    pub fn into_groups(self) -> impl Iterator<Item = (Box<[KeyValue]>, GroupTally)> {
         self.groups.into_iter()
     }
 }
@@ -169,11 +169,11 @@ mod tests {
     }
 
     #[test]
-    fn counters_that_are_not_there_are_no_zeros() {
-        let mut heavy = Heavy::new(Measure::Count, 10);
-        heavy.add(&[Part::Number(1)], &flow(None));
-        heavy.add(&[Part::Number(2)], &flow(None));
-        heavy.add(&[Part::Number(2)], &flow(Some(0)));
+    fn absent_counters_are_not_counted_as_zero() {
+        let mut heavy = HeavyHitters::new(Measure::Count, 10);
+        heavy.add(&[KeyValue::Number(1)], &flow(None));
+        heavy.add(&[KeyValue::Number(2)], &flow(None));
+        heavy.add(&[KeyValue::Number(2)], &flow(Some(0)));
         let groups: BTreeMap<_, _> = heavy
             .into_groups()
             .map(|(values, tally)| (format!("{values:?}"), (tally.count, tally.bytes)))
@@ -183,42 +183,42 @@ mod tests {
     }
 
     #[test]
-    fn one_group_too_many_costs_only_the_smaller_half() {
-        let mut heavy = Heavy::new(Measure::Count, 100);
+    fn one_group_over_the_limit_drops_only_the_smaller_half() {
+        let mut heavy = HeavyHitters::new(Measure::Count, 100);
         for n in 0..=100 {
-            heavy.add(&[Part::Number(n)], &flow(None));
+            heavy.add(&[KeyValue::Number(n)], &flow(None));
         }
         assert_eq!(heavy.missed().count, 1);
         assert_eq!(heavy.into_groups().count(), 51);
     }
 
     proptest! {
-        /// True numbers lie between what is counted and that plus what may be missing, for every group that is there and for
-        /// every one that is not; memory is bounded; what was never dropped is exact.
+        /// The true number of every group, kept or dropped, is between its counted number and that plus the error bound; the
+        /// number of groups is bounded; without drops the numbers are exact.
         #[test]
-        fn what_the_numbers_lack_is_never_more_than_said(
+        fn numbers_never_lack_more_than_the_error_bound(
             entries in proptest::collection::vec((0u32..60, 0u64..1000), 0..600),
-            most in 1usize..40,
+            max_groups in 1usize..40,
             by_bytes in any::<bool>(),
         ) {
             let measure = if by_bytes { Measure::Bytes } else { Measure::Count };
-            let mut heavy = Heavy::new(measure, most);
+            let mut heavy = HeavyHitters::new(measure, max_groups);
             let mut truth: BTreeMap<u32, (u64, u64)> = BTreeMap::new();
             for (key, bytes) in entries {
                 // Small keys are common.
                 let key = key * key / 60;
-                heavy.add(&[Part::Number(key)], &flow(Some(bytes)));
+                heavy.add(&[KeyValue::Number(key)], &flow(Some(bytes)));
                 let (count, sum) = truth.entry(key).or_default();
                 *count += 1;
                 *sum += bytes;
-                prop_assert!(heavy.groups.len() <= most);
+                prop_assert!(heavy.groups.len() <= max_groups);
             }
-            let exact = truth.len() <= most;
+            let exact = truth.len() <= max_groups;
             let missed = heavy.missed();
             prop_assert_eq!(exact && missed != Missed::default(), false);
             for (key, (count, bytes)) in truth {
-                let values: &[Part] = &[Part::Number(key)];
-                let tally = heavy.groups.get(values).copied().unwrap_or(Tally { missed, ..Tally::default() });
+                let values: &[KeyValue] = &[KeyValue::Number(key)];
+                let tally = heavy.groups.get(values).copied().unwrap_or(GroupTally { missed, ..GroupTally::default() });
                 prop_assert!(tally.count <= count && count <= tally.count + tally.missed.count);
                 let sum = tally.bytes.unwrap_or(0);
                 prop_assert!(sum <= bytes && bytes <= sum + tally.missed.bytes);

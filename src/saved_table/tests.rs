@@ -3,10 +3,11 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::entry::Entry;
+use crate::error::chain;
 use crate::output::{Format, ItemResult, Options, Printer, Summary, fixture, json_item};
 use ctnetlink::flow::{L4, ProtocolState, Status, Tuple};
 
-fn all(text: &str) -> Result<Vec<Saved>, ReadError> {
+fn all(text: &str) -> Result<Vec<SavedEntry>, ReadError> {
     let mut saved = Vec::new();
     read(&mut text.as_bytes(), &mut |item| {
         saved.push(item);
@@ -21,12 +22,12 @@ fn printed(flow: &Flow) -> String {
     line
 }
 
-/// The item of the contract, to be spoiled.
+/// The documented item, for tests that change a field.
 fn item() -> Value {
     serde_json::from_str(&printed(&fixture::dns().flow)).unwrap()
 }
 
-/// What is left of an entry in JSON.
+/// The entry without the fields that JSON does not hold.
 fn carried(flow: &Flow) -> Flow {
     let mut flow = flow.clone();
     flow.status = Status(flow.status.0 & 0xffff);
@@ -45,7 +46,7 @@ fn carried(flow: &Flow) -> Flow {
 
 proptest! {
     #[test]
-    fn whatever_is_printed_is_read_as_the_same_entry(sample in fixture::any_sample()) {
+    fn printed_entries_are_read_back_unchanged(sample in fixture::any_sample()) {
         let saved = all(&printed(&sample.flow)).unwrap();
         prop_assert_eq!(saved.len(), 1);
         prop_assert_eq!(&saved[0].flow, &carried(&sample.flow));
@@ -62,7 +63,7 @@ proptest! {
 }
 
 #[test]
-fn every_protocol_of_either_family_comes_back() {
+fn every_protocol_of_both_families_is_read_back() {
     for protocol in 0..=u8::MAX {
         for (src, dst) in [("10.0.0.1", "10.0.0.2"), ("fd00::1", "::ffff:10.0.0.2")] {
             let l4 = match protocol {
@@ -89,7 +90,7 @@ fn every_protocol_of_either_family_comes_back() {
             assert_eq!(saved[0].flow, flow, "protocol {protocol}");
         }
     }
-    // Where the kernel has no tracker for it, ports are not told.
+    // A kernel without a tracker for SCTP sends no ports.
     let mut flow = fixture::dns().flow;
     for tuple in [&mut flow.original, &mut flow.reply] {
         (tuple.protocol, tuple.l4) = (132, L4::None);
@@ -98,7 +99,7 @@ fn every_protocol_of_either_family_comes_back() {
 }
 
 #[test]
-fn every_state_word_of_each_protocol_comes_back() {
+fn every_state_word_is_read_back() {
     for number in 0..=12 {
         for protocol in [6, 33, 132] {
             let mut flow = fixture::dns().flow;
@@ -123,7 +124,7 @@ fn every_state_word_of_each_protocol_comes_back() {
 }
 
 #[test]
-fn the_item_of_the_contract_is_read_though_keys_are_left_out() {
+fn optional_keys_may_be_left_out() {
     let text = r#"{"family":"ipv4","protocol":"udp","protocol_number":17,"zone":0,"zone_direction":null,"id":3912345678,
  "original":{"src":"10.244.2.9","dst":"10.96.0.10","sport":40123,"dport":53,"packets":15,"bytes":900},
  "reply":{"src":"10.244.1.7","dst":"10.244.2.9","sport":53,"dport":40123,"packets":5,"bytes":700},
@@ -147,7 +148,7 @@ fn purged(format: Format) -> String {
         ..Options::default()
     };
     let mut printer = Printer::new(options, Box::new(&mut out));
-    for (sample, result) in fixture::table_of_the_contract()
+    for (sample, result) in fixture::documented_table()
         .into_iter()
         .zip(["deleted", "replaced", "deleted", "failed"])
     {
@@ -165,11 +166,11 @@ fn purged(format: Format) -> String {
 }
 
 #[test]
-fn lines_and_documents_hold_the_same_items_however_they_are_indented() {
+fn lines_and_documents_are_read_alike_with_any_indentation() {
     let lines = purged(Format::Jsonl);
     let document = purged(Format::Json);
     let value: Value = serde_json::from_str(&document).unwrap();
-    // A map of serde_json is sorted by its keys, as `jq -S` does: the schema comes after the items.
+    // Maps of serde_json are sorted by key, like the output of `jq -S`: the schema comes after the items.
     let sorted = serde_json::to_string(&value).unwrap();
     assert!(sorted.starts_with(r#"{"items""#));
     let indented = serde_json::to_string_pretty(&value).unwrap();
@@ -207,44 +208,47 @@ fn lines_and_documents_hold_the_same_items_however_they_are_indented() {
 }
 
 #[test]
-fn items_know_their_line_and_number() {
-    let places = |text: &str| -> Vec<(u64, u64)> {
+fn items_have_their_line_and_number() {
+    let positions = |text: &str| -> Vec<(u64, u64)> {
         let saved = all(text).unwrap();
-        saved.iter().map(|s| (s.place.line, s.place.item)).collect()
+        saved
+            .iter()
+            .map(|s| (s.position.line, s.position.item))
+            .collect()
     };
     let lines = purged(Format::Jsonl);
-    assert_eq!(places(&lines), [(1, 1), (2, 2), (3, 3), (4, 4)]);
+    assert_eq!(positions(&lines), [(1, 1), (2, 2), (3, 3), (4, 4)]);
     assert_eq!(
-        places(&lines.replace('\n', "\n\n")),
+        positions(&lines.replace('\n', "\n\n")),
         [(1, 1), (3, 2), (5, 3), (7, 4)]
     );
     let document = purged(Format::Json);
-    assert_eq!(places(&document), [(2, 1), (3, 2), (4, 3), (5, 4)]);
+    assert_eq!(positions(&document), [(2, 1), (3, 2), (4, 3), (5, 4)]);
     assert_eq!(
-        all(&document).unwrap()[2].place.to_string(),
+        all(&document).unwrap()[2].position.to_string(),
         "line 4 (item 3)"
     );
 }
 
 #[test]
 fn a_wrong_field_is_named_with_its_line() {
-    let gone = Value::Null;
+    let null = Value::Null;
     let cases: &[(&str, Value, &str, &str)] = &[
         (
             "/protocol_number",
-            gone.clone(),
+            null.clone(),
             "protocol_number",
             "missing",
         ),
         ("/protocol_number", json!(256), "protocol_number", "256"),
         ("/protocol", json!("tcp"), "protocol", "17"),
         ("/family", json!("ipv6"), "family", "ipv4"),
-        ("/zone", gone.clone(), "zone", "missing"),
+        ("/zone", null.clone(), "zone", "missing"),
         ("/zone", json!(65_536), "zone", "65536"),
         ("/zone_direction", json!("both"), "zone_direction", "both"),
         ("/id", json!(-1), "id", "-1"),
-        ("/original", gone.clone(), "original", "missing"),
-        ("/reply", gone.clone(), "reply", "missing"),
+        ("/original", null.clone(), "original", "missing"),
+        ("/reply", null.clone(), "reply", "missing"),
         ("/reply", json!("10.0.0.1"), "reply", "10.0.0.1"),
         (
             "/original/src",
@@ -258,17 +262,17 @@ fn a_wrong_field_is_named_with_its_line() {
             "original.src",
             "address",
         ),
-        ("/original/src", gone.clone(), "original.src", "missing"),
+        ("/original/src", null.clone(), "original.src", "missing"),
         ("/reply/dst", json!("fd00::1"), "reply.dst", "family"),
         ("/original/sport", json!(99_999), "original.sport", "99999"),
         ("/original/sport", json!("53"), "original.sport", "53"),
         ("/original/sport", json!(53.5), "original.sport", "53.5"),
-        ("/reply/dport", gone.clone(), "reply.dport", "missing"),
+        ("/reply/dport", null.clone(), "reply.dport", "missing"),
         ("/reply/srckey", json!(7), "reply.dstkey", "missing"),
         ("/reply/type", json!(8), "reply.code", "missing"),
-        ("/original/bytes", gone.clone(), "original.bytes", "missing"),
+        ("/original/bytes", null.clone(), "original.bytes", "missing"),
         ("/original/vtag", json!(7), "vtag", "SCTP"),
-        ("/status", gone.clone(), "status", "missing"),
+        ("/status", null.clone(), "status", "missing"),
         (
             "/status",
             json!(["assured", "blessed"]),
@@ -301,24 +305,31 @@ fn a_wrong_field_is_named_with_its_line() {
             None => bad[&pointer[1..]] = value.clone(),
         }
         let error = all(&format!("{good}\n{bad}\n{good}\n")).unwrap_err();
-        let ReadError::Item { place, wrong } = &error else {
+        let ReadError::Item {
+            position,
+            source: field_error,
+        } = &error
+        else {
             panic!("{pointer} {value}: {error:?}")
         };
-        assert_eq!((place.line, place.item), (2, 2), "{pointer} {value}");
-        assert_eq!(wrong.field, *field, "{pointer} {value}: {wrong}");
-        assert!(
-            wrong.message.contains(message),
-            "{pointer} {value}: {wrong}"
+        assert_eq!((position.line, position.item), (2, 2), "{pointer} {value}");
+        assert_eq!(
+            field_error.field, *field,
+            "{pointer} {value}: {field_error}"
         );
         assert!(
-            error.to_string().starts_with(&format!("line 2: {field}: ")),
+            field_error.message.contains(message),
+            "{pointer} {value}: {field_error}"
+        );
+        assert!(
+            chain(&error).starts_with(&format!("line 2: {field}: ")),
             "{error}"
         );
     }
 }
 
 #[test]
-fn a_protocol_without_what_it_needs_or_with_what_it_has_not_is_refused() {
+fn missing_or_unexpected_fields_of_a_protocol_are_refused() {
     for (protocol, l4, field) in [
         (6, L4::None, "original.sport"),
         (1, L4::None, "original.type"),
@@ -338,7 +349,10 @@ fn a_protocol_without_what_it_needs_or_with_what_it_has_not_is_refused() {
         let mut flow = fixture::dns().flow;
         (flow.original.protocol, flow.original.l4) = (protocol, l4);
         match all(&printed(&flow)) {
-            Err(ReadError::Item { wrong, .. }) => assert_eq!(wrong.field, field, "{l4:?}"),
+            Err(ReadError::Item {
+                source: field_error,
+                ..
+            }) => assert_eq!(field_error.field, field, "{l4:?}"),
             other => panic!("{protocol} {l4:?}: {other:?}"),
         }
     }
@@ -350,7 +364,7 @@ fn a_protocol_without_what_it_needs_or_with_what_it_has_not_is_refused() {
         all(&printed(&flow).replace("\"established\"", word))
     };
     assert!(tcp("\"established\"").is_ok());
-    // A word of SCTP, the kernel's own spelling, a number too large: none of them is taken for something near.
+    // A word of SCTP, the kernel's spelling, a number out of range: none is taken for a similar word.
     for word in [
         "\"shutdown-sent\"",
         "\"ESTABLISHED\"",
@@ -363,7 +377,7 @@ fn a_protocol_without_what_it_needs_or_with_what_it_has_not_is_refused() {
 }
 
 #[test]
-fn what_this_program_did_not_print_is_told_from_what_was_damaged() {
+fn unknown_formats_are_distinguished_from_damaged_text() {
     let good = item().to_string();
     for text in [
         "udp      17 29 src=10.0.0.1 dst=10.0.0.2",
@@ -379,7 +393,7 @@ fn what_this_program_did_not_print_is_told_from_what_was_damaged() {
     ] {
         let error = all(text).unwrap_err();
         assert!(
-            matches!(error, ReadError::Foreign { line: 1, .. }),
+            matches!(error, ReadError::UnknownFormat { line: 1, .. }),
             "{text}: {error:?}"
         );
     }
@@ -391,7 +405,7 @@ fn what_this_program_did_not_print_is_told_from_what_was_damaged() {
     ] {
         let error = all(&text).unwrap_err();
         assert!(
-            matches!(error, ReadError::Cut { line: at } if at == line),
+            matches!(error, ReadError::Truncated { line: at } if at == line),
             "{error:?}"
         );
     }
@@ -411,11 +425,11 @@ fn what_this_program_did_not_print_is_told_from_what_was_damaged() {
         );
     }
     let error = all("{}").unwrap_err();
-    assert_eq!(error.to_string(), "line 1: protocol_number: is missing");
+    assert_eq!(chain(&error), "line 1: protocol_number: is missing");
 }
 
 #[test]
-fn a_reader_that_has_enough_reads_no_further() {
+fn reading_stops_when_the_callback_breaks() {
     let good = item().to_string();
     let mut seen = 0;
     read(&mut format!("{good}\n{good}\noops").as_bytes(), &mut |_| {
@@ -431,7 +445,7 @@ fn a_reader_that_has_enough_reads_no_further() {
 }
 
 #[test]
-fn an_error_of_the_reader_is_no_error_of_the_text() {
+fn an_io_error_is_not_reported_as_an_error_of_the_text() {
     struct Broken;
     impl Read for Broken {
         fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {

@@ -1,12 +1,12 @@
-//! Foreign text made harmless.
+//! Escapes for untrusted text.
 //!
-//! Names, helpers, security contexts and error texts come from others. What could steer a terminal or turn the reading
-//! direction never gets there: text formats show it as an escape, JSON uses its own escapes.
+//! Names, helpers, security contexts and error texts are untrusted. Characters that control a terminal or change the reading
+//! direction are written as escapes: `\x1b` in text formats, `\u001b` in JSON.
 
 use std::fmt;
 
 /// Control characters (C0, DEL, C1), line separators, and the controls of the bidirectional algorithm.
-pub(super) fn is_harmful(c: char) -> bool {
+pub(super) fn needs_escape(c: char) -> bool {
     c.is_control()
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
@@ -15,19 +15,19 @@ fn is_plain(byte: u8) -> bool {
     matches!(byte, 0x20..=0x7e)
 }
 
-/// Looks at every byte: without a way out of the loop the compiler takes sixteen at a time.
-fn all(text: &str, is_fine: impl Fn(u8) -> bool) -> bool {
-    text.bytes().fold(true, |fine, byte| fine & is_fine(byte))
+/// Tests every byte. The loop has no early exit, so that the compiler vectorises it.
+fn all(text: &str, is_plain: impl Fn(u8) -> bool) -> bool {
+    text.bytes().fold(true, |all, byte| all & is_plain(byte))
 }
 
-/// Appends text with harmful characters as `\x1b` or `\u{202e}`.
+/// Appends text with control characters as `\x1b` or `\u{202e}`.
 pub fn text(out: &mut Vec<u8>, text: &str) {
     if all(text, is_plain) {
         out.extend_from_slice(text.as_bytes());
         return;
     }
     for c in text.chars() {
-        if !is_harmful(c) {
+        if !needs_escape(c) {
             out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes());
         } else if u32::from(c) < 0x100 {
             out.extend_from_slice(format!("\\x{:02x}", u32::from(c)).as_bytes());
@@ -37,7 +37,7 @@ pub fn text(out: &mut Vec<u8>, text: &str) {
     }
 }
 
-/// Appends the inside of a JSON string (RFC 8259, section 7), harmful characters as `\u001b`.
+/// Appends the inside of a JSON string (RFC 8259, section 7), control characters as `\u001b`.
 pub fn json(out: &mut Vec<u8>, text: &str) {
     if all(text, |byte| {
         is_plain(byte) & (byte != b'"') & (byte != b'\\')
@@ -52,8 +52,8 @@ pub fn json(out: &mut Vec<u8>, text: &str) {
             '\n' => out.extend_from_slice(b"\\n"),
             '\r' => out.extend_from_slice(b"\\r"),
             '\t' => out.extend_from_slice(b"\\t"),
-            // All of them lie in the basic plane, so one group of four digits holds each.
-            c if is_harmful(c) => {
+            // All of them are in the basic plane, so four hex digits are enough.
+            c if needs_escape(c) => {
                 out.extend_from_slice(format!("\\u{:04x}", u32::from(c)).as_bytes());
             }
             c => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
@@ -61,22 +61,22 @@ pub fn json(out: &mut Vec<u8>, text: &str) {
     }
 }
 
-/// Lets `write!` append harmless text.
-pub struct Text<'a>(pub &'a mut Vec<u8>);
+/// Target of `write!` that escapes text with [`text`].
+pub struct EscapedText<'a>(pub &'a mut Vec<u8>);
 
-impl fmt::Write for Text<'_> {
+impl fmt::Write for EscapedText<'_> {
     fn write_str(&mut self, s: &str) -> fmt::Result {
         text(self.0, s);
         Ok(())
     }
 }
 
-/// JSON that somebody else wrote, with the harmful characters that it left in its strings escaped. Outside of strings there
-/// are none.
+/// Escapes control characters in JSON from another serializer, which leaves some in strings; outside of strings it writes
+/// none.
 pub fn escaped_json(json: &str) -> String {
     let mut escaped = String::with_capacity(json.len());
     for c in json.chars() {
-        match is_harmful(c) {
+        match needs_escape(c) {
             true => escaped.push_str(&format!("\\u{:04x}", u32::from(c))),
             false => escaped.push(c),
         }
@@ -84,10 +84,10 @@ pub fn escaped_json(json: &str) -> String {
     escaped
 }
 
-/// Lets `write!` append the inside of a JSON string.
-pub struct Json<'a>(pub &'a mut Vec<u8>);
+/// Target of `write!` that escapes the inside of a JSON string with [`json`].
+pub struct EscapedJson<'a>(pub &'a mut Vec<u8>);
 
-impl fmt::Write for Json<'_> {
+impl fmt::Write for EscapedJson<'_> {
     fn write_str(&mut self, s: &str) -> fmt::Result {
         json(self.0, s);
         Ok(())
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn terminal_controls_are_shown_not_obeyed() {
+    fn terminal_controls_are_escaped() {
         for (input, expected) in [
             ("kube-dns", "kube-dns"),
             ("a\u{1b}[31mb", "a\\x1b[31mb"),
@@ -122,8 +122,8 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_harmful_character_passes(input in any::<String>()) {
-            prop_assert!(!shown(&input).chars().any(is_harmful));
+        fn no_control_character_passes(input in any::<String>()) {
+            prop_assert!(!shown(&input).chars().any(needs_escape));
         }
 
         #[test]
@@ -132,7 +132,7 @@ mod tests {
             json(&mut out, &input);
             out.push(b'"');
             let written = String::from_utf8(out).unwrap();
-            prop_assert!(!written.chars().any(is_harmful));
+            prop_assert!(!written.chars().any(needs_escape));
             prop_assert_eq!(serde_json::from_str::<String>(&written).unwrap(), input);
         }
     }

@@ -1,12 +1,11 @@
-//! One item of `-o json` or `-o jsonl`, and the entry that it is.
+//! Converts one item of `-o json` or `-o jsonl` to an entry.
 //!
-//! Every field is first taken for itself, so that a wrong one can be named; then they are put together. Nothing is
-//! guessed: what an entry cannot be without must be there, a word must be known, a number in its range. Elsewhere a
-//! missing key is null, as the contract has it.
+//! Every field is read separately, so that an error names it, and then they are combined. Nothing is guessed: required
+//! fields must be present, words known, numbers in range. Any other missing key is null.
 //!
-//! Not read: what is derived from the entry (`nat`, `hairpin`), and what was known of it then (names, verdict). Not
-//! carried by JSON, so absent in what is read: window scales, the role of DCCP, sequence adjustments, the master of an
-//! expected entry, status bits without a name.
+//! Fields that are derived (`nat`, `hairpin`) or were known at that time only (names, verdict) are ignored. JSON does not
+//! hold window scales, the role of DCCP, sequence adjustments, the master of an expected entry and status bits without a
+//! name, so these are absent.
 
 use std::fmt::Display;
 use std::net::IpAddr;
@@ -16,6 +15,7 @@ use serde::Deserialize;
 use serde::de::{DeserializeOwned, Deserializer};
 use serde_json::Value;
 
+use crate::output::state_byte;
 use ctnetlink::flow::{
     Counters, Direction, Family, Flow, L4, ProtocolState, Status, TcpDirection, Tuple, Zone,
     dccp_state_name, protocol_number, sctp_state_name, tcp_state_name,
@@ -29,122 +29,126 @@ const GRE: u8 = 47;
 const ICMPV6: u8 = 58;
 const SCTP: u8 = 132;
 
-/// What is wrong with one field of an item.
+/// Error in one field of an item.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{field}: {message}")]
-pub struct Wrong {
-    /// `timeout`, `original.sport`.
+pub struct FieldError {
+    /// Dotted name: `timeout`, `original.sport`.
     pub field: String,
     pub message: String,
 }
 
-impl Wrong {
+impl FieldError {
     fn new(field: impl Display, message: impl Display) -> Self {
-        Wrong {
+        FieldError {
             field: field.to_string(),
             message: message.to_string(),
         }
     }
 }
 
-/// The fields of an item that say what the entry is.
+/// Fields of an item that define the entry.
 #[derive(Default, Deserialize)]
 #[serde(default)]
-pub(super) struct Item {
-    family: Field<String>,
-    protocol: Field<String>,
-    protocol_number: Field<u8>,
-    zone: Field<u16>,
-    zone_direction: Field<String>,
-    id: Field<u32>,
-    original: Field<TupleItem>,
-    reply: Field<TupleItem>,
-    status: Field<Vec<String>>,
-    state: Field<String>,
-    tcp_flags: Field<TcpFlags>,
-    timeout: Field<u32>,
-    mark: Field<u32>,
-    labels: Field<String>,
-    helper: Field<Box<str>>,
-    secctx: Field<Box<str>>,
+pub(super) struct SavedItem {
+    family: JsonField<String>,
+    protocol: JsonField<String>,
+    protocol_number: JsonField<u8>,
+    zone: JsonField<u16>,
+    zone_direction: JsonField<String>,
+    id: JsonField<u32>,
+    original: JsonField<TupleItem>,
+    reply: JsonField<TupleItem>,
+    status: JsonField<Vec<String>>,
+    state: JsonField<String>,
+    tcp_flags: JsonField<TcpFlags>,
+    timeout: JsonField<u32>,
+    mark: JsonField<u32>,
+    labels: JsonField<String>,
+    helper: JsonField<Box<str>>,
+    secctx: JsonField<Box<str>>,
     #[serde(rename = "use")]
-    use_count: Field<u32>,
-    start: Field<String>,
-    result: Field<String>,
+    use_count: JsonField<u32>,
+    start: JsonField<String>,
+    result: JsonField<String>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct TupleItem {
-    src: Field<IpAddr>,
-    dst: Field<IpAddr>,
-    sport: Field<u16>,
-    dport: Field<u16>,
+    src: JsonField<IpAddr>,
+    dst: JsonField<IpAddr>,
+    sport: JsonField<u16>,
+    dport: JsonField<u16>,
     #[serde(rename = "type")]
-    kind: Field<u8>,
-    code: Field<u8>,
-    icmp_id: Field<u16>,
-    srckey: Field<u16>,
-    dstkey: Field<u16>,
-    vtag: Field<u32>,
-    packets: Field<u64>,
-    bytes: Field<u64>,
+    kind: JsonField<u8>,
+    code: JsonField<u8>,
+    icmp_id: JsonField<u16>,
+    srckey: JsonField<u16>,
+    dstkey: JsonField<u16>,
+    vtag: JsonField<u32>,
+    packets: JsonField<u64>,
+    bytes: JsonField<u64>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct TcpFlags {
-    original: Field<u8>,
-    reply: Field<u8>,
+    original: JsonField<u8>,
+    reply: JsonField<u8>,
 }
 
-/// A field as it was found. A wrong value does not end the reading of the item: only whoever asks for it knows its name.
+/// A field of an item. A wrong value does not end the reading of the item, because the name of the field is not known until
+/// the field is used.
 #[derive(Default)]
-enum Field<T> {
-    /// Null, or not there at all.
+enum JsonField<T> {
+    /// Null or missing.
     #[default]
     Absent,
     Is(T),
     Wrong(String),
 }
 
-impl<'de, T: DeserializeOwned> Deserialize<'de> for Field<T> {
+impl<'de, T: DeserializeOwned> Deserialize<'de> for JsonField<T> {
     fn deserialize<D: Deserializer<'de>>(json: D) -> Result<Self, D::Error> {
         Ok(match Value::deserialize(json)? {
-            Value::Null => Field::Absent,
+            Value::Null => JsonField::Absent,
             value => match T::deserialize(value) {
-                Ok(value) => Field::Is(value),
-                Err(error) => Field::Wrong(error.to_string()),
+                Ok(value) => JsonField::Is(value),
+                Err(error) => JsonField::Wrong(error.to_string()),
             },
         })
     }
 }
 
-impl<T> Field<T> {
-    fn optional(self, name: impl Display) -> Result<Option<T>, Wrong> {
+impl<T> JsonField<T> {
+    fn optional(self, name: impl Display) -> Result<Option<T>, FieldError> {
         match self {
-            Field::Absent => Ok(None),
-            Field::Is(value) => Ok(Some(value)),
-            Field::Wrong(message) => Err(Wrong::new(name, message)),
+            JsonField::Absent => Ok(None),
+            JsonField::Is(value) => Ok(Some(value)),
+            JsonField::Wrong(message) => Err(FieldError::new(name, message)),
         }
     }
 
-    fn needed(self, name: impl Display + Copy) -> Result<T, Wrong> {
+    fn required(self, name: impl Display + Copy) -> Result<T, FieldError> {
         self.optional(name)?
-            .ok_or_else(|| Wrong::new(name, "is missing"))
+            .ok_or_else(|| FieldError::new(name, "is missing"))
     }
 }
 
-impl Item {
-    /// The entry, and the word of `result` where there is one.
-    pub fn into_flow(self) -> Result<(Flow, Option<String>), Wrong> {
-        let protocol = self.protocol_number.needed("protocol_number")?;
+impl SavedItem {
+    /// The entry, and the value of `result` if present.
+    ///
+    /// # Errors
+    /// [`FieldError`] for the first wrong field.
+    pub fn into_flow(self) -> Result<(Flow, Option<String>), FieldError> {
+        let protocol = self.protocol_number.required("protocol_number")?;
         same_protocol(protocol, self.protocol.optional("protocol")?.as_deref())?;
         let original = self
             .original
-            .needed("original")?
+            .required("original")?
             .read("original", protocol)?;
-        let reply = self.reply.needed("reply")?.read("reply", protocol)?;
+        let reply = self.reply.required("reply")?.read("reply", protocol)?;
         same_family(
             self.family.optional("family")?.as_deref(),
             &original.tuple,
@@ -158,9 +162,9 @@ impl Item {
         flow.counters_original = original.counters;
         flow.counters_reply = reply.counters;
         flow.state = state(protocol, word.as_deref(), flags, tags)?;
-        flow.status = status(&self.status.needed("status")?)?;
+        flow.status = status(&self.status.required("status")?)?;
         flow.zone = Zone {
-            id: self.zone.needed("zone")?,
+            id: self.zone.required("zone")?,
             direction: direction(self.zone_direction.optional("zone_direction")?.as_deref())?,
         };
         flow.id = self.id.optional("id")?;
@@ -183,7 +187,7 @@ impl Item {
     }
 }
 
-/// What one direction of an item says.
+/// One direction of an item.
 struct Side {
     tuple: Tuple,
     vtag: Option<u32>,
@@ -191,8 +195,8 @@ struct Side {
 }
 
 impl TupleItem {
-    fn read(self, side: &'static str, protocol: u8) -> Result<Side, Wrong> {
-        let name = |field| Name { side, field };
+    fn read(self, side: &'static str, protocol: u8) -> Result<Side, FieldError> {
+        let name = |field| SideField { side, field };
         let ports = pair(side, ("sport", self.sport), ("dport", self.dport))?;
         let keys = pair(side, ("srckey", self.srckey), ("dstkey", self.dstkey))?;
         let icmp = (
@@ -203,18 +207,18 @@ impl TupleItem {
         let icmp = match icmp {
             (None, None, None) => None,
             (Some(kind), Some(code), Some(id)) => Some(L4::Icmp { kind, code, id }),
-            (None, ..) => return Err(Wrong::new(name("type"), "is missing")),
-            (_, None, _) => return Err(Wrong::new(name("code"), "is missing")),
-            _ => return Err(Wrong::new(name("icmp_id"), "is missing")),
+            (None, ..) => return Err(FieldError::new(name("type"), "is missing")),
+            (_, None, _) => return Err(FieldError::new(name("code"), "is missing")),
+            _ => return Err(FieldError::new(name("icmp_id"), "is missing")),
         };
-        let said = Said { ports, icmp, keys };
+        let fields = ProtocolFields { ports, icmp, keys };
         let counted = pair(side, ("packets", self.packets), ("bytes", self.bytes))?;
         Ok(Side {
             tuple: Tuple {
-                src: self.src.needed(name("src"))?,
-                dst: self.dst.needed(name("dst"))?,
+                src: self.src.required(name("src"))?,
+                dst: self.dst.required(name("dst"))?,
                 protocol,
-                l4: said.l4(side, protocol)?,
+                l4: fields.l4(side, protocol)?,
             },
             vtag: self.vtag.optional(name("vtag"))?,
             counters: counted.map(|(packets, bytes)| Counters { packets, bytes }),
@@ -222,28 +226,28 @@ impl TupleItem {
     }
 }
 
-/// A field of one direction.
+/// Name of a field of one direction: `original.sport`.
 #[derive(Clone, Copy)]
-struct Name {
+struct SideField {
     side: &'static str,
     field: &'static str,
 }
 
-impl Display for Name {
+impl Display for SideField {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}.{}", self.side, self.field)
     }
 }
 
-/// Two fields that come together or not at all.
+/// Two fields of which both or none must be present.
 fn pair<T>(
     side: &'static str,
-    (first, a): (&'static str, Field<T>),
-    (second, b): (&'static str, Field<T>),
-) -> Result<Option<(T, T)>, Wrong> {
+    (first, a): (&'static str, JsonField<T>),
+    (second, b): (&'static str, JsonField<T>),
+) -> Result<Option<(T, T)>, FieldError> {
     let (first, second) = (
-        Name { side, field: first },
-        Name {
+        SideField { side, field: first },
+        SideField {
             side,
             field: second,
         },
@@ -251,26 +255,26 @@ fn pair<T>(
     match (a.optional(first)?, b.optional(second)?) {
         (None, None) => Ok(None),
         (Some(a), Some(b)) => Ok(Some((a, b))),
-        (None, _) => Err(Wrong::new(first, "is missing")),
-        (_, None) => Err(Wrong::new(second, "is missing")),
+        (None, _) => Err(FieldError::new(first, "is missing")),
+        (_, None) => Err(FieldError::new(second, "is missing")),
     }
 }
 
-/// What a tuple says beside its addresses.
-struct Said {
+/// Fields of a tuple that depend on the protocol.
+struct ProtocolFields {
     ports: Option<(u16, u16)>,
     icmp: Option<L4>,
     keys: Option<(u16, u16)>,
 }
 
-impl Said {
-    /// Which of them a protocol has, as the kernel's trackers send them. Kernels without a tracker for SCTP, DCCP,
-    /// UDP-Lite or GRE tell these flows apart by address alone.
-    fn l4(self, side: &'static str, protocol: u8) -> Result<L4, Wrong> {
-        let missing = |field| Err(Wrong::new(Name { side, field }, "is missing"));
-        let foreign = |field| {
+impl ProtocolFields {
+    /// Checks that the protocol has these fields, as the kernel's trackers send them. Kernels without a tracker for SCTP,
+    /// DCCP, UDP-Lite or GRE send no fields for these protocols.
+    fn l4(self, side: &'static str, protocol: u8) -> Result<L4, FieldError> {
+        let missing = |field| Err(FieldError::new(SideField { side, field }, "is missing"));
+        let unexpected = |field| {
             let message = format!("protocol {protocol} has none");
-            Err(Wrong::new(Name { side, field }, message))
+            Err(FieldError::new(SideField { side, field }, message))
         };
         match (protocol, self.ports, self.icmp, self.keys) {
             (ICMP | ICMPV6, None, Some(icmp), None) => Ok(icmp),
@@ -278,18 +282,18 @@ impl Said {
             (TCP | UDP, None, None, None) => missing("sport"),
             (GRE, None, None, Some((src, dst))) => Ok(L4::Gre { src, dst }),
             (_, None, None, None) => Ok(L4::None),
-            (ICMP | ICMPV6 | GRE, Some(_), ..) => foreign("sport"),
-            (_, _, Some(_), _) => foreign("type"),
-            (_, _, _, Some(_)) => foreign("srckey"),
+            (ICMP | ICMPV6 | GRE, Some(_), ..) => unexpected("sport"),
+            (_, _, Some(_), _) => unexpected("type"),
+            (_, _, _, Some(_)) => unexpected("srckey"),
             (_, Some((src, dst)), None, None) => Ok(L4::Ports { src, dst }),
         }
     }
 }
 
-/// The name is for people; one that is another protocol's shows that a line was changed by hand.
-fn same_protocol(number: u8, name: Option<&str>) -> Result<(), Wrong> {
+/// Checks that a known protocol name has this number. The entry is defined by the number alone.
+fn same_protocol(number: u8, name: Option<&str>) -> Result<(), FieldError> {
     match name.and_then(protocol_number) {
-        Some(other) if other != number => Err(Wrong::new(
+        Some(other) if other != number => Err(FieldError::new(
             "protocol",
             format!("is {other} by name, but protocol_number says {number}"),
         )),
@@ -297,23 +301,23 @@ fn same_protocol(number: u8, name: Option<&str>) -> Result<(), Wrong> {
     }
 }
 
-fn same_family(named: Option<&str>, original: &Tuple, reply: &Tuple) -> Result<(), Wrong> {
+fn same_family(named: Option<&str>, original: &Tuple, reply: &Tuple) -> Result<(), FieldError> {
     let family = original.family();
-    let places = [
+    let addresses = [
         ("original.dst", original.dst),
         ("reply.src", reply.src),
         ("reply.dst", reply.dst),
     ];
-    for (field, address) in places {
+    for (field, address) in addresses {
         if Family::of(address) != family {
-            return Err(Wrong::new(
+            return Err(FieldError::new(
                 field,
                 format!("{address} is not of the family of original.src"),
             ));
         }
     }
     match named {
-        Some(named) if named != family.name() => Err(Wrong::new(
+        Some(named) if named != family.name() => Err(FieldError::new(
             "family",
             format!("is {named:?}, but the addresses are {}", family.name()),
         )),
@@ -326,7 +330,7 @@ fn state(
     word: Option<&str>,
     flags: Option<TcpFlags>,
     (vtag_original, vtag_reply): (Option<u32>, Option<u32>),
-) -> Result<Option<ProtocolState>, Wrong> {
+) -> Result<Option<ProtocolState>, FieldError> {
     let side = |flags| TcpDirection {
         flags,
         window_scale: None,
@@ -338,14 +342,14 @@ fn state(
             flags.reply.optional("tcp_flags.reply")?,
         ),
     };
-    // Neither is shown without the state that it belongs to.
+    // Both are printed only with a state of their protocol.
     if (original.is_some() || reply.is_some()) && (protocol, word.is_some()) != (TCP, true) {
-        return Err(Wrong::new("tcp_flags", "without a TCP state"));
+        return Err(FieldError::new("tcp_flags", "without a TCP state"));
     }
     if (vtag_original.is_some() || vtag_reply.is_some())
         && (protocol, word.is_some()) != (SCTP, true)
     {
-        return Err(Wrong::new("vtag", "without an SCTP state"));
+        return Err(FieldError::new("vtag", "without an SCTP state"));
     }
     let Some(word) = word else {
         return Ok(None);
@@ -365,66 +369,68 @@ fn state(
             state: state_number(word, dccp_state_name)?,
             role: None,
         },
-        _ => return Err(Wrong::new("state", format!("protocol {protocol} has none"))),
+        _ => {
+            return Err(FieldError::new(
+                "state",
+                format!("protocol {protocol} has none"),
+            ));
+        }
     }))
 }
 
-/// `time-wait`, or `STATE(42)` for a number that had no word.
-fn state_number(word: &str, name: fn(u8) -> Option<&'static str>) -> Result<u8, Wrong> {
+/// Number of `time-wait`, or of `STATE(42)` for a number without a word.
+fn state_number(word: &str, name: fn(u8) -> Option<&'static str>) -> Result<u8, FieldError> {
     let nameless = word
         .strip_prefix("STATE(")
         .and_then(|rest| rest.strip_suffix(')'));
     let number = match nameless {
         Some(number) => number.parse().ok(),
-        None => (0..=u8::MAX).find(|number| name(*number).is_some_and(|name| spelled(name, word))),
+        None => (0..=u8::MAX)
+            .find(|number| name(*number).is_some_and(|name| is_spelling_of(name, word))),
     };
-    number.ok_or_else(|| Wrong::new("state", format!("unknown word {word:?}")))
+    number.ok_or_else(|| FieldError::new("state", format!("unknown word {word:?}")))
 }
 
-/// Whether `word` is the command line's spelling of the kernel's `name`.
-fn spelled(name: &str, word: &str) -> bool {
-    let letters = name.bytes().map(|byte| match byte {
-        b'_' => b'-',
-        other => other.to_ascii_lowercase(),
-    });
-    letters.eq(word.bytes())
+/// Whether `word` is the spelling that this program prints for the kernel's `name`.
+fn is_spelling_of(name: &str, word: &str) -> bool {
+    name.bytes().map(state_byte).eq(word.bytes())
 }
 
-fn status(words: &[String]) -> Result<Status, Wrong> {
+fn status(words: &[String]) -> Result<Status, FieldError> {
     words.iter().try_fold(Status::default(), |all, word| {
         let known = Status::NAMES.into_iter().find(|(name, _)| name == word);
         known
             .map(|(_, bit)| all.with(bit))
-            .ok_or_else(|| Wrong::new("status", format!("unknown word {word:?}")))
+            .ok_or_else(|| FieldError::new("status", format!("unknown word {word:?}")))
     })
 }
 
-fn direction(word: Option<&str>) -> Result<Option<Direction>, Wrong> {
+fn direction(word: Option<&str>) -> Result<Option<Direction>, FieldError> {
     match word {
         None => Ok(None),
         Some("original") => Ok(Some(Direction::Original)),
         Some("reply") => Ok(Some(Direction::Reply)),
-        Some(other) => Err(Wrong::new(
+        Some(other) => Err(FieldError::new(
             "zone_direction",
             format!("unknown word {other:?}"),
         )),
     }
 }
 
-/// `0x` and 32 hex digits, label N is bit N.
-fn labels(text: &str) -> Result<[u8; 16], Wrong> {
+/// Parses `0x` and 32 hex digits; label N is bit N.
+fn labels(text: &str) -> Result<[u8; 16], FieldError> {
     let digits = text
         .strip_prefix("0x")
         .filter(|digits| digits.len() == 32 && digits.bytes().all(|b| b.is_ascii_hexdigit()));
     digits
         .and_then(|digits| u128::from_str_radix(digits, 16).ok())
         .map(u128::to_le_bytes)
-        .ok_or_else(|| Wrong::new("labels", format!("{text:?} is not 0x and 32 hex digits")))
+        .ok_or_else(|| FieldError::new("labels", format!("{text:?} is not 0x and 32 hex digits")))
 }
 
-/// RFC 3339 in UTC, as nanoseconds since the Unix epoch.
-fn time(text: &str) -> Result<u64, Wrong> {
-    let wrong = |error: &dyn Display| Wrong::new("start", format!("{text:?}: {error}"));
+/// Parses RFC 3339 in UTC to nanoseconds since the Unix epoch.
+fn time(text: &str) -> Result<u64, FieldError> {
+    let wrong = |error: &dyn Display| FieldError::new("start", format!("{text:?}: {error}"));
     let time = humantime::parse_rfc3339(text).map_err(|error| wrong(&error))?;
     time.duration_since(UNIX_EPOCH)
         .ok()

@@ -1,7 +1,8 @@
-//! What `-o jsonl` and `-o json` printed, item by item.
+//! Reads entries from the output of `-o jsonl` and `-o json`.
 //!
-//! Both forms are read alike, however they are indented: objects one after the other, each an item, or a document
-//! `{"schema":"ctk/v1","items":[...],"summary":...}` with its keys in any order. One item is held at a time.
+//! The text is a sequence of objects with any indentation. Each is an item, or a document
+//! `{"schema":"ctk/v1","items":[...],"summary":...}` with its keys in any order. One item is in memory at a time. This module
+//! knows no kernel and no file names.
 
 mod item;
 
@@ -19,29 +20,29 @@ use serde::de::{
 use serde_json::error::Category;
 
 use ctnetlink::flow::Flow;
-use item::Item;
-pub use item::Wrong;
+pub use item::FieldError;
+use item::SavedItem;
 
-/// The `schema` of a document.
+/// Value of `schema` in a document.
 pub const SCHEMA: &str = "ctk/v1";
 
-/// An entry that was saved.
+/// An entry of a saved table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Saved {
+pub struct SavedEntry {
     pub flow: Flow,
-    /// What had become of it, in the output of a purge.
+    /// Value of `result`, which the output of a purge has.
     pub result: Option<String>,
-    pub place: Place,
+    pub position: ItemPosition,
 }
 
-/// Where an item stands: the line on which it begins, and its number; both count from 1.
+/// Position of an item: the line on which it begins, and its number. Both count from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct ItemPosition {
     pub line: u64,
     pub item: u64,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for ItemPosition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.line == self.item {
             write!(f, "line {}", self.line)
@@ -51,42 +52,45 @@ impl fmt::Display for Place {
     }
 }
 
-/// Why a text cannot be read to its end. What came before it must not be taken for the whole.
+/// Error in a text. The items before it are not the whole table.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    #[error("{0}")]
+    #[error(transparent)]
     Io(#[from] io::Error),
-    /// No JSON of this program's.
+    /// The text is no output of this program.
     #[error("line {line}: {message}")]
-    Foreign { line: u64, message: String },
+    UnknownFormat { line: u64, message: String },
     #[error("line {line}: the text is cut short")]
-    Cut { line: u64 },
+    Truncated { line: u64 },
     #[error("line {line}: {message}")]
     Syntax { line: u64, message: String },
-    #[error("{place}: {wrong}")]
-    Item { place: Place, wrong: Wrong },
+    #[error("{position}")]
+    Item {
+        position: ItemPosition,
+        source: FieldError,
+    },
 }
 
-/// Gives every item to `on_item`, in order, until that breaks.
+/// Calls `on_item` with every item in order, until it breaks.
 ///
 /// # Errors
-/// [`ReadError`]; items before the error were given.
+/// [`ReadError`]; `on_item` was called with the items before the error.
 pub fn read(
     reader: &mut dyn Read,
-    on_item: &mut dyn FnMut(Saved) -> ControlFlow<()>,
+    on_item: &mut dyn FnMut(SavedEntry) -> ControlFlow<()>,
 ) -> Result<(), ReadError> {
     let line = Cell::new(1);
-    let lines = Lines {
-        // One kind of reader for all: the decoder is made anew for each kind, and it is large. Within the buffer no call
-        // goes through it.
+    let lines = LineCounter {
+        // A dynamic reader, because the decoder is large and would be compiled for each type of reader. Reads from the
+        // buffer make no dynamic call.
         reader: BufReader::new(reader),
         line: &line,
     };
     let mut json = serde_json::Deserializer::from_reader(lines);
-    let mut walk = Walk {
+    let mut items = ItemReader {
         line: &line,
         items: 0,
-        ended: None,
+        stopped: None,
         on_item,
     };
     loop {
@@ -95,23 +99,23 @@ pub fn read(
             Err(error) if error.is_io() => return Err(ReadError::Io(error.into())),
             Err(_) => {} // more text follows
         }
-        let read = json.deserialize_map(TopLevel(&mut walk));
-        match (walk.ended.take(), read) {
-            (Some(Ended::Enough), _) => return Ok(()),
-            (Some(Ended::Error(error)), _) => return Err(error),
+        let read = json.deserialize_map(TopLevel(&mut items));
+        match (items.stopped.take(), read) {
+            (Some(StopReason::Enough), _) => return Ok(()),
+            (Some(StopReason::Error(error)), _) => return Err(error),
             (None, Ok(())) => {}
-            (None, Err(error)) => return Err(walk.placed(error)),
+            (None, Err(error)) => return Err(items.read_error(error)),
         }
     }
 }
 
-/// Counts the lines that the decoder has taken.
-struct Lines<'l, R> {
+/// Counts the lines that the decoder has read.
+struct LineCounter<'l, R> {
     reader: R,
     line: &'l Cell<u64>,
 }
 
-impl<R: Read> Read for Lines<'_, R> {
+impl<R: Read> Read for LineCounter<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let read = self.reader.read(buffer)?;
         let taken = buffer.get(..read).unwrap_or_default();
@@ -121,57 +125,61 @@ impl<R: Read> Read for Lines<'_, R> {
     }
 }
 
-/// Why the walk ended before the text did. serde's own errors carry text only.
-enum Ended {
+/// Reason for stopping before the end of the text. It is kept aside, because errors of serde carry text only.
+enum StopReason {
+    /// `on_item` broke.
     Enough,
     Error(ReadError),
 }
 
-struct Walk<'w> {
+/// Reads items and keeps their number.
+struct ItemReader<'w> {
     line: &'w Cell<u64>,
     items: u64,
-    ended: Option<Ended>,
-    on_item: &'w mut dyn FnMut(Saved) -> ControlFlow<()>,
+    stopped: Option<StopReason>,
+    on_item: &'w mut dyn FnMut(SavedEntry) -> ControlFlow<()>,
 }
 
-impl Walk<'_> {
-    fn end<E: Error>(&mut self, why: Ended) -> E {
-        self.ended = Some(why);
-        E::custom("ended")
+impl ItemReader<'_> {
+    fn stop<E: Error>(&mut self, reason: StopReason) -> E {
+        self.stopped = Some(reason);
+        E::custom("stopped")
     }
 
-    fn foreign<E: Error>(&mut self, line: u64, message: impl fmt::Display) -> E {
-        self.end(Ended::Error(ReadError::Foreign {
+    fn unknown_format<E: Error>(&mut self, line: u64, message: impl fmt::Display) -> E {
+        self.stop(StopReason::Error(ReadError::UnknownFormat {
             line,
             message: message.to_string(),
         }))
     }
 
-    /// One item, whose opening brace on `line` was taken.
+    /// Reads one item, whose opening brace on `line` was read.
     fn item<'de, A: MapAccess<'de>>(&mut self, line: u64, map: A) -> Result<(), A::Error> {
         self.items += 1;
-        let place = Place {
+        let position = ItemPosition {
             line,
             item: self.items,
         };
-        let item = Item::deserialize(MapAccessDeserializer::new(map))?;
+        let item = SavedItem::deserialize(MapAccessDeserializer::new(map))?;
         let (flow, result) = match item.into_flow() {
             Ok(read) => read,
-            Err(wrong) => return Err(self.end(Ended::Error(ReadError::Item { place, wrong }))),
+            Err(source) => {
+                return Err(self.stop(StopReason::Error(ReadError::Item { position, source })));
+            }
         };
-        let saved = Saved {
+        let saved = SavedEntry {
             flow,
             result,
-            place,
+            position,
         };
         match (self.on_item)(saved) {
             ControlFlow::Continue(()) => Ok(()),
-            ControlFlow::Break(()) => Err(self.end(Ended::Enough)),
+            ControlFlow::Break(()) => Err(self.stop(StopReason::Enough)),
         }
     }
 
-    /// What the decoder says. Text that is no JSON from its first letter on is somebody else's; later it is damage.
-    fn placed(&self, error: serde_json::Error) -> ReadError {
+    /// Converts an error of the decoder. An error before the first item means an unknown format, a later one damage.
+    fn read_error(&self, error: serde_json::Error) -> ReadError {
         let line = error.line() as u64;
         let text = error.to_string();
         let message = text
@@ -180,17 +188,17 @@ impl Walk<'_> {
             .to_owned();
         match error.classify() {
             Category::Io => ReadError::Io(error.into()),
-            Category::Eof => ReadError::Cut { line },
+            Category::Eof => ReadError::Truncated { line },
             Category::Syntax | Category::Data if self.items == 0 => {
-                ReadError::Foreign { line, message }
+                ReadError::UnknownFormat { line, message }
             }
             Category::Syntax | Category::Data => ReadError::Syntax { line, message },
         }
     }
 }
 
-/// An item or a document: the first key tells.
-struct TopLevel<'a, 'w>(&'a mut Walk<'w>);
+/// Reads an item or a document, which the first key distinguishes.
+struct TopLevel<'a, 'w>(&'a mut ItemReader<'w>);
 
 impl<'de> Visitor<'de> for TopLevel<'_, '_> {
     type Value = ();
@@ -204,7 +212,7 @@ impl<'de> Visitor<'de> for TopLevel<'_, '_> {
         let first = map.next_key::<String>()?;
         match first.as_deref() {
             Some("schema" | "items" | "summary") => self.document(line, first, map),
-            _ => self.0.item(line, Put { first, map }),
+            _ => self.0.item(line, WithFirstKey { first, map }),
         }
     }
 }
@@ -223,7 +231,7 @@ impl TopLevel<'_, '_> {
                     let schema: serde_json::Value = map.next_value()?;
                     if schema != SCHEMA {
                         let message = format!("schema {schema} is not known here, only {SCHEMA:?}");
-                        return Err(self.0.foreign(line, message));
+                        return Err(self.0.unknown_format(line, message));
                     }
                     has_schema = true;
                 }
@@ -239,13 +247,14 @@ impl TopLevel<'_, '_> {
         }
         match (has_schema, has_items) {
             (true, true) => Ok(()),
-            (false, _) => Err(self.0.foreign(line, "a document without a schema")),
-            (true, false) => Err(self.0.foreign(line, "a document without items")),
+            (false, _) => Err(self.0.unknown_format(line, "a document without a schema")),
+            (true, false) => Err(self.0.unknown_format(line, "a document without items")),
         }
     }
 }
 
-struct Items<'a, 'w>(&'a mut Walk<'w>);
+/// Reads the list `items` of a document.
+struct Items<'a, 'w>(&'a mut ItemReader<'w>);
 
 impl<'de> DeserializeSeed<'de> for Items<'_, '_> {
     type Value = ();
@@ -267,7 +276,8 @@ impl<'de> Visitor<'de> for Items<'_, '_> {
     }
 }
 
-struct OneItem<'a, 'w>(&'a mut Walk<'w>);
+/// Reads one element of `items`.
+struct OneItem<'a, 'w>(&'a mut ItemReader<'w>);
 
 impl<'de> DeserializeSeed<'de> for OneItem<'_, '_> {
     type Value = ();
@@ -289,13 +299,13 @@ impl<'de> Visitor<'de> for OneItem<'_, '_> {
     }
 }
 
-/// A map whose first key was taken, with the key put back.
-struct Put<A> {
+/// A map with its first key, which was already read.
+struct WithFirstKey<A> {
     first: Option<String>,
     map: A,
 }
 
-impl<'de, A: MapAccess<'de>> MapAccess<'de> for Put<A> {
+impl<'de, A: MapAccess<'de>> MapAccess<'de> for WithFirstKey<A> {
     type Error = A::Error;
 
     fn next_key_seed<K: DeserializeSeed<'de>>(

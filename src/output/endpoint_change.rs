@@ -1,9 +1,9 @@
-//! What happened to an endpoint, in a line for people and as the fields of a record for scripts.
+//! A change of an endpoint, as a line and as the fields of a JSON record.
 
 use crate::watch::record::{Change, EndpointChange, SeenBy};
 
 use super::color::Style;
-use super::{json, safe, write};
+use super::{escape, json, write};
 
 pub(super) fn style(change: &EndpointChange<'_>) -> Style {
     let ready = change.endpoint.ready;
@@ -22,17 +22,17 @@ pub(super) fn line(change: &EndpointChange<'_>, out: &mut Vec<u8>) {
     match change.service {
         None => out.push(b'-'),
         Some((namespace, name)) => {
-            safe::text(out, &format!("{namespace}/{name}"));
+            escape::text(out, &format!("{namespace}/{name}"));
             if let Some(port) = change.port {
                 out.push(b':');
-                safe::text(out, port);
+                escape::text(out, port);
             }
         }
     }
     out.extend_from_slice(b"  ");
     let party = &change.endpoint.party;
     if let Some((namespace, name)) = party.namespace.zip(party.name) {
-        safe::text(out, &format!("{namespace}/{name}"));
+        escape::text(out, &format!("{namespace}/{name}"));
         out.push(b' ');
     }
     out.extend_from_slice(change.address.to_string().as_bytes());
@@ -42,12 +42,12 @@ pub(super) fn line(change: &EndpointChange<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(by.as_bytes());
 }
 
-/// Rules know no conditions.
+/// Whether the change was seen in rules, which hold no conditions.
 fn of_rules(change: &EndpointChange<'_>) -> bool {
     change.seen_by == SeenBy::Rules
 }
 
-/// The change, and the conditions as they are now.
+/// The change, and the conditions after it.
 fn words(change: &EndpointChange<'_>) -> String {
     let endpoint = &change.endpoint;
     let is = |condition: Option<bool>| condition == Some(true);
@@ -69,7 +69,7 @@ fn words(change: &EndpointChange<'_>) -> String {
     }
 }
 
-/// The fields behind the type.
+/// Appends the fields that follow `type`.
 pub(super) fn fields(change: &EndpointChange<'_>, out: &mut Vec<u8>) {
     let words = format!(
         ",\"change\":\"{}\",\"seen_by\":\"{}\",\"service\":",
@@ -86,7 +86,7 @@ pub(super) fn fields(change: &EndpointChange<'_>, out: &mut Vec<u8>) {
             json::text(out, Some(name));
             out.extend_from_slice(b",\"port\":");
             json::text(out, change.port);
-            // Of every frontend alike.
+            // The change applies to every frontend of the Service.
             out.extend_from_slice(b",\"frontend\":null}");
         }
     }
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_says_what_happened_and_how_it_is_now() {
+    fn a_line_shows_the_change_and_the_conditions_after_it() {
         use Change::{Added, Gone, Ready, Serving, Terminating};
         for (what, by, has, expected) in [
             (Added, SeenBy::Api, Some("rs"), "added, ready  (api)"),
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn the_fields_are_json_with_null_for_what_is_not_known() {
+    fn unknown_fields_are_null() {
         let mut out = b"{\"type\":\"endpoint\"".to_vec();
         fields(&change(Change::Gone, SeenBy::Rules, None), &mut out);
         out.push(b'}');

@@ -1,6 +1,6 @@
-//! Expectations (`ls --table expect`) in the same formats, with the manners of entries.
+//! Expectations (`ls --table expect`) in the formats of entries.
 //!
-//! There are few of them, ever: `nf_conntrack_expect_max` is a small part of the table.
+//! Their number is small: `nf_conntrack_expect_max` is a fraction of the limit of entries.
 
 use std::io::{self, Write};
 
@@ -10,32 +10,32 @@ use super::color::Style;
 use super::conntrack::{self, EXPECTATION_FLAGS};
 use super::layout::{ColumnLayout, Layout};
 use super::sink::Sink;
-use super::summary::{Document, Summary};
-use super::{Format, Options, csv, json, safe, write};
+use super::summary::{JsonDocument, Summary};
+use super::{Format, Options, csv, escape, json, write};
 
-/// Writes expectations in one format. Options for entries alone (`columns`, `results`) mean nothing here.
+/// Writes expectations in one format. Ignores the options `columns` and `results`.
 pub struct ExpectationPrinter<'w> {
     sink: Sink<'w>,
-    form: Form,
+    form: ExpectationWriter,
 }
 
-enum Form {
+enum ExpectationWriter {
     Table(Layout),
-    Json(Document),
+    Json(JsonDocument),
     Jsonl,
     Conntrack,
-    /// Whether the header is still to come.
+    /// True until the header is written.
     Csv(bool),
 }
 
 impl<'w> ExpectationPrinter<'w> {
     pub fn new(options: &Options, out: Box<dyn Write + 'w>) -> Self {
         let form = match options.format {
-            Format::Table | Format::Wide => Form::Table(layout(options)),
-            Format::Json => Form::Json(Document::default()),
-            Format::Jsonl => Form::Jsonl,
-            Format::Conntrack => Form::Conntrack,
-            Format::Csv => Form::Csv(options.header),
+            Format::Table | Format::Wide => ExpectationWriter::Table(layout(options)),
+            Format::Json => ExpectationWriter::Json(JsonDocument::default()),
+            Format::Jsonl => ExpectationWriter::Jsonl,
+            Format::Conntrack => ExpectationWriter::Conntrack,
+            Format::Csv => ExpectationWriter::Csv(options.header),
         };
         ExpectationPrinter {
             sink: Sink::new(out),
@@ -46,29 +46,28 @@ impl<'w> ExpectationPrinter<'w> {
     /// Prints one expectation.
     ///
     /// # Errors
-    ///
-    /// What writing says; [`super::is_closed`] tells a reader who went away.
+    /// The error of the write; [`super::is_closed`] recognises a pipe whose reader has closed it.
     pub fn expectation(&mut self, expectation: &Expectation) -> io::Result<()> {
         let out = self.sink.buffer();
         match &mut self.form {
-            Form::Table(layout) => layout.row(out, |cells| {
+            ExpectationWriter::Table(layout) => layout.row(out, |cells| {
                 for field in FIELDS.iter().filter(|field| field.heading.is_some()) {
                     cells.push(Style::Plain, |text| (field.show)(expectation, text));
                 }
             }),
-            Form::Json(document) => {
+            ExpectationWriter::Json(document) => {
                 document.before_item(out);
                 item(expectation, out);
             }
-            Form::Jsonl => {
+            ExpectationWriter::Jsonl => {
                 item(expectation, out);
                 out.push(b'\n');
             }
-            Form::Conntrack => {
+            ExpectationWriter::Conntrack => {
                 conntrack::expectation(expectation, out);
                 out.push(b'\n');
             }
-            Form::Csv(header) => {
+            ExpectationWriter::Csv(header) => {
                 csv_header(header, out);
                 csv_record(expectation, out);
             }
@@ -76,58 +75,57 @@ impl<'w> ExpectationPrinter<'w> {
         self.sink.checkpoint()
     }
 
-    /// Prints what is left, and the summary in the format that has one.
+    /// Prints the rows held back, and the summary where the format has one.
     ///
     /// # Errors
-    ///
-    /// What writing says.
+    /// The error of the write.
     pub fn finish(&mut self, summary: &Summary) -> io::Result<()> {
         let out = self.sink.buffer();
         match &mut self.form {
-            Form::Table(layout) => layout.release(out),
-            Form::Json(document) => document.end(summary, out)?,
-            Form::Jsonl | Form::Conntrack => {}
-            Form::Csv(header) => csv_header(header, out),
+            ExpectationWriter::Table(layout) => layout.release(out),
+            ExpectationWriter::Json(document) => document.end(summary, out)?,
+            ExpectationWriter::Jsonl | ExpectationWriter::Conntrack => {}
+            ExpectationWriter::Csv(header) => csv_header(header, out),
         }
         self.sink.flush()
     }
 }
 
-/// One field: a csv column, and a table column where it has a heading.
-struct Field {
+/// A column of CSV, and of the table where it has a heading.
+struct ExpectationField {
     key: &'static str,
     heading: Option<&'static str>,
     show: fn(&Expectation, &mut Vec<u8>),
 }
 
-const FIELDS: [Field; 11] = [
+const FIELDS: [ExpectationField; 11] = [
     field("protocol", Some("PROTO"), |e, out| {
         write::protocol(out, e.tuple.protocol)
     }),
     field("expected.source", Some("SOURCE"), |e, out| {
-        write::place(out, e.tuple.source())
+        write::address_port(out, e.tuple.source())
     }),
     field("expected.destination", Some("DESTINATION"), |e, out| {
-        write::place(out, e.tuple.destination());
+        write::address_port(out, e.tuple.destination());
     }),
     field("mask.source", Some("SOURCE-MASK"), |e, out| {
         if let Some(mask) = &e.mask {
-            write::place(out, mask.source());
+            write::address_port(out, mask.source());
         }
     }),
     field("mask.destination", Some("DESTINATION-MASK"), |e, out| {
         if let Some(mask) = &e.mask {
-            write::place(out, mask.destination());
+            write::address_port(out, mask.destination());
         }
     }),
     field("master.source", Some("MASTER-SOURCE"), |e, out| {
-        write::place(out, e.master.source());
+        write::address_port(out, e.master.source());
     }),
     field(
         "master.destination",
         Some("MASTER-DESTINATION"),
         |e, out| {
-            write::place(out, e.master.destination());
+            write::address_port(out, e.master.destination());
         },
     ),
     field("timeout", Some("TTL"), |e, out| {
@@ -136,7 +134,7 @@ const FIELDS: [Field; 11] = [
         }
     }),
     field("helper", Some("HELPER"), |e, out| {
-        safe::text(out, e.helper.as_deref().unwrap_or(""));
+        escape::text(out, e.helper.as_deref().unwrap_or(""));
     }),
     field("flags", Some("FLAGS"), |e, out| {
         let words: Vec<_> = flags(e).collect();
@@ -153,8 +151,8 @@ const fn field(
     key: &'static str,
     heading: Option<&'static str>,
     show: fn(&Expectation, &mut Vec<u8>),
-) -> Field {
-    Field { key, heading, show }
+) -> ExpectationField {
+    ExpectationField { key, heading, show }
 }
 
 fn layout(options: &Options) -> Layout {
@@ -188,7 +186,7 @@ fn csv_record(expectation: &Expectation, out: &mut Vec<u8>) {
         }
         text.clear();
         match (field.key, expectation.timeout) {
-            // For programs: seconds.
+            // Seconds in CSV, `1m58s` in tables.
             ("timeout", Some(timeout)) => write::number(&mut text, timeout),
             _ => (field.show)(expectation, &mut text),
         }
@@ -205,7 +203,7 @@ fn flags(expectation: &Expectation) -> impl Iterator<Item = &'static str> {
         .map(|(_, word)| word)
 }
 
-/// One item; tuples have the keys that entries' have.
+/// Appends one item; tuples have the keys of the tuples of entries.
 fn item(expectation: &Expectation, out: &mut Vec<u8>) {
     out.extend_from_slice(b"{\"family\":\"");
     out.extend_from_slice(expectation.tuple.family().name().as_bytes());
@@ -295,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn json_says_everything_and_is_whole_without_items() {
+    fn json_holds_every_field_and_is_valid_without_items() {
         let read: Value = serde_json::from_str(&printed(Format::Json, &[ftp(), ftp()])).unwrap();
         assert_eq!(read["items"].as_array().map(Vec::len), Some(2));
         let item: Value = serde_json::from_str(&printed(Format::Jsonl, &[ftp()])).unwrap();
