@@ -61,10 +61,10 @@ const CLOCK_EVERY: u32 = 64;
 /// What `-o` says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
-    /// Names where something is known, addresses where nothing is
+    /// Columns, with names if known, else addresses
     #[default]
     Table,
-    /// Both tuples, counters, mark, zone and id, then the names
+    /// Columns with both tuples, counters, mark, zone, id and names
     Wide,
     /// One document with items and a summary
     Json,

@@ -37,7 +37,7 @@ use crate::terminal::messages::{self, note};
 use say::Frame;
 
 pub fn run(builtin: BuiltinCluster, args: &DoctorArgs) -> Result<Status, CommandError> {
-    if args.watch.is_some() && args.output == DoctorFormat::Json {
+    if args.watch.is_some() && args.report.format == DoctorFormat::Json {
         return Err(CommandError::usage("--watch prints no single document")
             .hint("-o jsonl prints a finding a line, with the time"));
     }
@@ -205,7 +205,7 @@ impl Round {
             summary: &self.summary,
             repeated: args.watch.is_some(),
         };
-        frame.print(args.output, args.color)?;
+        frame.print(args.report.format, args.report.color)?;
         if self.findings.is_empty() && io::stderr().is_terminal() {
             note(format!("nothing found in {} entries", self.summary.scanned));
         }

@@ -44,7 +44,7 @@ pub fn set(
     let options = output::Options {
         format: Format::Table,
         columns: None,
-        palette: Palette::of_environment(args.color, true),
+        palette: Palette::of_environment(args.report.color, true),
         header: true,
         terminal: terminal_width(&stderr),
         results: true,

@@ -21,7 +21,7 @@ impl Purge<'_> {
         scope: Option<ReadScope>,
     ) -> Result<Option<Cluster>, CommandError> {
         // Nothing of it would be shown.
-        if !self.entries.needs_cluster() && self.args.output.output == Format::Conntrack {
+        if !self.entries.needs_cluster() && self.args.output.report.format == Format::Conntrack {
             return Ok(None);
         }
         let purpose = match self.entries.needs_cluster() {

@@ -48,12 +48,12 @@ impl RecordSink {
     ) -> Result<Self, CommandError> {
         let stdout = io::stdout();
         let terminal = stdout.is_terminal();
-        let color = args.output.color;
+        let color = args.output.report.color;
         let palette = Palette::of_environment(color, terminal);
         let show = if args.live {
             Show::Live(Box::new(Live::open(palette)?))
         } else {
-            let format = match args.output.output {
+            let format = match args.output.report.format {
                 Format::Jsonl => RecordFormat::Jsonl,
                 _ => RecordFormat::Lines,
             };
