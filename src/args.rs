@@ -89,7 +89,7 @@ const OUTPUT: &str = "Output";
 
 #[derive(Args)]
 pub struct NetnsArgs {
-    /// Network namespace to read, by name, path or PID; name:1234 for a name of digits [default: that of ctk]
+    /// Network namespace, by name, path or PID; name:1234 for a name of digits [default: that of ctk]
     #[arg(id = "netns", long = "netns", value_name = "NAME|PATH|PID")]
     pub name: Option<String>,
 }
