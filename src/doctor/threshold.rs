@@ -1,10 +1,10 @@
-//! Thresholds of the checks. Each is a flag of `ctk doctor`.
+//! From which number on something is a finding. Every one is a flag.
 
 use std::time::Duration;
 
 use clap::Args;
 
-/// Thresholds of the checks. A healthy node of a cluster in ordinary use stays below all defaults.
+/// The defaults are meant for one node of a cluster in ordinary use: a healthy one stays below all of them.
 #[derive(Args, Clone, Debug, PartialEq)]
 #[command(next_help_heading = "Thresholds")]
 pub struct Thresholds {
@@ -100,7 +100,7 @@ fn at_least_one() -> clap::builder::RangedU64ValueParser {
     clap::value_parser!(u64).range(1..)
 }
 
-/// Parses a ratio of at least 1, because the busiest endpoint has at least the mean.
+/// The busiest endpoint has the mean at least.
 fn ratio(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
         Ok(ratio) if ratio.is_finite() && ratio >= 1.0 => Ok(ratio),
@@ -120,7 +120,7 @@ fn percent() -> clap::builder::RangedU64ValueParser {
 }
 
 impl Default for Thresholds {
-    /// Returns the defaults of the flags.
+    /// What the flags are when none is given.
     fn default() -> Self {
         #[derive(clap::Parser)]
         struct Flags {
