@@ -13,7 +13,7 @@ mod top;
 mod watch;
 
 use std::ffi::OsString;
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 
 use clap::FromArgMatches;
 
@@ -23,6 +23,7 @@ use crate::error::{CommandError, Status};
 use crate::output::safe_text;
 use crate::query::BuiltinCluster;
 use crate::shell;
+use crate::terminal::log;
 
 /// Runs the program: answers a shell that asks for completions, or runs the command line of this process.
 pub fn main() -> Status {
@@ -46,7 +47,7 @@ fn run_in(builtin: BuiltinCluster, args: impl IntoIterator<Item = OsString>) -> 
         .and_then(|matches| args::Cli::from_arg_matches(&matches));
     finish(match parsed {
         Ok(cli) => {
-            trace(cli.verbose);
+            log::start(cli.verbose);
             dispatch(builtin, cli.command)
         }
         Err(error) => parse_failed(&error),
@@ -94,22 +95,4 @@ fn parse_failed(error: &clap::Error) -> Result<Status, CommandError> {
         failed = failed.hint(line.strip_prefix("tip: ").unwrap_or(line));
     }
     Err(failed)
-}
-
-/// Logs to stderr, as `-v` asks.
-fn trace(verbose: u8) {
-    let level = match verbose {
-        0 => return,
-        1 => tracing::Level::INFO,
-        2 => tracing::Level::DEBUG,
-        _ => tracing::Level::TRACE,
-    };
-    // The demo runs several commands in one process: the subscriber may be set already.
-    let _ = tracing_subscriber::fmt()
-        .with_max_level(level)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none())
-        .with_target(false)
-        .without_time()
-        .try_init();
 }

@@ -3,6 +3,7 @@
 pub(crate) mod confirm;
 pub(crate) mod frames;
 pub(crate) mod interruptible_stdout;
+pub(crate) mod log;
 pub(crate) mod messages;
 pub(crate) mod printing;
 pub(crate) mod screen;

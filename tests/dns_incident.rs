@@ -138,7 +138,7 @@ fn nothing_is_judged_in_a_namespace_that_is_not_the_nodes() {
             item["service"]["name"], "kube-dns",
             "the name is known all the same"
         );
-        assert!(said.stderr.contains("1 entries are not judged"), "{said:?}");
+        assert!(said.stderr.contains("1 entry is not judged"), "{said:?}");
         let stale = ctk(["ls", "--cluster", file.path(), "--stale", "-o", "jsonl"]);
         assert_eq!(stale.ended(3).stdout, "");
     });

@@ -260,7 +260,7 @@ fn addresses_that_are_not_asked_for_a_name_are_counted() {
         assert_eq!(pods_asked(&server).len(), 11, "{:?}", pods_asked(&server));
         assert!(
             said.stderr
-                .contains("2 entries lead to an address whose pod was not asked for"),
+                .contains("2 entries lead to an address whose pod was not read"),
             "{said:#?}"
         );
         let said = ls(&healthy(objects()), "--all-pods").ended(0);

@@ -233,3 +233,18 @@ fn no_further_batch_is_sent_when_the_record_cannot_be_written() {
         assert!((1..left).contains(&rows.left().len()));
     });
 }
+
+#[test]
+fn a_log_that_cannot_be_written_neither_ends_a_purge_nor_cuts_its_record() {
+    private_netns(|| {
+        new_node();
+        let rows = many();
+        let full = || Stdio::from(File::options().write(true).open("/dev/full").unwrap());
+        let mut command = ctk_command(MANY.iter().chain(&["-vv"]));
+        let said = Said::of(command.stderr(full()).output().unwrap()).ended(0);
+        assert!(rows.left().is_empty(), "{:?}", rows.left().len());
+        assert_eq!(said.jsonl().len(), 900);
+        let mut command = ctk_command(["-v", "ls", "--cluster", "none"]);
+        Said::of(command.stderr(full()).output().unwrap()).ended(0);
+    });
+}

@@ -33,11 +33,19 @@ const REFUSED: &[(&str, i32, &[&str])] = &[
     ("--yes", 2, &["needs a selector"]),
     ("--yes --cluster FILE", 2, &["needs a selector"]),
     ("--dry-run", 2, &["needs a selector"]),
-    ("--all", 2, &["nobody to ask", "--yes"]),
+    ("--all", 2, &["no confirmation is possible", "--yes"]),
     ("--all --udp --yes", 2, &["--all"]),
-    ("--udp", 2, &["nobody to ask", "--yes", "--dry-run"]),
-    ("--proto udp", 2, &["nobody to ask"]),
-    ("--stale --cluster FILE", 2, &["nobody to ask"]),
+    (
+        "--udp",
+        2,
+        &["no confirmation is possible", "--yes", "--dry-run"],
+    ),
+    ("--proto udp", 2, &["no confirmation is possible"]),
+    (
+        "--stale --cluster FILE",
+        2,
+        &["no confirmation is possible"],
+    ),
     ("--stale --cluster -", 2, &["standard input holds the data"]),
     (
         "--udp --cluster - -o json",

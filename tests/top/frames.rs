@@ -54,7 +54,7 @@ fn piped_tables_follow_each_other_under_a_line_with_the_time() {
         };
         let first = frame();
         assert!(
-            first[0].starts_with("--- 20") && first[0].ends_with("Z  1 groups, 1 entries"),
+            first[0].starts_with("--- 20") && first[0].ends_with("Z  1 group, 1 entry"),
             "{first:?}"
         );
         assert!(first[1].starts_with("SRC "), "{first:?}");
@@ -120,7 +120,7 @@ fn looks_that_could_not_judge_end_with_status_3() {
         assert!(line.starts_with("--- "), "{line}");
         let (status, said) = interrupt(child);
         assert_eq!(status, Some(3), "{said}");
-        assert!(said.contains("looks left something out"), "{said}");
+        assert!(said.contains("frames left something out"), "{said}");
     });
 }
 

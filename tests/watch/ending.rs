@@ -189,10 +189,7 @@ fn nothing_is_waited_for_that_cannot_be_judged() {
         let file = cluster(&BACKENDS[1..]);
         let line = format!("watch --until gone --for 1s --cluster {}", file.path());
         let said = ctk_line(&line).ended(1);
-        assert!(
-            said.stderr.contains("1 entries are not judged"),
-            "{said:#?}"
-        );
+        assert!(said.stderr.contains("1 entry is not judged"), "{said:#?}");
         // Half a cluster.
         let half = ClusterFile::of(&[node("node1", "192.0.2.11")]);
         for until in ["stale", "gone"] {
