@@ -3,6 +3,7 @@
 mod change;
 mod dump;
 mod lookup;
+mod repeats;
 mod stats;
 mod walk;
 

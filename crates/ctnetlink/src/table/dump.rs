@@ -7,6 +7,7 @@ use netlink_packet_core::{NLM_F_DUMP_FILTERED, NLM_F_DUMP_INTR};
 use rustix::io::Errno;
 
 use super::Table;
+use super::repeats::Repeats;
 use super::walk::{End, Pace};
 use crate::codec::expect::{self, Expectation};
 use crate::codec::{decode, encode};
@@ -32,6 +33,8 @@ pub struct DumpReport {
     pub kernel_filtered: bool,
     /// The kernel refused the filter, and all entries of the family were requested instead.
     pub filter_refused: bool,
+    /// Number of entries that the kernel dumped again, because a hash bucket was begun again. They were passed once.
+    pub repeated: u64,
     /// The callback stopped the dump.
     pub stopped: bool,
 }
@@ -45,7 +48,8 @@ impl DumpReport {
 
 impl Table {
     /// Dumps the entries of `kind`. Passes every entry that passes the kernel's part of `filter` to `on_flow`, in the order of
-    /// the hash table, until that breaks. Memory use does not depend on the number of entries.
+    /// the hash table, until that breaks. Memory use does not depend on the number of entries. An entry that the kernel dumps
+    /// twice, because entries around it come and go, is passed once.
     ///
     /// The kernel may let other entries pass, see [`DumpFilter`]: the caller must test again.
     ///
@@ -74,19 +78,24 @@ impl Table {
         let mut report = DumpReport::default();
         let before = self.bucket_count();
         let mut asked = *filter;
+        let mut repeats = Repeats::new();
         loop {
             let narrow = kind == TableKind::Conntrack && asked.kernel_part() != asked.family_only();
             let ended = self.walk(
                 OPERATION,
                 self.pace,
                 |out, sequence| encode::dump(out, sequence, kind, &asked),
-                |flags, payload, at| {
+                |flags, payload, datagram| {
                     report.received += 1;
                     report.interrupted |= flags & NLM_F_DUMP_INTR != 0;
                     report.kernel_filtered |= flags & NLM_F_DUMP_FILTERED != 0;
                     let mut flow = decode::blank();
                     match decode::read(payload, &mut flow) {
-                        Ok(()) => on_flow(flow, at),
+                        Ok(()) if repeats.is_repeated(datagram.number, &flow) => {
+                            report.repeated += 1;
+                            ControlFlow::Continue(())
+                        }
+                        Ok(()) => on_flow(flow, datagram.written),
                         Err(_) => {
                             report.unreadable += 1;
                             ControlFlow::Continue(())

@@ -29,6 +29,15 @@ pub(super) enum Pace {
     Ahead,
 }
 
+/// Datagram of a dump.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Datagram {
+    /// Number within the dump, from 1.
+    pub number: usize,
+    /// Time at which the kernel wrote its entries.
+    pub written: Instant,
+}
+
 /// End of a walk.
 pub(super) enum End {
     Done { interrupted: bool },
@@ -37,14 +46,13 @@ pub(super) enum End {
 }
 
 impl Table {
-    /// Sends a dump request and passes flags and payload of each message to `on_message`, with the time at which the kernel
-    /// wrote it.
+    /// Sends a dump request and passes flags and payload of each message to `on_message`, with the datagram that it was in.
     pub(super) fn walk(
         &mut self,
         operation: Operation,
         pace: Pace,
         request: impl FnOnce(&mut Vec<u8>, u32),
-        mut on_message: impl FnMut(u16, &[u8], Instant) -> ControlFlow<()>,
+        mut on_message: impl FnMut(u16, &[u8], Datagram) -> ControlFlow<()>,
     ) -> Result<End, NetlinkError> {
         self.fresh()?;
         let wanted = self.socket.next_sequence();
@@ -53,9 +61,12 @@ impl Table {
         self.socket.send(operation, &self.requests)?;
         // Holds after an error or a panic of the callback, too.
         self.unfinished = true;
+        let mut number = 0;
         let mut each = |messages: Messages<'_>, written| {
+            number += 1;
+            let in_datagram = Datagram { number, written };
             datagram(messages, wanted, |flags, payload| {
-                on_message(flags, payload, written)
+                on_message(flags, payload, in_datagram)
             })
         };
         // The kernel fills the first datagram while it handles the request, and each further one when the one before is fetched
