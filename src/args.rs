@@ -155,6 +155,7 @@ pub struct OutputArgs {
 #[command(next_help_heading = OUTPUT)]
 pub struct ReportArgs<F: ValueEnum + Send + Sync + 'static> {
     /// Output format
+    // No default_value_t: clap keeps its text in a static that all types F share.
     #[arg(
         short = 'o',
         long = "output",
