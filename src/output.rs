@@ -61,10 +61,10 @@ const ENTRIES_PER_CLOCK_READ: u32 = 64;
 /// Value of `-o`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Format {
-    /// Names where something is known, addresses where nothing is
+    /// Columns, with names if known, else addresses
     #[default]
     Table,
-    /// Both tuples, counters, mark, zone and id, then the names
+    /// Columns with both tuples, counters, mark, zone, id and names
     Wide,
     /// One document with items and a summary
     Json,

@@ -1,15 +1,15 @@
-//! `ctk demo`: try everything without a cluster; as it is typed.
+//! Arguments of `ctk demo`.
 
 use clap::Args;
 use std::ffi::OsString;
 
 #[derive(Args)]
 #[command(after_help = "Examples:
-  ctk demo                       a short tour
-  ctk demo -- ls --stale         one command in the same world
-  ctk demo -- ls --explain --udp 53")]
+  ctk demo                            take a short tour
+  ctk demo -- ls --stale              run one command on the demo's table
+  ctk demo -- ls --explain --udp 53   see which selectors the kernel evaluates")]
 pub struct DemoArgs {
-    /// A ctk command to run in the demo's world instead of the tour
+    /// ctk command to run on the demo's table, instead of the tour
     #[arg(last = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
 }

@@ -1,11 +1,11 @@
-//! `ctk generate`: manuals and completion scripts; as it is typed.
+//! Arguments of `ctk generate`.
 
 use clap::{Args, ValueEnum};
 use std::path::PathBuf;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum What {
-    /// A manual page for each command, in section 1
+pub enum Artifact {
+    /// Manual pages of section 1, one for each command
     Man,
     /// Completion scripts for bash, zsh and fish
     Completions,
@@ -16,8 +16,9 @@ pub enum What {
   ctk generate man man
   ctk generate completions completions")]
 pub struct GenerateArgs {
-    pub what: What,
-    /// Folder that the files are written into; it is made where it is missing
+    /// Files to write
+    pub artifact: Artifact,
+    /// Folder to write to; it is created if missing
     #[arg(value_name = "DIR")]
     pub folder: PathBuf,
 }

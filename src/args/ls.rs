@@ -1,4 +1,4 @@
-//! `ctk ls`: list entries; as it is typed.
+//! Arguments of `ctk ls`.
 
 use super::select::SelectArgs;
 use super::{OutputArgs, SourceArgs};
@@ -7,20 +7,21 @@ use std::time::Duration;
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub enum TableChoice {
+    /// Confirmed entries
     #[default]
     Conntrack,
-    /// Entries that were removed, but are still referenced
+    /// Removed entries that are still referenced
     Dying,
-    /// Entries whose first packet has not left yet (kernels since 5.19 keep no such list)
+    /// Entries whose first packet has not left yet; kernel 5.19 and later keep no such list
     Unconfirmed,
-    /// What helpers expect
+    /// Expectations of helpers
     Expect,
 }
 
 #[derive(Args)]
 #[command(after_help = "Examples:
-  ctk ls --svc kube-dns           who talks to which DNS pod
-  ctk ls --stale                  UDP flows sent to an endpoint that is gone; --refreshing for those kept alive
+  ctk ls --svc kube-dns           list the clients of a Service, and the endpoint of each
+  ctk ls --stale                  list UDP entries that lead to an endpoint that is gone
   ctk ls --tcp --state established --sort -timeout --limit 20 -o wide")]
 pub struct LsArgs {
     #[command(flatten)]
@@ -29,22 +30,23 @@ pub struct LsArgs {
     pub source: SourceArgs,
     #[command(flatten)]
     pub output: OutputArgs,
-    /// Which of the kernel's lists
+    /// List of the kernel to read
     #[arg(
         long,
         value_enum,
         default_value_t,
         value_name = "LIST",
-        help_heading = "Where things come from"
+        help_heading = super::SOURCES
     )]
     pub table: TableChoice,
-    /// Look three times during this time (at least 6s), to tell which entries are being refreshed, and answered
+    /// Look three times within this time (at least 6s), to fill refreshing and replies [default: look once; 6s with
+    /// --refreshing]
     #[arg(long, value_name = "DURATION", value_parser = super::sample)]
     pub sample: Option<Duration>,
-    /// Say on stderr which selectors ran in the kernel and which here
+    /// Print to stderr which selectors the kernel evaluated and which ctk
     #[arg(long)]
     pub explain: bool,
-    /// Exit with status 5 when an entry matched
+    /// Exit with status 5 if an entry matched
     #[arg(long)]
     pub exit_code: bool,
 }

@@ -1,4 +1,4 @@
-//! The command line as clap knows it, under the name that the program was started by.
+//! Definition of the command line, for the name by which the program was started: `ctk` or `kubectl ctk`.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -7,10 +7,10 @@ use clap::CommandFactory;
 
 use super::Cli;
 
-/// Name of the executable as a plugin of kubectl.
+/// File name of the program as a kubectl plugin.
 const PLUGIN: &str = "kubectl-ctk";
 
-/// Name of the program in usage and examples, for a process that was started as `program`.
+/// Returns the name for usage and examples, for a process that was started as `program`.
 pub fn program_name(program: Option<&OsStr>) -> &'static str {
     let file = program.and_then(|program| Path::new(program).file_name());
     if file == Some(OsStr::new(PLUGIN)) {
@@ -20,7 +20,7 @@ pub fn program_name(program: Option<&OsStr>) -> &'static str {
     }
 }
 
-/// The definition of the command line, for a program of this name.
+/// Returns the definition of the command line, with `program` as the name in usage and examples.
 pub fn command(program: &'static str) -> clap::Command {
     let command = Cli::command();
     if program == command.get_name() {

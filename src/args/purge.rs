@@ -1,4 +1,4 @@
-//! `ctk purge`: delete entries; as it is typed.
+//! Arguments of `ctk purge`.
 
 use super::select::SelectArgs;
 use super::{OutputArgs, SourceArgs, duration};
@@ -6,11 +6,14 @@ use crate::purge::policy::IncludeWord;
 use clap::Args;
 use std::time::Duration;
 
+/// Heading in help texts.
+const DELETING: &str = "Deleting";
+
 #[derive(Args)]
 #[command(after_help = "Examples:
-  ctk purge --stale --dry-run                    what would be deleted, and why
-  ctk purge --stale --svc kube-dns               show the set, ask, delete
-  ctk purge --stale --yes -o jsonl > gone.jsonl  in a script; ctk restore gone.jsonl puts them back")]
+  ctk purge --stale --dry-run                    show the entries and reasons, delete nothing
+  ctk purge --stale --svc kube-dns               show the entries, ask, delete
+  ctk purge --stale --yes -o jsonl > gone.jsonl  delete in a script; undo: ctk restore gone.jsonl")]
 pub struct PurgeArgs {
     #[command(flatten)]
     pub select: SelectArgs,
@@ -18,42 +21,43 @@ pub struct PurgeArgs {
     pub source: SourceArgs,
     #[command(flatten)]
     pub output: OutputArgs,
-    /// Every entry of the table, where no selector is given
-    #[arg(long, help_heading = "Deleting")]
+    /// Delete all entries of the table; only without a selector
+    #[arg(long, help_heading = DELETING)]
     pub all: bool,
-    /// Do not ask
-    #[arg(long, short, help_heading = "Deleting")]
+    /// Delete without asking; required if stdin or stderr is no terminal
+    #[arg(long, short, help_heading = DELETING)]
     pub yes: bool,
-    /// Show what a purge right now would delete, and what it would leave; delete nothing
-    #[arg(long, help_heading = "Deleting")]
+    /// Show the entries that a purge would delete now, and those it would leave; delete nothing
+    #[arg(long, help_heading = DELETING)]
     pub dry_run: bool,
-    /// Refuse a larger set
+    /// Refuse to delete more than N entries
     #[arg(
         long,
         value_name = "N",
         default_value_t = 10_000,
-        help_heading = "Deleting"
+        help_heading = DELETING
     )]
     pub max: usize,
-    /// Also delete, by verdict: draining, pending, suspect, detached
+    /// Verdicts to delete as well: draining, pending, suspect, detached
     #[arg(
         long,
         value_name = "LIST",
         value_delimiter = ',',
-        help_heading = "Deleting"
+        help_heading = DELETING
     )]
     pub include: Vec<IncludeWord>,
-    /// Wait between the two looks at the cluster [default: 2s with a selector by verdict, else 0]
-    #[arg(long, value_name = "DURATION", value_parser = duration, help_heading = "Deleting")]
+    /// Wait between the two looks at the cluster [default: 2s with a selector by verdict, else 0s]
+    #[arg(long, value_name = "DURATION", value_parser = duration, help_heading = DELETING)]
     pub settle: Option<Duration>,
-    /// Look after this time which flows came back, and where to; 0 = do not look [default: 1s; 3s where this node's rules
-    /// still lead to a dead endpoint; with --sample at least the longest time between two packets that it saw]
-    #[arg(long, value_name = "DURATION", value_parser = duration, help_heading = "Deleting")]
+    /// Look at the table again after this time, for flows that came back; 0: do not look [default: 1s; 3s if the node's rules
+    /// still lead to a dead endpoint; with --sample at least the longest time seen between two packets]
+    #[arg(long, value_name = "DURATION", value_parser = duration, help_heading = DELETING)]
     pub verify: Option<Duration>,
-    /// Look three times during this time (at least 6s) before judging
-    #[arg(long, value_name = "DURATION", value_parser = super::sample, help_heading = "Deleting")]
+    /// Look three times within this time (at least 6s) before judging, to fill refreshing and replies [default: look once;
+    /// 6s with --refreshing]
+    #[arg(long, value_name = "DURATION", value_parser = super::sample, help_heading = DELETING)]
     pub sample: Option<Duration>,
-    /// Oldest cluster FILE that a purge by verdict accepts
-    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "60s", help_heading = "Where things come from")]
+    /// Largest age of a cluster FILE for a purge by verdict
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "60s", help_heading = super::SOURCES)]
     pub max_age: Duration,
 }

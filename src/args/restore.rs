@@ -1,41 +1,41 @@
-//! `ctk restore`: put deleted entries back; as it is typed.
+//! Arguments of `ctk restore`.
 
-use super::OutputArgs;
+use super::{NetnsArgs, OutputArgs};
 use clap::Args;
 use std::path::PathBuf;
 
 #[derive(Args)]
 #[command(mut_arg("sort", |arg| arg.hide(true)), mut_arg("limit", |arg| arg.hide(true)))]
 #[command(after_help = "\
-Only lines with \"result\":\"deleted\" are put back; others are counted as skipped. A line without a result, or one that \
-cannot be read, refuses the whole input before anything is changed.
+Input: only lines with \"result\":\"deleted\" are put back. Lines with another result are counted as skipped. A line without \
+a result, or an unreadable line, refuses the whole input before anything is changed.
 
-Each line gets a result: restored; exists (one of its tuples is taken, by the entry itself or by a newer one, which is \
-left alone); failed, with the error.
+Results: restored; exists (an entry in the table has one of its tuples already, and is left alone); failed, with the error.
 
-What comes back: both tuples with the translation in between, zone, ASSURED and SEEN_REPLY, TCP and SCTP state, the rest \
-of the timeout as it was saved, mark, labels (where a rule uses labels), helper (where it is loaded). What cannot come \
-back: counters, id, start time, TCP window scaling (such a connection is tracked liberally instead), sequence numbers \
-adjusted by a NAT helper, the tie to a helper's control connection. Offloaded entries have no timeout to give back, SCTP \
-needs its tags, and DCCP's state cannot be saved: these lines fail.
+Restored: both tuples with their translation, zone, ASSURED and SEEN_REPLY, TCP and SCTP state, the saved timeout, mark, \
+labels (if a rule uses labels), helper (if it is loaded).
+
+Not restored: counters, id, start time, sequence numbers adjusted by a NAT helper, the relation to a helper's control \
+connection. TCP window scaling is not restored either: such a connection is tracked liberally.
+
+Lines that fail: offloaded entries (they have no timeout), SCTP entries with a state but no verification tags, DCCP entries.
 
 Examples:
   ctk purge --stale --yes -o jsonl > gone.jsonl
   ctk restore --dry-run gone.jsonl
   ctk restore gone.jsonl                   show the entries, ask, put them back")]
 pub struct RestoreArgs {
-    /// What `ctk purge -o jsonl` or `-o json` printed; - for standard input
+    /// Output of `ctk purge -o jsonl` or `-o json`; -: standard input
     #[arg(value_name = "FILE|-")]
     pub file: PathBuf,
-    /// Do not ask; needed where standard input or standard error is no terminal, and with -
+    /// Restore without asking; required with -, and if stdin or stderr is no terminal
     #[arg(long)]
     pub yes: bool,
-    /// Only say what would be put back
+    /// Show the entries that would be put back; change nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// Another network namespace: a NAME, a PATH or a PID (name:1234 for a name of digits)
-    #[arg(long, value_name = "NAME|PATH|PID")]
-    pub netns: Option<String>,
+    #[command(flatten)]
+    pub netns: NetnsArgs,
     #[command(flatten)]
     pub output: OutputArgs,
 }

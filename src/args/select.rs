@@ -1,6 +1,6 @@
-//! Selectors as typed, the same on `ls`, `watch`, `purge` and `top`.
+//! Selectors as typed: the same on `ls`, `watch`, `purge`, `top` and `svc`.
 //!
-//! Values are parsed while the command line is, so that an impossible one is a usage error that names its flag.
+//! Clap parses the values, so that an impossible value is a usage error that names its flag.
 
 use clap::Args;
 
@@ -23,34 +23,34 @@ const ENTRIES: &str = "Selecting entries";
 const CLUSTER: &str = "Cluster names";
 const VERDICTS: &str = "Verdicts";
 
-// No doc comment: clap would take it for the help text of the command that flattens this.
+// No doc comment: clap would print it as the help text of the command that flattens this struct.
 #[derive(Args, Clone, Debug, Default)]
 pub struct SelectArgs {
-    /// TCP, to these destination ports if given (with --udp or another: either)
+    /// TCP, with original destination port PORTS if given; with --udp or --sctp: either
     #[arg(long, value_name = "PORTS", num_args = 0..=1, default_missing_value = OptionalPorts::NOT_GIVEN, help_heading = ENTRIES)]
     pub tcp: Vec<OptionalPorts>,
-    /// UDP, to these destination ports if given: --udp 53
+    /// UDP, with original destination port PORTS if given: --udp 53
     #[arg(long, value_name = "PORTS", num_args = 0..=1, default_missing_value = OptionalPorts::NOT_GIVEN, help_heading = ENTRIES)]
     pub udp: Vec<OptionalPorts>,
-    /// SCTP, to these destination ports if given
+    /// SCTP, with original destination port PORTS if given
     #[arg(long, value_name = "PORTS", num_args = 0..=1, default_missing_value = OptionalPorts::NOT_GIVEN, help_heading = ENTRIES)]
     pub sctp: Vec<OptionalPorts>,
     /// ICMP and ICMPv6
     #[arg(long, help_heading = ENTRIES)]
     pub icmp: bool,
-    /// Protocols by name or number
+    /// Protocol by name or IANA number
     #[arg(short, long, value_name = "NAME|N", help_heading = ENTRIES)]
     pub proto: Vec<List<Protocol>>,
-    /// IPv4 only
+    /// IPv4 only [default: both families]
     #[arg(short = '4', conflicts_with = "ipv6", help_heading = ENTRIES)]
     pub ipv4: bool,
-    /// IPv6 only
+    /// IPv6 only [default: both families]
     #[arg(short = '6', help_heading = ENTRIES)]
     pub ipv6: bool,
-    /// Original source: address or network
+    /// Original source address or network
     #[arg(long, value_name = "CIDR", help_heading = ENTRIES)]
     pub src: Vec<List<Cidr>>,
-    /// Original destination, before translation
+    /// Original destination address or network, before translation
     #[arg(long, value_name = "CIDR", help_heading = ENTRIES)]
     pub dst: Vec<List<Cidr>>,
     /// Original source port: 53, 8000-8100, domain
@@ -59,10 +59,10 @@ pub struct SelectArgs {
     /// Original destination port
     #[arg(long, value_name = "PORTS", help_heading = ENTRIES)]
     pub dport: Vec<List<PortRange>>,
-    /// Reply source: where packets really go
+    /// Reply source address or network: the endpoint that packets go to
     #[arg(long, value_name = "CIDR", help_heading = ENTRIES)]
     pub reply_src: Vec<List<Cidr>>,
-    /// Reply destination: the source as the other side sees it
+    /// Reply destination address or network: the source as the endpoint sees it
     #[arg(long, value_name = "CIDR", help_heading = ENTRIES)]
     pub reply_dst: Vec<List<Cidr>>,
     /// Reply source port
@@ -71,13 +71,13 @@ pub struct SelectArgs {
     /// Reply destination port
     #[arg(long, value_name = "PORTS", help_heading = ENTRIES)]
     pub reply_dport: Vec<List<PortRange>>,
-    /// Address or network in any of the four places
+    /// Address or network, as source or destination of either tuple
     #[arg(long, value_name = "CIDR", help_heading = ENTRIES)]
     pub ip: Vec<List<Cidr>>,
-    /// Port in any of the four places
+    /// Port, as source or destination of either tuple
     #[arg(long, value_name = "PORTS", help_heading = ENTRIES)]
     pub port: Vec<List<PortRange>>,
-    /// Status: assured, unreplied, seen-reply, offload, ...
+    /// Status flags: assured, unreplied, seen-reply, offload, ...
     #[arg(long, value_name = "LIST", help_heading = ENTRIES)]
     pub status: Vec<List<StatusWord>>,
     /// Short for --status assured
@@ -86,7 +86,7 @@ pub struct SelectArgs {
     /// Short for --status unreplied
     #[arg(long, help_heading = ENTRIES)]
     pub unreplied: bool,
-    /// TCP, SCTP or DCCP state: established,time_wait
+    /// TCP, SCTP or DCCP states: established,time_wait
     #[arg(long, value_name = "LIST", help_heading = ENTRIES)]
     pub state: Vec<List<StateWord>>,
     /// Source or destination translated
@@ -98,74 +98,74 @@ pub struct SelectArgs {
     /// Destination translated
     #[arg(long, help_heading = ENTRIES)]
     pub dnat: bool,
-    /// Clients translated back to themselves
+    /// Client translated back to itself
     #[arg(long, help_heading = ENTRIES)]
     pub hairpin: bool,
-    /// Time left: '<30s' (from 10 to 30 s: --ttl '>=10s' --ttl '!>30s')
+    /// Time left until the entry expires: '<30s'; from 10 to 30 s: --ttl '>=10s' --ttl '!>30s'
     #[arg(long, value_name = "COMPARISON", help_heading = ENTRIES)]
     pub ttl: Vec<List<Span>>,
-    /// Time since the entry was made (needs nf_conntrack_timestamp): '>1h'
+    /// Time since the entry was created: '>1h'; needs nf_conntrack_timestamp=1
     #[arg(long, value_name = "COMPARISON", help_heading = ENTRIES)]
     pub age: Vec<List<Span>>,
-    /// Packets both ways (needs nf_conntrack_acct): '>=1M'
+    /// Packets of both directions: '>=1M'; needs nf_conntrack_acct=1
     #[arg(long, value_name = "COMPARISON", help_heading = ENTRIES)]
     pub packets: Vec<List<Count>>,
-    /// Bytes both ways (needs nf_conntrack_acct): '>1Gi'
+    /// Bytes of both directions: '>1Gi'; needs nf_conntrack_acct=1
     #[arg(long, value_name = "COMPARISON", help_heading = ENTRIES)]
     pub bytes: Vec<List<Count>>,
-    /// Packet mark, decimal or 0x hexadecimal
+    /// Mark, decimal or hexadecimal (0x...)
     #[arg(long, value_name = "V[/MASK]", help_heading = ENTRIES)]
     pub mark: Vec<List<Mark>>,
     /// Conntrack zone
     #[arg(long, value_name = "N", help_heading = ENTRIES)]
     pub zone: Vec<List<ZoneId>>,
-    /// Connection label: bit 7, its name in connlabel.conf, or the whole 0xVALUE[/0xMASK]
+    /// Connection label: a bit number, a name from connlabel.conf, or 0xVALUE[/0xMASK]
     #[arg(long, value_name = "V", help_heading = ENTRIES)]
     pub label: Vec<List<Label>>,
-    /// Helper that reads the flow: ftp, sip
+    /// Helper of the entry: ftp, sip, ...
     #[arg(long, value_name = "NAME", help_heading = ENTRIES)]
     pub helper: Vec<List<HelperName>>,
-    /// The kernel's id of the entry
+    /// Id of the entry
     #[arg(long, value_name = "N", help_heading = ENTRIES)]
     pub id: Vec<List<EntryId>>,
-    /// Regular expression on the line of -o wide, columns joined by one blank
+    /// Regular expression on the columns of -o wide, joined by one blank
     #[arg(long = "match", value_name = "REGEX", help_heading = ENTRIES)]
     pub matching: Vec<Pattern>,
 
-    /// Service that the original destination is; PORT by name or number
+    /// Service of the original destination; PORT is a name or number
     #[arg(long, value_name = "[NS/]NAME[:PORT]", help_heading = CLUSTER)]
     pub svc: Vec<List<ServiceRef>>,
-    /// Pod, as client or endpoint
+    /// Pod, as client or as endpoint
     #[arg(long, value_name = "[NS/]NAME", help_heading = CLUSTER)]
     pub pod: Vec<List<PodName>>,
-    /// Client: pod, address or address:port
+    /// Client: a pod, an address or address:port
     #[arg(long, value_name = "CLIENT", help_heading = CLUSTER)]
     pub client: Vec<List<PartyName>>,
-    /// Endpoint that packets go to: pod, address or address:port
+    /// Endpoint: a pod, an address or address:port
     #[arg(long, value_name = "ENDPOINT", help_heading = CLUSTER)]
     pub endpoint: Vec<List<PartyName>>,
-    /// Namespace of client, Service or endpoint
+    /// Kubernetes namespace of the client, Service or endpoint
     #[arg(short, long, value_name = "NS", help_heading = CLUSTER)]
     pub namespace: Vec<List<Namespace>>,
 
-    /// Verdict: stale, suspect, detached, pending, draining, unknown, ok, unrelated
+    /// Verdicts: stale, suspect, detached, pending, draining, unknown, ok, unrelated
     #[arg(long, value_name = "LIST", help_heading = VERDICTS)]
     pub verdict: Vec<List<VerdictWord>>,
-    /// Reason of the verdict: endpoint-gone, no-dnat, ...
+    /// Reasons of the verdict: endpoint-gone, no-dnat, ...
     #[arg(long, value_name = "LIST", help_heading = VERDICTS)]
     pub reason: Vec<List<ReasonWord>>,
-    /// Verdict stale, UDP unless another protocol is named
+    /// Verdict stale; only UDP unless another protocol is selected
     #[arg(long, help_heading = VERDICTS)]
     pub stale: bool,
-    /// Timer keeps being refilled
+    /// Refreshed: packets keep refilling the timer
     #[arg(long, help_heading = VERDICTS)]
     pub refreshing: bool,
 }
 
 impl SelectArgs {
-    /// No selector was given.
+    /// Returns whether no selector was given.
     pub fn is_empty(&self) -> bool {
-        // All fields by name: a new selector that is forgotten here does not compile.
+        // Names all fields, so that a new selector that is missing here does not compile.
         let SelectArgs {
             tcp,
             udp,

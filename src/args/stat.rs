@@ -1,58 +1,47 @@
-//! `ctk stat`: limits, settings and counters; as it is typed.
+//! Arguments of `ctk stat`.
 
-use super::duration;
-use crate::output::ColorChoice;
+use super::{NetnsArgs, ReportArgs, duration_of_at_least};
 use clap::{Args, ValueEnum};
 use std::time::Duration;
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum StatFormat {
-    /// For people
-    #[default]
+    /// Text in sections
     Table,
     /// One document
     Json,
-    /// One record a look
+    /// One record for each look, on one line
     Jsonl,
 }
 
 #[derive(Args)]
 #[command(after_help = "Examples:
-  ctk stat                how full, limits, settings, counters, timeouts
-  ctk stat --per-cpu      with the counters of each CPU
-  ctk stat -o json        for scripts
+  ctk stat                show size, limits, settings, counters and timeouts
+  ctk stat --per-cpu      add the counters of each CPU
+  ctk stat -o json        print one document, for scripts
 
---interval 10s goes on, and prints every 10 s what was counted since.
+--interval 10s prints the differences every 10 s until Ctrl-C.
 
-Counters are those of the network namespace, since it was made; absent ones are - (null).")]
+Counters are those of the network namespace since its creation. Counters that the kernel does not have are - (null in JSON).")]
 pub struct StatArgs {
-    /// After the whole, what was counted since, this often (at least 200ms); Ctrl-C ends it
+    /// Print the differences at this interval (at least 200ms), after the totals; Ctrl-C ends it [default: totals only]
     #[arg(long, value_name = "DURATION", value_parser = interval)]
     pub interval: Option<Duration>,
-    /// The counters of each CPU, too
+    /// Print the counters of each CPU as well
     #[arg(long)]
     pub per_cpu: bool,
-    /// Another network namespace: a NAME, a PATH or a PID (name:1234 for a name of digits)
-    #[arg(long, value_name = "NAME|PATH|PID")]
-    pub netns: Option<String>,
-    /// Output format
-    #[arg(short, long, value_enum, default_value_t, value_name = "FORMAT")]
-    pub output: StatFormat,
-    /// Leave the header lines out
-    #[arg(long)]
+    #[command(flatten)]
+    pub netns: NetnsArgs,
+    #[command(flatten)]
+    pub report: ReportArgs<StatFormat>,
+    /// Omit the header lines
+    #[arg(long, help_heading = super::OUTPUT)]
     pub no_header: bool,
-    /// Colour
-    #[arg(long, value_enum, default_value_t = ColorChoice::Auto, value_name = "WHEN")]
-    pub color: ColorChoice,
 }
 
-/// Each look runs ethtool.
-const LEAST: Duration = Duration::from_millis(200);
+/// Smallest interval: each look runs ethtool.
+const MIN_INTERVAL: Duration = Duration::from_millis(200);
 
 fn interval(text: &str) -> Result<Duration, String> {
-    let interval = duration(text)?;
-    if interval < LEAST {
-        return Err("it takes at least 200ms".to_owned());
-    }
-    Ok(interval)
+    duration_of_at_least(MIN_INTERVAL, text)
 }

@@ -1,16 +1,14 @@
-//! `ctk svc`: show one service; as it is typed.
+//! Arguments of `ctk svc`.
 
-use super::SourceArgs;
 use super::select::SelectArgs;
+use super::{ReportArgs, SourceArgs};
 use crate::filter::list::{BadValue, List};
-use crate::output::ColorChoice;
 use crate::select::name::ServiceRef;
 use clap::{Args, ValueEnum};
 
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum SvcFormat {
     /// Sections, with a bar for each share
-    #[default]
     Table,
     /// One document
     Json,
@@ -21,41 +19,30 @@ pub enum SvcFormat {
     override_usage = "ctk svc [NS/]NAME[:PORT] [OPTIONS]",
     mut_arg("svc", |arg| arg.hide(true)),
     mut_arg("refreshing", |arg| arg.hide(true)),
-    after_help = "An open flow can still carry traffic: UDP, and connections that are being made or established.
-Flows and skew are those of this node: other nodes have tables of their own.
+    after_help = "Open flows are UDP flows, and connections in the handshake or established.
+Flows and skew are those of this node. Other nodes have their own tables.
 
 Examples:
-  ctk svc kube-dns                          endpoints, flows on each, stale ones, where new flows go
-  ctk svc shop/api:http --client web-1      one port of a Service in a namespace, flows of one client
-  ctk svc shop/api -o json                  why one pod is busy (.skew), for scripts"
+  ctk svc kube-dns                          show endpoints, flows on each, skew, new flows
+  ctk svc shop/api:http --client web-1      show one port of a Service, and the flows of one client
+  ctk svc shop/api -o json                  print one document, for scripts (.skew has the skew)"
 )]
 pub struct SvcArgs {
-    /// The Service; PORT by name or number
+    /// Service; PORT is a name or number
     #[arg(value_name = "[NS/]NAME[:PORT]", value_parser = service)]
     pub name: List<ServiceRef>,
     #[command(flatten)]
     pub select: SelectArgs,
     #[command(flatten)]
     pub source: SourceArgs,
-    /// Output format
-    #[arg(
-        short,
-        long,
-        value_enum,
-        default_value_t,
-        value_name = "FORMAT",
-        help_heading = "Output"
-    )]
-    pub output: SvcFormat,
-    /// Bars of # instead of block characters
-    #[arg(long, help_heading = "Output")]
+    #[command(flatten)]
+    pub report: ReportArgs<SvcFormat>,
+    /// Draw bars with # instead of block characters
+    #[arg(long, help_heading = super::OUTPUT)]
     pub ascii: bool,
-    /// Colour
-    #[arg(long, value_enum, default_value_t = ColorChoice::Auto, value_name = "WHEN", help_heading = "Output")]
-    pub color: ColorChoice,
 }
 
-/// One name, as a list of one: so it is selected by.
+/// Parses one name, and returns the list of one that the selector takes.
 fn service(text: &str) -> Result<List<ServiceRef>, BadValue> {
     text.parse::<ServiceRef>()?;
     text.parse()

@@ -1,4 +1,4 @@
-//! `ctk watch`: follow entries; as it is typed.
+//! Arguments of `ctk watch`.
 
 use super::select::SelectArgs;
 use super::{OutputArgs, SourceArgs, duration};
@@ -12,15 +12,18 @@ pub enum Until {
     Stale,
     /// No stale entry is left
     Gone,
-    /// Nothing happened for one interval: no event, no refresh
+    /// No event and no refresh for one interval
     Quiet,
 }
 
+/// Heading in help texts.
+const WATCHING: &str = "Watching";
+
 #[derive(Args)]
 #[command(after_help = "Examples:
-  ctk watch --svc kube-dns --for 2s           flows as they come, move, end, and are kept alive; Ctrl-C ends it, too
-  ctk watch --svc kube-dns --live --for 2s    a table that repaints itself, the stale ones on top; q ends it
-  ctk watch --until stale -o jsonl            a record a line, until a stale entry is seen")]
+  ctk watch --svc kube-dns --for 2s           print new, moved, refreshed and ended flows for 2 s
+  ctk watch --svc kube-dns --live --for 2s    repaint a table with the stale entries first; q ends it
+  ctk watch --until stale -o jsonl            print one record a line, until a stale entry is seen")]
 pub struct WatchArgs {
     #[command(flatten)]
     pub select: SelectArgs,
@@ -28,27 +31,27 @@ pub struct WatchArgs {
     pub source: SourceArgs,
     #[command(flatten)]
     pub output: OutputArgs,
-    /// Look at the table this often: a refilled timer makes no event. At least 1s; 0 = never
-    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "5s", help_heading = "Watching")]
+    /// Read the table at this interval (at least 1s), because a refreshed timer makes no event; 0: never
+    #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "5s", help_heading = WATCHING)]
     pub interval: Duration,
-    /// End after this time
-    #[arg(long = "for", value_name = "DURATION", value_parser = duration, help_heading = "Watching")]
+    /// End after this time [default: run until Ctrl-C]
+    #[arg(long = "for", value_name = "DURATION", value_parser = duration, help_heading = WATCHING)]
     pub time: Option<Duration>,
-    /// End after this many records; those of the beginning, gap and synced aside
-    #[arg(long, value_name = "N", help_heading = "Watching")]
+    /// End after N records, without counting snapshot, gap and synced
+    #[arg(long, value_name = "N", help_heading = WATCHING)]
     pub count: Option<u64>,
-    /// End when this is so; status 1 when --for ends it first, 3 when events were lost before
-    #[arg(long, value_enum, value_name = "WHEN", help_heading = "Watching")]
+    /// End on this condition. Exit status 1 if --for ends first, 3 if events were lost
+    #[arg(long, value_enum, value_name = "WHEN", help_heading = WATCHING)]
     pub until: Option<Until>,
-    /// Repaint a table of the most urgent entries; q ends it
-    #[arg(long, help_heading = "Watching")]
+    /// Repaint a table with the most urgent entries first; q ends it
+    #[arg(long, help_heading = WATCHING)]
     pub live: bool,
-    /// Bytes of receive buffer for events to ask the kernel for; -v shows what it gave
-    #[arg(long, value_name = "BYTES", default_value_t = EventOptions::default().buffer_bytes, value_parser = buffer_size, help_heading = "Watching")]
+    /// Receive buffer for events, in bytes; -v prints the size that the kernel granted
+    #[arg(long, value_name = "BYTES", default_value_t = EventOptions::default().buffer_bytes, value_parser = buffer_size, help_heading = WATCHING)]
     pub buffer_size: usize,
 }
 
-/// What a receive buffer can be; the kernel gives twice of it, and counts it in 32 bits.
+/// Parses a size in bytes from 1 to 2^30. The kernel doubles the size and stores it in a signed 32-bit number.
 fn buffer_size(text: &str) -> Result<usize, String> {
     match text.parse::<usize>() {
         Ok(bytes) if (1..=1 << 30).contains(&bytes) => Ok(bytes),

@@ -37,7 +37,7 @@ use crate::terminal::messages::{self, note};
 use report::{Report, summary_counts};
 
 pub fn run(builtin: BuiltinCluster, args: &DoctorArgs) -> Result<Status, CommandError> {
-    if args.watch.is_some() && args.output == DoctorFormat::Json {
+    if args.watch.is_some() && args.report.format == DoctorFormat::Json {
         return Err(CommandError::usage("--watch prints no single document")
             .hint("-o jsonl prints a finding a line, with the time"));
     }
@@ -187,10 +187,11 @@ impl Diagnosis {
         };
         let stdout = io::stdout();
         let terminal = stdout.is_terminal();
-        let text = match args.output {
-            DoctorFormat::Table => {
-                report.to_table(Palette::of_environment(args.color, terminal), terminal)
-            }
+        let text = match args.report.format {
+            DoctorFormat::Table => report.to_table(
+                Palette::of_environment(args.report.color, terminal),
+                terminal,
+            ),
             DoctorFormat::Json => report.to_json()?,
             DoctorFormat::Jsonl => report.to_jsonl(),
         };

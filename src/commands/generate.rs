@@ -3,7 +3,7 @@
 
 mod man;
 
-use crate::args::generate::{GenerateArgs, What};
+use crate::args::generate::{Artifact, GenerateArgs};
 use std::io;
 use std::path::Path;
 
@@ -14,9 +14,9 @@ use crate::error::{CommandError, Status};
 use crate::shell;
 
 pub fn run(args: &GenerateArgs) -> Result<Status, CommandError> {
-    let written = match args.what {
-        What::Man => man::pages(),
-        What::Completions => completions(),
+    let written = match args.artifact {
+        Artifact::Man => man::pages(),
+        Artifact::Completions => completions(),
     }
     .and_then(|files| write_all(&args.folder, &files));
     let failed = |error| CommandError::failed(format!("{}: {error}", args.folder.display()));

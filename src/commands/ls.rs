@@ -36,7 +36,7 @@ pub fn run(builtin: BuiltinCluster, args: &LsArgs) -> Result<Status, CommandErro
         entries.filter.explain().iter().for_each(note);
     }
     let asked = entries.needs_cluster();
-    let cluster = if asked || args.output.output != Format::Conntrack {
+    let cluster = if asked || args.output.report.format != Format::Conntrack {
         let scope = read_scope::first(&source, &entries);
         Cluster::read(&source, Purpose::Show, scope)?
     } else {
@@ -216,7 +216,7 @@ pub(crate) fn own_line(own: u64) -> String {
 fn printed_names(args: &OutputArgs) -> Prints {
     let printed = |party: &str| match &args.columns {
         Some(columns) => columns.0.iter().any(|column| column.key.starts_with(party)),
-        None => args.output != Format::Conntrack,
+        None => args.report.format != Format::Conntrack,
     };
     Prints {
         client: printed("client"),

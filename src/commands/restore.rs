@@ -27,7 +27,7 @@ pub fn run(args: &RestoreArgs) -> Result<Status, CommandError> {
         true => Consent::Given,
         false => confirm::consent(args.yes, from_stdin)?,
     };
-    let netns = source::netns(args.netns.as_deref())?;
+    let netns = source::netns(args.netns.name.as_deref())?;
     let (mut input, lines) = RestoreInput::open(&args.file, from_stdin)?;
     // Before the question, so that nothing is asked in vain.
     let mut table = match args.dry_run {
@@ -67,7 +67,7 @@ fn show(args: &RestoreArgs, input: &mut RestoreInput) -> Result<(), CommandError
     let stderr = io::stderr();
     let options = Options {
         format: Format::Table,
-        palette: Palette::of_environment(args.output.color, true),
+        palette: Palette::of_environment(args.output.report.color, true),
         header: true,
         terminal: printing::terminal_width(&stderr),
         ..Options::default()

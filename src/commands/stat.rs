@@ -26,13 +26,13 @@ use crate::terminal::signals;
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 pub fn run(args: &StatArgs) -> Result<Status, CommandError> {
-    if args.interval.is_some() && args.output == StatFormat::Json {
+    if args.interval.is_some() && args.report.format == StatFormat::Json {
         return Err(CommandError::usage(
             "--interval makes more than one document: it goes with -o table and jsonl",
         )
         .hint("use -o jsonl"));
     }
-    let netns = source::netns(args.netns.as_deref())?;
+    let netns = source::netns(args.netns.name.as_deref())?;
     let (stat, notes) = read_stat(&netns)?;
     notes.iter().for_each(note);
     if stat.initial_netns == Some(false) {
@@ -81,10 +81,10 @@ fn read_stat(netns: &Netns) -> Result<(Stat, Vec<String>), CommandError> {
 }
 
 fn print(args: &StatArgs, stat: &Stat, out: &mut dyn Write) -> io::Result<()> {
-    let text = match args.output {
+    let text = match args.report.format {
         StatFormat::Table => {
             let terminal = io::stdout().is_terminal();
-            let palette = Palette::of_environment(args.color, terminal);
+            let palette = Palette::of_environment(args.report.color, terminal);
             let options = StatOptions {
                 header: !args.no_header,
                 palette,
@@ -132,7 +132,7 @@ fn follow(
         tracing::info!(?notes, "counters read");
         let seconds = (now - read_at).as_secs_f64();
         let delta = stat.since(&before);
-        let text = match args.output {
+        let text = match args.report.format {
             StatFormat::Table => {
                 let gap = if first { "\n" } else { "" };
                 gap.to_owned() + &delta_line(&stat, &delta, seconds)

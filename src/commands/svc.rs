@@ -191,10 +191,10 @@ fn lb_chains(read: &Read) -> Result<&[LbChain], String> {
 fn print(args: &SvcArgs, report: &ServiceReport, summary: &Summary) -> io::Result<()> {
     let stdout = io::stdout();
     let style = ServiceStyle {
-        palette: Palette::of_environment(args.color, stdout.is_terminal()),
+        palette: Palette::of_environment(args.report.color, stdout.is_terminal()),
         glyphs: Glyphs::of(args.ascii),
     };
-    let text = match args.output {
+    let text = match args.report.format {
         SvcFormat::Table => service_table(report, style).into_bytes(),
         SvcFormat::Json => service_document(report, summary)?,
     };

@@ -182,7 +182,7 @@ impl Top<'_> {
     }
 
     fn limit(&self) -> Option<usize> {
-        let terminal = self.args.output == TopFormat::Table && io::stdout().is_terminal();
+        let terminal = self.args.report.format == TopFormat::Table && io::stdout().is_terminal();
         self.args.limit.or(terminal.then_some(DEFAULT_GROUPS))
     }
 
@@ -236,13 +236,13 @@ impl Top<'_> {
         let index = cluster.and_then(Cluster::index);
         let address_owner = |address| index.and_then(|index| attribution::party(address, index));
         let style = GroupStyle {
-            palette: Palette::of_environment(self.args.color, stdout.is_terminal()),
+            palette: Palette::of_environment(self.args.report.color, stdout.is_terminal()),
             header,
             glyphs: Glyphs::of(self.args.ascii),
             address_owner: &address_owner,
         };
         let ranked = frame.ranked;
-        match self.args.output {
+        match self.args.report.format {
             TopFormat::Table => group_table(ranked, &style, out),
             TopFormat::Json => {
                 group_document(ranked, &style, &report::summary(frame, cluster), out)

@@ -59,7 +59,7 @@ fn check(args: &WatchArgs) -> Result<(), CommandError> {
         return Err(CommandError::usage("--until quiet needs an --interval"));
     }
     let output = &args.output;
-    if !matches!(output.output, Format::Table | Format::Jsonl) {
+    if !matches!(output.report.format, Format::Table | Format::Jsonl) {
         return Err(CommandError::usage(
             "watch prints only -o table or -o jsonl",
         ));
@@ -69,7 +69,7 @@ fn check(args: &WatchArgs) -> Result<(), CommandError> {
             "watch takes no --sort, --limit or --columns",
         ));
     }
-    if args.live && output.output == Format::Jsonl {
+    if args.live && output.report.format == Format::Jsonl {
         return Err(CommandError::usage(
             "--live is a table and does not go with -o jsonl",
         ));

@@ -8,9 +8,9 @@ use crate::terminal::printing;
 /// Options of a printer of entries to stdout. `results`: each entry is printed with the result of its delete or insert.
 pub fn options(args: &OutputArgs, results: bool) -> Options {
     Options {
-        format: args.output,
+        format: args.report.format,
         columns: args.columns.clone(),
-        palette: Palette::of_environment(args.color, printing::stdout_is_terminal()),
+        palette: Palette::of_environment(args.report.color, printing::stdout_is_terminal()),
         header: !args.no_header,
         terminal: printing::stdout_width(),
         results,
@@ -20,7 +20,7 @@ pub fn options(args: &OutputArgs, results: bool) -> Options {
 /// # Errors
 /// `--columns` with a format that has no columns.
 pub fn check_columns(args: &OutputArgs) -> Result<(), CommandError> {
-    if args.columns.is_some() && !args.output.has_columns() {
+    if args.columns.is_some() && !args.report.format.has_columns() {
         return Err(
             CommandError::usage("--columns goes with -o table, wide and csv")
                 .hint("json, jsonl and conntrack always print every field"),

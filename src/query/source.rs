@@ -39,7 +39,7 @@ impl SourceQuery {
     /// The network namespace cannot be opened.
     pub fn new(args: &SourceArgs, builtin: BuiltinCluster) -> Result<Self, CommandError> {
         Ok(SourceQuery {
-            netns: netns(args.netns.as_deref())?,
+            netns: netns(args.netns.name.as_deref())?,
             cluster: args.cluster.clone(),
             builtin,
             kubeconfig: args.kubeconfig.clone(),

@@ -13,13 +13,13 @@ use ctnetlink::flow::{AddressPort, Flow, Status};
 /// A key of `--by`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub enum GroupKey {
-    /// Pod or node at the original source, else its address
+    /// Pod or node at the original source; its address if neither is known
     Client,
     /// Original source address
     Src,
-    /// Service that the original destination is
+    /// Service of the original destination
     Svc,
-    /// Pod and port that the packets really go to, else address and port
+    /// Pod and port at the reply source; address and port if no pod is known
     Endpoint,
     /// Original destination address
     Dst,
@@ -27,17 +27,17 @@ pub enum GroupKey {
     Dport,
     /// Protocol
     Proto,
-    /// State of the connection; for UDP and others: unreplied, replied, assured
+    /// State of the connection; unreplied, replied or assured for protocols without states
     State,
     /// All status flags
     Status,
-    /// ok, stale, ...
+    /// Verdict: ok, stale, ...
     Verdict,
     /// Conntrack zone
     Zone,
-    /// Packet mark
+    /// Mark
     Mark,
-    /// Translated source, and where the packets really go: each such pair has its own ports
+    /// Reply destination and reply source of entries with a translated source; each such pair has its own ports
     SnatDst,
 }
 

@@ -175,8 +175,8 @@ const STATUSES: [(&str, &str); 6] = [
     ("1", "Failed, or the question was answered with no."),
     (
         "2",
-        "Usage: an impossible flag or value, no selector, no --yes off a terminal, a set larger than --max, or a name \
-         that nothing has. Nothing was touched.",
+        "Usage: an impossible flag or value, no selector, no --yes without a terminal, more entries than --max, or an \
+         unknown name. Nothing was changed.",
     ),
     (
         "3",
@@ -184,9 +184,12 @@ const STATUSES: [(&str, &str); 6] = [
     ),
     (
         "4",
-        "Not permitted. The message names the capability, or the verb on the API, that is missing.",
+        "Not permitted. The message names the missing capability or API verb.",
     ),
-    ("5", "Found: something matched, and it was asked to say so."),
+    (
+        "5",
+        "Found: an entry matched with --exit-code, or doctor has a finding of severity warning or critical.",
+    ),
 ];
 
 fn exit_status(command: &Command, out: &mut Vec<u8>) -> io::Result<()> {

@@ -73,7 +73,7 @@ impl Purge<'_> {
     ) -> Result<Option<Cluster>, CommandError> {
         let cluster_decides = self.entries.needs_cluster();
         // The format shows no names.
-        if !cluster_decides && self.args.output.output == Format::Conntrack {
+        if !cluster_decides && self.args.output.report.format == Format::Conntrack {
             return Ok(None);
         }
         let purpose = match cluster_decides {

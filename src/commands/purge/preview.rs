@@ -151,7 +151,7 @@ impl Purge<'_> {
         let options = Options {
             format: Format::Table,
             columns: None,
-            palette: Palette::of_environment(self.args.output.color, true),
+            palette: Palette::of_environment(self.args.output.report.color, true),
             header: true,
             terminal: terminal_width(&stderr),
             results: true,

@@ -34,7 +34,7 @@ pub fn run(top: &Top<'_>, interval: Duration) -> Result<Status, ListingEnd> {
     // An unknown name is an error before the screen is taken.
     top.pipeline(&top.keys(cluster.as_ref()), cluster.as_ref())?;
     let mut table = top.table()?;
-    let mut frames = Frames::begin(interval, top.args.output == TopFormat::Table)?;
+    let mut frames = Frames::begin(interval, top.args.report.format == TopFormat::Table)?;
     let mut log = FrameLog::default();
     let ended = loop {
         match follow(top, &mut table, cluster.as_ref(), &mut frames, &mut log) {
@@ -131,7 +131,7 @@ fn write(
     is_repainted: bool,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let is_table = top.args.output == TopFormat::Table;
+    let is_table = top.args.report.format == TopFormat::Table;
     if is_table {
         let time = UNIX_EPOCH + Duration::from_nanos(frame.time.unwrap_or_default());
         let time = humantime::format_rfc3339_seconds(time);

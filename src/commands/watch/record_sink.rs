@@ -47,12 +47,12 @@ impl RecordSink {
     ) -> Result<Self, CommandError> {
         let stdout = io::stdout();
         let terminal = stdout.is_terminal();
-        let color = args.output.color;
+        let color = args.output.report.color;
         let palette = Palette::of_environment(color, terminal);
         let output = if args.live {
             Output::Live(Box::new(LiveTable::open(palette)?))
         } else {
-            let format = match args.output.output {
+            let format = match args.output.report.format {
                 Format::Jsonl => RecordFormat::Jsonl,
                 _ => RecordFormat::Lines,
             };
