@@ -9,14 +9,14 @@ use std::fs::File;
 use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ctk::purge::plan::Planned;
 use ctnetlink::flow::{Flow, L4, Status, Tuple};
 use ctnetlink::netns::Netns;
 use ctnetlink::{DumpFilter, Table, TableKind};
-use nix::sched::{CloneFlags, unshare};
-use nix::sys::resource::{UsageWho, getrusage};
+use testkit::bench::{enter_netns, number_argument};
+use testkit::usage::measure;
 
 const ROUNDS: usize = 5;
 const NODE: &str = "192.0.2.11";
@@ -55,13 +55,8 @@ const JOBS: [Job; 2] = [
 ];
 
 fn main() {
-    let wanted = std::env::args()
-        .skip(1)
-        .find_map(|arg| arg.replace('_', "").parse().ok());
-    let entries: u32 = wanted.unwrap_or(100_000);
-    if unshare(CloneFlags::CLONE_NEWNET).is_err() {
-        eprintln!("skipped: no permission to make a network namespace; run as root");
-        assert!(std::env::var_os("CI").is_none(), "skipped in CI");
+    let entries = number_argument().unwrap_or(100_000);
+    if !enter_netns() {
         return;
     }
     let here = Netns::current();
@@ -172,21 +167,12 @@ impl fmt::Display for Cost {
 
 fn cost(command: &mut Command) -> Cost {
     command.stdin(Stdio::from(File::open("/dev/null").expect("it is there")));
-    let children = || {
-        let usage = getrusage(UsageWho::RUSAGE_CHILDREN).expect("getrusage");
-        [usage.user_time(), usage.system_time()]
-            .map(|time| Duration::new(time.tv_sec() as u64, time.tv_usec() as u32 * 1000))
-    };
-    let [user, system] = children();
-    let began = Instant::now();
-    let status = command.status().expect("the program starts");
-    let wall = began.elapsed();
-    assert!(status.success(), "{command:?}: {status}");
-    let [user_now, system_now] = children();
+    let usage = measure(command).expect("the program starts");
+    assert!(usage.status.success(), "{command:?}: {}", usage.status);
     Cost {
-        wall,
-        user: user_now - user,
-        system: system_now - system,
+        wall: usage.wall,
+        user: usage.user,
+        system: usage.system,
     }
 }
 

@@ -4,33 +4,27 @@
 //! user namespaces. More entries than `net.netfilter.nf_conntrack_max` allows need root in the initial namespace: the limit
 //! is raised for the run and put back afterwards.
 
-mod child;
-mod limit;
-mod own;
-
 use std::net::IpAddr;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use child::measure;
-use ctnetlink::Table;
 use ctnetlink::flow::{Flow, L4, Status, Tuple};
-use ctnetlink::netns::Netns;
 use serde_json::json;
+use testkit::bench::{measure_silent, prepare};
+use testkit::mixed::insert_range;
+use testkit::usage::MIB;
 
 /// Others on the machine disturb some rounds; the best one of each job counts.
 const ROUNDS: usize = 5;
 const SOURCES: u32 = 300;
 
 fn main() {
-    let Some((entries, limit)) = own::begin() else {
+    let Some((entries, limit)) = prepare(0) else {
         return;
     };
     // Without counters there would be nothing to add up.
     let _ = std::fs::write("/proc/sys/net/netfilter/nf_conntrack_acct", "1");
-    let mut table = Table::open(&Netns::current()).expect("a socket");
-    own::fill(&mut table, 0..entries, flow);
-    drop(table);
+    insert_range(0..entries, flow);
     run(entries);
     drop(limit);
 }
@@ -64,12 +58,12 @@ fn run(entries: u32) {
     let mut best = vec![(Duration::MAX, Duration::MAX, 0u64); jobs.len()];
     for _ in 0..ROUNDS {
         for (best, (_, args)) in best.iter_mut().zip(&jobs) {
-            let began = Instant::now();
-            let (cpu, memory) = measure(Command::new(env!("CARGO_BIN_EXE_ctk")).args(args));
+            let mut command = Command::new(env!("CARGO_BIN_EXE_ctk"));
+            let usage = measure_silent(command.args(args)).expect("ctk starts");
             *best = (
-                best.0.min(cpu),
-                best.1.min(began.elapsed()),
-                best.2.max(memory),
+                best.0.min(usage.cpu()),
+                best.1.min(usage.wall),
+                best.2.max(usage.peak),
             );
         }
     }
@@ -80,7 +74,7 @@ fn run(entries: u32) {
             "{name:48} CPU {:5.2}x   elapsed {:5.2}x ({of_elapsed:.2?})   peak {:5.1} MiB",
             of_cpu.as_secs_f64() / cpu.as_secs_f64(),
             of_elapsed.as_secs_f64() / elapsed.as_secs_f64(),
-            *memory as f64 / 1024.0
+            *memory as f64 / MIB as f64
         );
     }
 }

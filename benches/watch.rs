@@ -9,8 +9,6 @@
 //! `net.netfilter.nf_conntrack_max` allows need root in the initial namespace: the limit is raised for the run and put back
 //! afterwards.
 
-mod limit;
-
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::net::IpAddr;
@@ -18,48 +16,34 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ctnetlink::Table;
 use ctnetlink::flow::{Flow, L4, Status, Tuple};
-use ctnetlink::netns::Netns;
-use limit::Limit;
-use nix::sched::{CloneFlags, unshare};
+use testkit::bench::prepare;
+use testkit::mixed::insert_range;
+use testkit::private_netns::enter_new_netns;
+use testkit::tools::interrupt;
+use testkit::usage::{MIB, peak_of};
 
 /// Looks at the default interval that the idle cost is taken over.
 const LOOKS: u32 = 4;
+/// Number of flows for the measurement of losses.
+const MAX_FLOWS: u32 = 200_000;
 const INTERVAL: Duration = Duration::from_secs(5);
 /// The receive buffer that a socket has which asks for none (`net.core.rmem_default`), as it must be asked for.
 const KERNELS: &str = "106496";
 const FORCED: &str = "8388608";
 
 fn main() {
-    let wanted = std::env::args()
-        .skip(1)
-        .find_map(|arg| arg.replace('_', "").parse().ok());
-    let entries: u32 = wanted.unwrap_or(200_000);
-    let limit = Limit::raise(entries.max(200_000) + 1000);
-    if unshare(CloneFlags::CLONE_NEWNET).is_err() {
-        eprintln!("skipped: no permission to make a network namespace; run as root");
-        assert!(std::env::var_os("CI").is_none(), "skipped in CI");
+    let Some((entries, limit)) = prepare(MAX_FLOWS) else {
         return;
-    }
+    };
     idle(entries);
-    unshare(CloneFlags::CLONE_NEWNET).expect("another network namespace");
-    loss(entries.min(200_000));
+    enter_new_netns();
+    loss(entries.min(MAX_FLOWS));
     drop(limit);
 }
 
 fn idle(entries: u32) {
-    // Most of this process is given back before a child begins with it.
-    let mut table = Table::open(&Netns::current()).expect("a socket");
-    for first in (0..entries).step_by(1000) {
-        let flows = (first..entries.min(first + 1000)).map(flow);
-        let failed = table
-            .insert_all(flows)
-            .iter()
-            .filter(|r| r.is_err())
-            .count();
-        assert_eq!(failed, 0, "entries that could not be inserted");
-    }
+    insert_range(0..entries, flow);
     println!("idle, {entries} entries, 3 of them match, looked at every {INTERVAL:?}:");
     let host = address(10, entries / 2).to_string();
     let pattern = format!("{host}:");
@@ -105,15 +89,11 @@ fn idle_cost(selectors: &[&str]) -> (f64, f64, usize) {
         began.elapsed() < INTERVAL * (LOOKS + 1),
         "too slow to count looks"
     );
-    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id()));
+    let peak = peak_of(child.id()) as f64 / MIB as f64;
     end(child);
-    let status = status.expect("it ran");
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let peak: f64 = peak
-        .and_then(|peak| peak.trim().trim_end_matches(" kB").parse().ok())
-        .expect("kilobytes");
-    (share, peak / 1024.0, matches)
+    (share, peak, matches)
 }
+
 /// Seconds of CPU time that a process has had so far.
 fn cpu_of(child: &Child) -> f64 {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).expect("it runs");
@@ -179,7 +159,7 @@ struct Heard {
 
 /// Runs a reader that writes to a file, makes flows in a namespace of its own, and counts.
 fn hear(mut command: Command, folder: &Path, flows: u32) -> Option<Heard> {
-    unshare(CloneFlags::CLONE_NEWNET).expect("another network namespace");
+    enter_new_netns();
     let path = folder.join("out");
     let out = File::create(&path).expect("a file");
     let errors = File::create(folder.join("err")).expect("a file");
@@ -189,15 +169,8 @@ fn hear(mut command: Command, folder: &Path, flows: u32) -> Option<Heard> {
         std::thread::sleep(Duration::from_millis(10));
     }
     std::thread::sleep(Duration::from_millis(300));
-    let mut table = Table::open(&Netns::current()).expect("a socket");
     let began = Instant::now();
-    for first in (0..flows).step_by(1000) {
-        let results = table.insert_all((first..flows.min(first + 1000)).map(flow));
-        assert!(
-            results.iter().all(Result::is_ok),
-            "flows that could not be made"
-        );
-    }
+    insert_range(0..flows, flow);
     let time = began.elapsed();
     let size = || std::fs::metadata(&path).map_or(0, |metadata| metadata.len());
     loop {
@@ -246,9 +219,7 @@ fn is_heard() -> bool {
 
 /// Interrupts a child: its exit status.
 fn end(mut child: Child) -> String {
-    let pid = libc::pid_t::try_from(child.id()).expect("a pid");
-    // SAFETY: a signal to a child that was not waited for.
-    assert_eq!(unsafe { libc::kill(pid, libc::SIGINT) }, 0);
+    interrupt(&child);
     let status = child.wait().expect("it ends");
     status
         .code()

@@ -7,9 +7,9 @@ use std::path::Path;
 use std::process::Command;
 
 use ctk_cluster::source::ClusterSource;
+use testkit::usage::{MIB, peak_of};
 
 const FILE: &str = "CTK_TEST_CLUSTER_FILE";
-const KIB: u64 = 1024;
 
 /// Not a test of its own: what the child does. Without the variable there is nothing to do.
 #[test]
@@ -19,19 +19,12 @@ fn child_loads_the_file() {
     };
     let source = ClusterSource::parse(&path).unwrap();
     let loaded = source.load(&[]).unwrap().unwrap();
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let peak = status
-        .lines()
-        .find_map(|l| l.strip_prefix("VmHWM:"))
-        .unwrap();
-    let peak: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
+    let peak = peak_of("self");
     let counts = loaded.summary.counts;
     assert!(loaded.summary.complete, "{:?}", loaded.warnings);
     println!(
         "peak={} pods={} services={}",
-        peak * KIB,
-        counts.pods,
-        counts.services
+        peak, counts.pods, counts.services
     );
 }
 
@@ -148,7 +141,7 @@ fn pod_name(n: usize) -> String {
 fn fifty_thousand_pods_fit_into_100_mib() {
     for kind in [KindOf::Item, KindOf::ListLast] {
         let peak = peak(1000, 50_000, kind);
-        assert!(peak < 100 * KIB * KIB, "{} MiB", peak / KIB / KIB);
+        assert!(peak < 100 * MIB, "{} MiB", peak / MIB);
     }
 }
 
@@ -158,14 +151,17 @@ fn fifty_thousand_pods_fit_into_100_mib() {
 fn bytes_for_each_object() {
     let of = |services, pods| peak(services, pods, KindOf::Item);
     let each = |more: u64, less: u64, count: u64| more.saturating_sub(less) / count;
-    println!("no pods: {} KiB", of(1, 0) / KIB);
+    println!("no pods: {} KiB", of(1, 0) / 1024);
     let services = each(of(21_000, 0), of(1000, 0), 20_000);
     println!("a Service with two ports and an empty slice: {services}");
     let pods = each(of(0, 100_000), of(0, 50_000), 50_000);
     println!("a pod: {pods}");
     let backed = each(of(1000, 100_000), of(1000, 50_000), 50_000);
     println!("a pod that is an endpoint of two ports: {backed}");
-    println!("1000 Services, 50,000 pods: {} KiB", of(1000, 50_000) / KIB);
+    println!(
+        "1000 Services, 50,000 pods: {} KiB",
+        of(1000, 50_000) / 1024
+    );
     let last = peak(1000, 50_000, KindOf::ListLast);
-    println!("the same, kind last: {} KiB", last / KIB);
+    println!("the same, kind last: {} KiB", last / 1024);
 }

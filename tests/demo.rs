@@ -1,10 +1,9 @@
 //! `ctk demo`: as root, as an ordinary user, and where it is forbidden.
 
-mod tools;
-
 use std::process::Command;
 
-use tools::{CTK, Said, as_nobody, ctk_line, readable_binary};
+use testkit::ctk_binary::{ctk_line, ctk_path, readable_binary};
+use testkit::tools::{Outcome, as_nobody};
 
 /// Whether this machine lets an ordinary user have a namespace of their own.
 fn users_may() -> bool {
@@ -32,7 +31,7 @@ fn the_tour_needs_no_root() {
     }
     let (_folder, binary) = readable_binary();
     let output = as_nobody(&binary, &["demo"]).output().unwrap();
-    assert_is_the_tour(&Said::of(output));
+    assert_is_the_tour(&Outcome::of(output));
 }
 
 #[test]
@@ -41,18 +40,18 @@ fn one_command_runs_in_the_same_world() {
         eprintln!("skipped: not root, and user namespaces are forbidden");
         return;
     }
-    let said = ctk_line("demo -- ls --stale -o jsonl").ended(0);
+    let said = ctk_line("demo -- ls --stale -o jsonl").exits(0);
     let reasons: Vec<_> = said.jsonl().iter().map(|i| i["reason"].clone()).collect();
     assert_eq!(reasons.len(), 2, "{said:#?}");
     assert!(reasons.iter().any(|reason| reason == "endpoint-gone"));
     assert!(reasons.iter().any(|reason| reason == "no-dnat"));
-    let hairpin = ctk_line("demo -- ls --hairpin -o jsonl").ended(0).jsonl();
+    let hairpin = ctk_line("demo -- ls --hairpin -o jsonl").exits(0).jsonl();
     assert_eq!(hairpin.len(), 1);
-    let busy = ctk_line("demo -- ls --tcp --svc shop/api --endpoint api-a -o jsonl").ended(0);
+    let busy = ctk_line("demo -- ls --tcp --svc shop/api --endpoint api-a -o jsonl").exits(0);
     assert_eq!(busy.jsonl().len(), 9);
     // Its status and its errors are those of the command.
-    ctk_line("demo -- ls --stale --exit-code").ended(5);
-    let wrong = ctk_line("demo -- ls --udp 99999").ended(2);
+    ctk_line("demo -- ls --stale --exit-code").exits(5);
+    let wrong = ctk_line("demo -- ls --udp 99999").exits(2);
     assert!(
         wrong.stderr.contains("--udp") && wrong.stdout.is_empty(),
         "{wrong:#?}"
@@ -65,9 +64,9 @@ fn where_namespaces_are_forbidden_it_says_what_to_do() {
     let script = "echo 0 > /proc/sys/user/max_net_namespaces && echo 0 > /proc/sys/user/max_user_namespaces || exit 99
         \"$0\" demo";
     let output = Command::new("unshare")
-        .args(["-Ur", "sh", "-c", script, CTK])
+        .args(["-Ur", "sh", "-c", script, ctk_path()])
         .output();
-    let said = Said::of(output.unwrap());
+    let said = Outcome::of(output.unwrap());
     if said.status == Some(99) || said.stderr.contains("unshare") && said.status == Some(1) {
         eprintln!("skipped: no user namespace to forbid it in: {said:?}");
         return;
@@ -86,7 +85,7 @@ fn where_namespaces_are_forbidden_it_says_what_to_do() {
     );
 }
 
-fn assert_is_the_tour(said: &Said) {
+fn assert_is_the_tour(said: &Outcome) {
     assert_eq!((said.status, &*said.stderr), (Some(0), ""), "{said:#?}");
     let out = &said.stdout;
     for command in [

@@ -1,16 +1,14 @@
 //! The incident that ctk is for, with real packets: a DNS client keeps its source port, so its entry in the table still leads
 //! to the pod that is gone, and every packet keeps it alive.
 
-mod lab;
-mod private_netns;
-mod tools;
-
 use std::net::Ipv4Addr;
+use testkit::tools;
 
-use lab::{BACKENDS, CLIENTS, Client, Lab, Proxy, cluster, pod_name};
-use private_netns::private_netns;
 use serde_json::{Value, json};
-use tools::{Said, ctk, run};
+use testkit::ctk_binary::ctk;
+use testkit::lab::{BACKENDS, CLIENTS, Client, Lab, Proxy, cluster, pod_name};
+use testkit::private_netns::private_netns;
+use testkit::tools::{Outcome, run};
 
 #[test]
 fn a_client_of_a_gone_backend_is_stale_behind_iptables_rules() {
@@ -64,13 +62,13 @@ fn incident(proxy: Proxy) {
     assert_eq!(judged(of(&items, &neighbour)), "ok endpoint");
 
     let file = cluster(&[living]);
-    let table = ctk(["ls", "--cluster", file.path(), "--svc", "kube-dns"]).ended(0);
+    let table = ctk(["ls", "--cluster", file.path(), "--svc", "kube-dns"]).exits(0);
     let row = row_of(&table, &pinned);
     assert!(row.contains(&format!("{dying}:53 (gone)")), "{row}");
     assert!(row.contains("stale  endpoint-gone"), "{row}");
     assert!(row.contains("kube-system/kube-dns:dns"), "{row}");
     assert!(!row_of(&table, &neighbour).contains("gone"), "{table:?}");
-    let stale = ctk(["ls", "--cluster", file.path(), "--stale", "-o", "jsonl"]).ended(0);
+    let stale = ctk(["ls", "--cluster", file.path(), "--stale", "-o", "jsonl"]).exits(0);
     let ports: Vec<Value> = stale
         .jsonl()
         .iter()
@@ -130,7 +128,7 @@ fn nothing_is_judged_in_a_namespace_that_is_not_the_nodes() {
             "-o",
             "json",
         ];
-        let said = ctk(args).ended(0);
+        let said = ctk(args).exits(0);
         let items = said.items();
         let item = of(&items, &client);
         assert_eq!(judged(item), "unknown foreign-netns", "{item}");
@@ -140,7 +138,7 @@ fn nothing_is_judged_in_a_namespace_that_is_not_the_nodes() {
         );
         assert!(said.stderr.contains("1 entries are not judged"), "{said:?}");
         let stale = ctk(["ls", "--cluster", file.path(), "--stale", "-o", "jsonl"]);
-        assert_eq!(stale.ended(3).stdout, "");
+        assert_eq!(stale.exits(3).stdout, "");
     });
 }
 
@@ -156,7 +154,7 @@ fn kube_dns(endpoints: &[Ipv4Addr]) -> Vec<Value> {
         "-o",
         "json",
     ])
-    .ended(0);
+    .exits(0);
     let document = said.json();
     assert_eq!(
         document["summary"]["cluster"]["complete"], true,
@@ -183,7 +181,7 @@ fn judged(item: &Value) -> String {
     word("verdict") + " " + &word("reason")
 }
 
-fn row_of<'t>(table: &'t Said, client: &Client) -> &'t str {
+fn row_of<'t>(table: &'t Outcome, client: &Client) -> &'t str {
     let client = format!("shop/web-1:{} ", client.port());
     let mut rows = table.stdout.lines();
     rows.find(|row| row.contains(&client))

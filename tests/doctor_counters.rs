@@ -1,29 +1,27 @@
 //! What `ctk doctor` finds in counters, limits and settings, in private namespaces.
 
-mod mixed;
-mod private_netns;
-mod tools;
-
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use testkit::tools;
 
 use ctnetlink::flow::Status;
-use mixed::{insert, udp};
-use private_netns::private_netns;
 use rustix::net::{AddressFamily, Protocol, SendFlags, SocketType, bind, sendto, socket};
 use serde_json::Value;
-use tools::{Said, ctk_line, nft, run, sysctl};
+use testkit::ctk_binary::ctk_line;
+use testkit::mixed::{insert, udp};
+use testkit::private_netns::private_netns;
+use testkit::tools::{Outcome, nft, run, sysctl};
 
-fn doctor(args: &str) -> Said {
+fn doctor(args: &str) -> Outcome {
     ctk_line(&format!("doctor --cluster none --sample 0 -o json {args}"))
 }
 
 /// Findings of one check.
-fn of(said: &Said, check: &str) -> Vec<Value> {
+fn of(said: &Outcome, check: &str) -> Vec<Value> {
     let items = said.items().into_iter();
     items.filter(|item| item["check"] == check).collect()
 }
@@ -60,7 +58,7 @@ fn a_table_near_its_limit_is_found_with_its_numbers_and_who_can_make_room() {
         // One percent is as good as eighty, with a threshold of one.
         let count = (max / 100 + 4) / 4 * 4;
         fill(count, |n| n % 4 == 0);
-        let said = doctor("--table-used 1").ended(5);
+        let said = doctor("--table-used 1").exits(5);
         let found = of(&said, "table-full");
         assert_eq!(found.len(), 1, "{found:?}");
         let (finding, evidence) = (&found[0], &found[0]["evidence"]);
@@ -102,7 +100,7 @@ fn full(assured: impl Fn(u64) -> bool, told: &str) -> Option<Value> {
                 std::thread::sleep(Duration::from_millis(1));
             }
         });
-        let found = std::iter::repeat_with(|| of(&doctor("").ended(5), "table-full"))
+        let found = std::iter::repeat_with(|| of(&doctor("").exits(5), "table-full"))
             .take(20)
             .map(|found| found[0].clone())
             .find(|finding| finding["evidence"][told].as_u64() > Some(0));
@@ -201,7 +199,7 @@ fn insertions_that_are_lost_while_it_looks_are_a_race_and_no_full_table() {
         assert!(more >= 2 && more <= counted, "{evidence} {counted}");
         assert!(evidence["insert_failed_total"].as_u64().unwrap() <= counted);
         // When it is over, it is worth knowing, and nothing else.
-        let said = doctor("").ended(0);
+        let said = doctor("").exits(0);
         let later = of(&said, "insert-failed");
         assert_eq!(later[0]["severity"], "info", "{later:?}");
         assert_eq!(later[0]["evidence"]["insert_failed"], 0);
@@ -227,7 +225,7 @@ fn settings_that_hide_evidence_are_told_and_are_no_more_than_worth_knowing() {
         for (name, value) in [("acct", "0"), ("timestamp", "0"), ("events", "2")] {
             sysctl(name, value);
         }
-        let said = doctor("").ended(0);
+        let said = doctor("").exits(0);
         let found = of(&said, "settings");
         let names: Vec<_> = found
             .iter()
@@ -250,7 +248,7 @@ fn settings_that_hide_evidence_are_told_and_are_no_more_than_worth_knowing() {
                 .unwrap();
             sysctl(name, value);
         }
-        let said = doctor("").ended(0);
+        let said = doctor("").exits(0);
         assert_eq!(of(&said, "settings"), Vec::<Value>::new());
     });
 }
@@ -314,7 +312,7 @@ fn packets_that_the_reverse_path_filter_drops_are_found_while_they_come() {
             std::fs::write(format!("/proc/sys/net/ipv4/conf/{name}/rp_filter"), "1").unwrap();
         }
         assert_eq!(
-            of(&doctor("").ended(0), "reverse-path"),
+            of(&doctor("").exits(0), "reverse-path"),
             Vec::<Value>::new()
         );
         // Answers to 10.9.9.9 have no way back.
@@ -349,7 +347,7 @@ fn packets_that_the_reverse_path_filter_drops_are_found_while_they_come() {
             .find(|(name, _)| *name == "IPReversePathFilter")
             .unwrap();
         // It is over, and the machine that sent them is gone.
-        let later = of(&doctor("").ended(0), "reverse-path");
+        let later = of(&doctor("").exits(0), "reverse-path");
         assert_eq!(later[0]["severity"], "info");
         assert_eq!(later[0]["evidence"]["filtered_total"].to_string(), total);
     });

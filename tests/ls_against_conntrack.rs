@@ -1,17 +1,14 @@
 //! `ctk ls` against the `conntrack` tool, on one table with everything in it.
 
-mod conntrack_tool;
-mod mixed;
-mod private_netns;
-mod tools;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
+use testkit::conntrack_tool;
 
-use mixed::{ENTRIES, fill};
-use private_netns::private_netns;
 use serde_json::{Value, json};
-use tools::{Said, by_key, ctk_line, run};
+use testkit::ctk_binary::ctk_line;
+use testkit::mixed::{ENTRIES, fill};
+use testkit::private_netns::private_netns;
+use testkit::tools::{Outcome, by_key, run};
 
 /// Names of the label bits that the table uses.
 const CONNLABELS: &str = "1 one\n33 thirty-three\n63 low-end\n64 high-start\n127 last\n";
@@ -39,7 +36,7 @@ fn conntrack_with_labels(output: &str) -> String {
         .arg(etc.path())
         .output()
         .unwrap();
-    let said = Said::of(output).ended(0);
+    let said = Outcome::of(output).exits(0);
     said.stdout
 }
 
@@ -93,7 +90,7 @@ fn json_equals_what_conntrack_prints_field_by_field() {
         fill();
         let tool = |text: String| ids(text.lines().map(conntrack_tool::text));
         let before = tool(conntrack(&["-L", "-o", "extended,id"]));
-        let document = ctk_line("ls --cluster none -o json").ended(0).json();
+        let document = ctk_line("ls --cluster none -o json").exits(0).json();
         let after = tool(conntrack_with_labels("extended,id,labels"));
         assert!(before.len() >= ENTRIES, "{}", before.len());
         let summary = &document["summary"];
@@ -209,7 +206,7 @@ fn json_equals_the_xml_that_conntrack_prints() {
     private_netns(|| {
         fill();
         let before = conntrack_with_labels("xml,id,labels");
-        let items = ctk_line("ls --cluster none -o jsonl").ended(0).jsonl();
+        let items = ctk_line("ls --cluster none -o jsonl").exits(0).jsonl();
         let after = ids(conntrack_tool::xml(&conntrack_with_labels("xml,id,labels")).into_iter());
         let before = ids(conntrack_tool::xml(&before).into_iter());
         let items = by_key(items);
@@ -243,7 +240,7 @@ fn lines_equal_those_of_conntrack() {
         fill();
         let tool = || conntrack(&["-L", "-o", "extended,id"]);
         let before = tool();
-        let ours = ctk_line("ls --cluster none -o conntrack").ended(0).stdout;
+        let ours = ctk_line("ls --cluster none -o conntrack").exits(0).stdout;
         let (before, ours, after) = (timers(&before), timers(&ours), timers(&tool()));
         assert!(before.len() >= ENTRIES);
         for (line, [timeout, age, uses]) in &ours {

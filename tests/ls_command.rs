@@ -1,22 +1,19 @@
 //! `ctk ls` as scripts meet it: exit statuses, what goes to stdout and what to stderr, formats, order, closed pipes.
 
-mod lab;
-mod mixed;
-mod private_netns;
-mod tools;
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::Stdio;
+use testkit::{lab, mixed, tools};
 
 use ctnetlink::Table;
 use ctnetlink::flow::{Flow, L4};
 use ctnetlink::netns::Netns;
-use lab::be_the_node;
-use lab::cluster::{ClusterFile, list, minimal, node, service, slice};
-use mixed::{ASSURED, insert, plain, to_dns, tuple, udp};
-use private_netns::private_netns;
 use serde_json::{Value, json};
-use tools::{Said, assert_error, ctk, ctk_command, ctk_line, run};
+use testkit::ctk_binary::{ctk, ctk_command, ctk_line};
+use testkit::lab::be_the_node;
+use testkit::lab::cluster::{ClusterFile, list, minimal, node, service, slice};
+use testkit::mixed::{ASSURED, insert, plain, to_dns, tuple, udp};
+use testkit::private_netns::private_netns;
+use testkit::tools::{Outcome, assert_error, run};
 
 #[test]
 fn found_is_told_by_the_exit_status_only_when_asked() {
@@ -29,13 +26,13 @@ fn found_is_told_by_the_exit_status_only_when_asked() {
             ("--tcp --exit-code", 0),
             ("--tcp --exit-code --limit 5", 0),
         ] {
-            ctk_line(&format!("ls --cluster none {args}")).ended(status);
+            ctk_line(&format!("ls --cluster none {args}")).exits(status);
         }
         be_the_node();
         insert(&[to_dns(17, 40_000, "10.244.9.9")]);
         let file = lab::cluster(&lab::BACKENDS);
         let stale = ["ls", "--cluster", file.path(), "--stale", "--exit-code"];
-        assert!(ctk(stale).ended(5).stdout.contains("endpoint-gone"));
+        assert!(ctk(stale).exits(5).stdout.contains("endpoint-gone"));
         let ok = [
             "ls",
             "--cluster",
@@ -44,7 +41,7 @@ fn found_is_told_by_the_exit_status_only_when_asked() {
             "ok",
             "--exit-code",
         ];
-        ctk(ok).ended(0);
+        ctk(ok).exits(0);
         // Partial wins over found.
         let mut partial = lab::cluster_objects(&lab::BACKENDS);
         partial.retain(|object| object["kind"] != "EndpointSlice");
@@ -57,7 +54,7 @@ fn found_is_told_by_the_exit_status_only_when_asked() {
             "kube-dns",
             "--exit-code",
         ];
-        let said = ctk(args).ended(3);
+        let said = ctk(args).exits(3);
         assert!(said.stderr.contains("endpointslices"), "{said:#?}");
         assert!(said.stdout.contains("source-incomplete"), "{said:#?}");
     });
@@ -78,10 +75,10 @@ fn a_cluster_comes_on_standard_input_too() {
                     .unwrap();
             // A reader that stops early is tested by its status.
             let _ = child.stdin.take().unwrap().write_all(text.as_bytes());
-            Said::of(child.wait_with_output().unwrap())
+            Outcome::of(child.wait_with_output().unwrap())
         };
         let whole = list(&lab::cluster_objects(&lab::BACKENDS));
-        let said = piped(&whole).ended(0);
+        let said = piped(&whole).exits(0);
         assert_eq!(said.items()[0]["reason"], "endpoint-gone");
         assert_eq!(said.json()["summary"]["cluster"]["source"], "file");
         assert_error(&piped(&whole[..200]), 3, &["--cluster", "line 1, column"]);
@@ -117,7 +114,7 @@ fn stale_leaves_tcp_out_and_says_how_many() {
             let all = ["ls", "--cluster", file.path(), "-o", "jsonl"]
                 .into_iter()
                 .chain(args.iter().copied());
-            let said = ctk(all).ended(0);
+            let said = ctk(all).exits(0);
             assert_eq!(said.jsonl().len(), shown, "{args:?}: {said:#?}");
             assert_eq!(
                 said.stderr.contains(held),
@@ -140,7 +137,7 @@ fn rows_are_limited_and_sorted_with_what_is_not_known_last() {
         insert(&flows);
         let column = |args: &str, pointer: &str| -> Vec<Value> {
             let line = format!("ls --cluster none -o jsonl {args}");
-            let items = ctk_line(&line).ended(0).jsonl();
+            let items = ctk_line(&line).exits(0).jsonl();
             items
                 .iter()
                 .map(|item| item.pointer(pointer).unwrap().clone())
@@ -175,7 +172,7 @@ fn rows_are_limited_and_sorted_with_what_is_not_known_last() {
         );
         assert_eq!(timers.len(), 9);
         let document = ctk_line("ls --cluster none -o json --limit 2 --udp")
-            .ended(0)
+            .exits(0)
             .json();
         assert_eq!(document["summary"]["shown"], 2);
         assert_eq!(document["items"].as_array().unwrap().len(), 2);
@@ -188,7 +185,7 @@ fn columns_and_headers_are_as_asked() {
         insert(&[udp("10.0.0.1", 4000)]);
         let out = |args: &str| {
             ctk_line(&format!("ls --cluster none {args}"))
-                .ended(0)
+                .exits(0)
                 .stdout
         };
         let columns = "--columns original.src,original.sport,protocol";
@@ -223,18 +220,18 @@ fn an_empty_table_is_a_valid_answer_in_every_format() {
     private_netns(|| {
         for table in ["conntrack", "dying", "unconfirmed"] {
             let line = format!("ls --cluster none --table {table} -o json");
-            let document = ctk_line(&line).ended(0).json();
+            let document = ctk_line(&line).exits(0).json();
             assert_eq!(document["items"], json!([]), "{table}");
             assert_eq!(document["summary"]["shown"], 0);
             assert_eq!(document["summary"]["consistent"], true);
         }
         for format in ["jsonl", "conntrack"] {
-            let said = ctk_line(&format!("ls --cluster none -o {format}")).ended(0);
+            let said = ctk_line(&format!("ls --cluster none -o {format}")).exits(0);
             assert_eq!(said.stdout, "", "{format}");
             // It may be the wrong namespace: that is said, and not on stdout.
             assert!(said.stderr.contains("has no entries"), "{said:?}");
         }
-        let csv = ctk_line("ls --cluster none -o csv").ended(0).stdout;
+        let csv = ctk_line("ls --cluster none -o csv").exits(0).stdout;
         assert_eq!(csv.lines().count(), 1);
     });
 }
@@ -243,7 +240,7 @@ fn an_empty_table_is_a_valid_answer_in_every_format() {
 fn without_a_cluster_it_says_so_once_and_goes_on() {
     private_netns(|| {
         insert(&[udp("10.0.0.1", 1)]);
-        let said = ctk_line("ls -o jsonl").ended(0);
+        let said = ctk_line("ls -o jsonl").exits(0);
         assert_eq!(said.jsonl()[0]["verdict"], Value::Null);
         assert_eq!(said.stderr.lines().count(), 1, "{}", said.stderr);
         assert!(said.stderr.contains("cluster: none"), "{}", said.stderr);
@@ -295,7 +292,7 @@ fn a_reader_who_goes_away_ends_it_quietly() {
             .stdout(full)
             .output()
             .unwrap();
-        let said = Said::of(output).ended(1);
+        let said = Outcome::of(output).exits(1);
         assert!(said.stderr.contains("writing the output"), "{said:?}");
     });
 }
@@ -307,7 +304,7 @@ fn explain_says_what_ran_where() {
         let said = ctk_line(
             "ls --cluster none -4 --udp 53 --src 10.0.0.1 --sport 1-9 --match udp --explain -o jsonl",
         )
-        .ended(0);
+        .exits(0);
         assert_eq!(said.jsonl().len(), 1);
         for (selector, place) in [
             ("-4", "kernel, and again in user space"),
@@ -370,7 +367,7 @@ fn names_of_the_cluster_cannot_steer_a_terminal() {
             }
         }
         let items = ctk(["ls", "--cluster", file.path(), "-o", "json"])
-            .ended(0)
+            .exits(0)
             .items();
         assert!(
             items.iter().any(|item| item["service"]["name"] == evil),
@@ -384,7 +381,7 @@ fn names_of_the_cluster_cannot_steer_a_terminal() {
 fn expectations_are_listed_from_their_own_table() {
     private_netns(|| {
         insert(&[udp("10.0.0.1", 1)]);
-        let listed = || ctk_line("ls --table expect -o json").ended(0).items();
+        let listed = || ctk_line("ls --table expect -o json").exits(0).items();
         assert_eq!(listed(), Vec::<Value>::new());
         if Table::open(&Netns::current())
             .unwrap()
@@ -407,7 +404,7 @@ fn expectations_are_listed_from_their_own_table() {
         assert_eq!(items[0]["master"]["dport"], 21, "{items:?}");
         assert_eq!(items[0]["helper"], "ftp", "{items:?}");
         let tool = run("conntrack", &["-L", "expect"]).stdout;
-        let ours = ctk_line("ls --table expect -o conntrack").ended(0).stdout;
+        let ours = ctk_line("ls --table expect -o conntrack").exits(0).stdout;
         assert_eq!(timeless(&ours), timeless(&tool));
     });
 }

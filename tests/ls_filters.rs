@@ -2,15 +2,13 @@
 //! whole list, and against the count of the `conntrack` tool where that has the option. The whole list is read without any
 //! selector, so what the kernel filters is compared with what user space does.
 
-mod mixed;
-mod private_netns;
-mod tools;
-
 use std::net::IpAddr;
+use testkit::mixed;
 
-use private_netns::private_netns;
 use serde_json::{Value, json};
-use tools::{ctk, ctk_line, key, run};
+use testkit::ctk_binary::{ctk, ctk_line};
+use testkit::private_netns::private_netns;
+use testkit::tools::{key, run};
 
 /// A selector, what it means, and the options by which `conntrack -L` means the same.
 struct Case {
@@ -274,7 +272,7 @@ const PUSHED: [&str; 9] = [
 fn every_selector_gives_what_its_predicate_gives_on_the_whole_list() {
     private_netns(|| {
         mixed::fill();
-        let all = ctk_line("ls --cluster none -o json").ended(0).items();
+        let all = ctk_line("ls --cluster none -o json").exits(0).items();
         for case in CASES {
             check(case, &all);
         }
@@ -297,7 +295,7 @@ fn every_selector_gives_what_its_predicate_gives_on_the_whole_list() {
             }
         }
         for typed in PUSHED {
-            let said = ctk_line(&format!("ls --cluster none {typed} --explain")).ended(0);
+            let said = ctk_line(&format!("ls --cluster none {typed} --explain")).exits(0);
             assert!(said.stderr.contains("kernel"), "{typed}: {said:#?}");
         }
     });
@@ -320,7 +318,7 @@ fn check(case: &Case, all: &[Value]) {
 /// The selection is the same set as the predicate's on the list; gives its size.
 fn assert_selects(typed: &[&str], passes: fn(&Value) -> bool, all: &[Value]) -> usize {
     let args = ["ls", "--cluster", "none", "-o", "jsonl"];
-    let said = ctk(args.iter().chain(typed)).ended(0);
+    let said = ctk(args.iter().chain(typed)).exits(0);
     let keys = |items: &mut dyn Iterator<Item = &Value>| -> Vec<String> {
         let mut keys: Vec<String> = items.map(key).collect();
         keys.sort();
@@ -348,7 +346,7 @@ fn conntrack_count(options: &str) -> usize {
 fn entries_that_cannot_be_decided_are_counted_and_left_out() {
     private_netns(|| {
         mixed::fill();
-        let all = ctk_line("ls --cluster none -o json").ended(0).items();
+        let all = ctk_line("ls --cluster none -o json").exits(0).items();
         let lack = |lacks: &dyn Fn(&Value) -> bool| all.iter().filter(|i| lacks(i)).count();
         for (typed, lacking) in [
             (
@@ -364,7 +362,7 @@ fn entries_that_cannot_be_decided_are_counted_and_left_out() {
             ),
             ("--mark 7", 0),
         ] {
-            let said = ctk_line(&format!("ls --cluster none -o json {typed}")).ended(0);
+            let said = ctk_line(&format!("ls --cluster none -o json {typed}")).exits(0);
             let counted = said
                 .stderr
                 .lines()

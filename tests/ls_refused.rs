@@ -1,19 +1,16 @@
 //! What `ctk ls` refuses, and how: permissions, namespaces, impossible values, names, cluster files. Nothing is on stdout then.
 
-mod lab;
-mod mixed;
-mod private_netns;
-mod tools;
-
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
+use testkit::lab;
 
 use ctnetlink::Table;
 use ctnetlink::netns::Netns;
-use lab::cluster::{ClusterFile, list, minimal, service};
-use mixed::{insert, udp};
-use private_netns::private_netns;
-use tools::{CTK, Said, as_nobody, assert_error, clean, ctk, ctk_line, readable_binary};
+use testkit::ctk_binary::{ctk, ctk_line, ctk_path, readable_binary};
+use testkit::lab::cluster::{ClusterFile, list, minimal, service};
+use testkit::mixed::{insert, udp};
+use testkit::private_netns::private_netns;
+use testkit::tools::{Outcome, as_nobody, assert_error, clean};
 
 #[test]
 fn without_the_capability_it_says_which_one_is_missing() {
@@ -21,14 +18,22 @@ fn without_the_capability_it_says_which_one_is_missing() {
         insert(&[udp("10.0.0.1", 1)]);
         for format in ["table", "json", "jsonl", "conntrack", "csv"] {
             let mut command = Command::new("setpriv");
-            command.args(["--bounding-set=-net_admin", "--inh-caps=-net_admin", CTK]);
+            command.args([
+                "--bounding-set=-net_admin",
+                "--inh-caps=-net_admin",
+                ctk_path(),
+            ]);
             let args = ["ls", "--cluster", "none", "-o", format, "--sort", "id"];
-            let said = Said::of(clean(command, args).output().unwrap());
+            let said = Outcome::of(clean(command, args).output().unwrap());
             assert_error(&said, 4, &["CAP_NET_ADMIN"]);
         }
         let mut streamed = Command::new("setpriv");
-        streamed.args(["--bounding-set=-net_admin", "--inh-caps=-net_admin", CTK]);
-        let said = Said::of(clean(streamed, ["ls", "-o", "json"]).output().unwrap());
+        streamed.args([
+            "--bounding-set=-net_admin",
+            "--inh-caps=-net_admin",
+            ctk_path(),
+        ]);
+        let said = Outcome::of(clean(streamed, ["ls", "-o", "json"]).output().unwrap());
         assert_error(&said, 4, &["CAP_NET_ADMIN"]);
     });
 }
@@ -42,7 +47,7 @@ fn an_ordinary_user_is_told_what_is_missing() {
     }
     private_netns(|| {
         let (_folder, binary) = readable_binary();
-        let said = Said::of(
+        let said = Outcome::of(
             as_nobody(&binary, &["ls", "--cluster", "none"])
                 .output()
                 .unwrap(),
@@ -75,7 +80,7 @@ fn another_namespace_is_read_by_name_by_path_and_by_pid() {
             let all = ["ls", "--cluster", "none", "-o", "jsonl"]
                 .iter()
                 .chain(args);
-            let items = ctk(all).ended(0).jsonl();
+            let items = ctk(all).exits(0).jsonl();
             let sources = items
                 .iter()
                 .map(|i| i["original"]["src"].as_str().unwrap().to_owned());
@@ -92,9 +97,9 @@ fn another_namespace_is_read_by_name_by_path_and_by_pid() {
             \"$0\" ls --cluster none -o jsonl --netns blue && \"$0\" ls --cluster none -o jsonl --netns name:1234 &&
             ! \"$0\" ls --cluster none --netns green";
         let output = Command::new("unshare")
-            .args(["-m", "sh", "-c", script, CTK, &pid])
+            .args(["-m", "sh", "-c", script, ctk_path(), &pid])
             .output();
-        let said = Said::of(output.unwrap()).ended(0);
+        let said = Outcome::of(output.unwrap()).exits(0);
         let named = said.jsonl();
         assert_eq!(named.len(), 2);
         assert!(
@@ -241,7 +246,7 @@ fn a_service_that_is_not_known_or_not_one_is_an_error() {
             "kube-dns",
             "!kube-dns",
         ] {
-            ls(&file, &["--svc", wanted]).ended(0);
+            ls(&file, &["--svc", wanted]).exits(0);
         }
         // What the file does not tell, somebody may have all the same.
         let incomplete = ClusterFile::of(&minimal(lab::NODE)[..2]);

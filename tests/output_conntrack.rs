@@ -1,7 +1,5 @@
 //! `-o conntrack` against the tool itself, on a real table in a network namespace of its own.
 
-mod private_netns;
-
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::ops::ControlFlow;
@@ -11,7 +9,7 @@ use ctk::entry::Entry;
 use ctk::output::{ExpectationPrinter, Format, Options, Printer, Summary};
 use ctnetlink::netns::Netns;
 use ctnetlink::{DumpFilter, Table, TableKind};
-use private_netns::private_netns;
+use testkit::private_netns::private_netns;
 
 fn run(command: &str) -> String {
     let words: Vec<_> = command.split_whitespace().collect();

@@ -1,13 +1,10 @@
 //! Rules of kube-proxy in a form that no version has: each command says that it does not know, ends with 3, and deletes
 //! nothing.
 
-mod lab;
-mod private_netns;
-mod tools;
-
-use lab::{BACKENDS, be_the_node, cluster};
-use private_netns::private_netns;
-use tools::{Said, ctk_line, nft, run};
+use testkit::ctk_binary::ctk_line;
+use testkit::lab::{BACKENDS, be_the_node, cluster};
+use testkit::private_netns::private_netns;
+use testkit::tools::{Outcome, nft, run};
 
 /// kube-dns with two endpoints, chosen by a hash of the client's address, which kube-proxy never did; a Service beside it
 /// in a form that is known.
@@ -57,7 +54,7 @@ fn fresh() {
     nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
 }
 
-fn says(said: &Said, parts: &[&str]) {
+fn says(said: &Outcome, parts: &[&str]) {
     for part in parts {
         assert!(said.stderr.contains(part), "{part:?} in {said:?}");
     }
@@ -74,7 +71,7 @@ fn entries_of_a_service_whose_rule_is_not_understood_are_unknown_and_the_status_
             "top --by svc",
             "ls --verdict suspect",
         ] {
-            let said = ctk_line(&format!("{command} --cluster rules -o json")).ended(3);
+            let said = ctk_line(&format!("{command} --cluster rules -o json")).exits(3);
             says(
                 &said,
                 &[
@@ -85,7 +82,7 @@ fn entries_of_a_service_whose_rule_is_not_understood_are_unknown_and_the_status_
             let rules = &said.json()["summary"]["cluster"]["rules"];
             assert_eq!(rules["not_understood"], 1, "{said:?}");
         }
-        let said = ctk_line("ls --cluster rules -o json").ended(3);
+        let said = ctk_line("ls --cluster rules -o json").exits(3);
         for item in said.items() {
             assert_eq!(item["verdict"], "unknown", "{item}");
             assert_eq!(item["service"]["name"], "kube-dns", "{item}");
@@ -97,10 +94,10 @@ fn entries_of_a_service_whose_rule_is_not_understood_are_unknown_and_the_status_
 fn a_service_that_the_unknown_rule_does_not_concern_is_judged_as_ever() {
     private_netns(|| {
         node(RULES);
-        let said = ctk_line("ls --svc sflow --cluster rules -o json").ended(0);
+        let said = ctk_line("ls --svc sflow --cluster rules -o json").exits(0);
         assert!(said.items().is_empty());
         let report = ctk_line("svc sflow --cluster rules -o json")
-            .ended(0)
+            .exits(0)
             .json();
         assert_eq!(report["endpoints"][0]["address"], "10.244.1.8", "{report}");
         assert_eq!(report["summary"]["endpoints_complete"], true);
@@ -111,7 +108,7 @@ fn a_service_that_the_unknown_rule_does_not_concern_is_judged_as_ever() {
 fn svc_never_says_no_endpoints_where_their_rule_is_not_understood() {
     private_netns(|| {
         node(RULES);
-        let said = ctk_line("svc kube-dns --cluster rules").ended(3);
+        let said = ctk_line("svc kube-dns --cluster rules").exits(3);
         assert!(said.stdout.contains("endpoints are not known"), "{said:?}");
         assert!(
             said.stdout.contains("a rule of it is not understood"),
@@ -120,7 +117,7 @@ fn svc_never_says_no_endpoints_where_their_rule_is_not_understood() {
         assert!(!said.stdout.contains("no endpoints"), "{said:?}");
         assert!(!said.stdout.contains("no rule that translates"), "{said:?}");
         let report = ctk_line("svc kube-dns --cluster rules -o json")
-            .ended(3)
+            .exits(3)
             .json();
         assert_eq!(report["summary"]["endpoints_complete"], false, "{report}");
     });
@@ -136,14 +133,14 @@ fn a_table_of_an_unknown_form_is_not_taken_for_none() {
             "purge --stale --yes",
             "purge --svc kube-dns --yes",
         ] {
-            let said = ctk_line(&format!("{command} --cluster rules")).ended(3);
+            let said = ctk_line(&format!("{command} --cluster rules")).exits(3);
             says(&said, &["not understood"]);
             assert!(
                 said.stdout.lines().count() <= 1,
                 "no entry is listed: {said:?}"
             );
         }
-        let said = ctk_line("ls --cluster rules -o json").ended(3);
+        let said = ctk_line("ls --cluster rules -o json").exits(3);
         assert_eq!(said.items().len(), 2);
         for item in said.items() {
             assert_eq!(item["reason"], "source-incomplete", "{item}");
@@ -156,7 +153,7 @@ fn watch_says_that_changes_of_these_endpoints_are_not_told() {
     private_netns(|| {
         node(RULES);
         let file = cluster(&BACKENDS);
-        let said = ctk_line(&format!("watch --for 1500ms --cluster {}", file.path())).ended(0);
+        let said = ctk_line(&format!("watch --for 1500ms --cluster {}", file.path())).exits(0);
         says(
             &said,
             &["1 rule of kube-proxy on this node has a form that is not understood"],
@@ -170,12 +167,12 @@ fn purge_deletes_nothing_for_a_verdict_that_hangs_on_an_unknown_rule() {
     private_netns(|| {
         node(RULES);
         for flags in ["--stale", "--stale --include suspect", "--reason no-dnat"] {
-            let said = ctk_line(&format!("purge {flags} --yes --cluster rules -o json")).ended(3);
+            let said = ctk_line(&format!("purge {flags} --yes --cluster rules -o json")).exits(3);
             says(&said, &["not understood"]);
             assert_eq!(said.json()["summary"]["deleted"], 0, "{said:?}");
         }
         assert_eq!(
-            ctk_line("ls --cluster none -o json").ended(0).items().len(),
+            ctk_line("ls --cluster none -o json").exits(0).items().len(),
             2
         );
     });
@@ -188,7 +185,7 @@ fn purge_by_a_file_leaves_entries_of_unknown_age_and_names_the_reason() {
         let file = cluster(&BACKENDS);
         for flags in ["--yes --settle 0 --verify 0", "--dry-run"] {
             let line = format!("purge --stale {flags} -o json --cluster {}", file.path());
-            let said = ctk_line(&line).ended(3);
+            let said = ctk_line(&line).exits(3);
             says(
                 &said,
                 &["1 entry is left: whether this node's rules lead to its endpoint is not known"],
@@ -200,7 +197,7 @@ fn purge_by_a_file_leaves_entries_of_unknown_age_and_names_the_reason() {
             assert_eq!(said.json()["summary"]["changed"], 1, "{said:?}");
         }
         assert_eq!(
-            ctk_line("ls --cluster none -o json").ended(0).items().len(),
+            ctk_line("ls --cluster none -o json").exits(0).items().len(),
             2
         );
     });
@@ -217,12 +214,12 @@ fn an_entry_that_was_never_translated_is_left_where_the_rules_may_translate_or_n
             let file = cluster(&BACKENDS);
             for flags in ["--yes --settle 0 --verify 0", "--dry-run"] {
                 let line = format!("purge --stale {flags} -o json --cluster {}", file.path());
-                let said = ctk_line(&line).ended(3);
+                let said = ctk_line(&line).exits(3);
                 says(&said, &["1 entry is left: at the second look"]);
                 assert_eq!(said.json()["summary"]["changed"], 1, "{said:?}");
             }
             assert_eq!(
-                ctk_line("ls --cluster none -o json").ended(0).items().len(),
+                ctk_line("ls --cluster none -o json").exits(0).items().len(),
                 1
             );
         }
@@ -235,7 +232,7 @@ fn doctor_warns_of_rules_of_an_unknown_form_and_names_the_number() {
         for (rules, number) in [(RULES, 1), (OTHER_TABLE, 2)] {
             fresh();
             node(rules);
-            let said = ctk_line("doctor --sample 0 --cluster rules -o json").ended(3);
+            let said = ctk_line("doctor --sample 0 --cluster rules -o json").exits(3);
             let items = said.items();
             let found: Vec<_> = items
                 .iter()

@@ -1,10 +1,5 @@
 //! `--sample` and `--refreshing` with real packets: who is kept alive, and who answers.
 
-mod lab;
-mod mixed;
-mod private_netns;
-mod tools;
-
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 use std::process::{Child, Stdio};
@@ -13,11 +8,12 @@ use std::time::{Duration, Instant};
 
 use ctnetlink::netns::Netns;
 use ctnetlink::{DumpFilter, Table, TableKind};
-use lab::{BACKENDS, CLIENTS, Client, Lab, Proxy, cluster};
-use mixed::{insert, udp};
-use private_netns::private_netns;
 use serde_json::Value;
-use tools::{Said, assert_error, ctk_command, ctk_line, sysctl};
+use testkit::ctk_binary::{ctk_command, ctk_line};
+use testkit::lab::{BACKENDS, CLIENTS, Client, Lab, Proxy, cluster};
+use testkit::mixed::{insert, udp};
+use testkit::private_netns::private_netns;
+use testkit::tools::{Outcome, assert_error, sysctl};
 
 #[test]
 fn three_looks_tell_who_is_kept_alive_and_who_answers() {
@@ -70,7 +66,7 @@ fn three_looks_tell_who_is_kept_alive_and_who_answers() {
             ended
         });
 
-        let items = listed.ended(0).items();
+        let items = listed.exits(0).items();
         for (port, expected) in [
             (pinned.port(), "stale yes stopped"),
             (healthy.port(), "ok yes two-way"),
@@ -104,16 +100,16 @@ fn three_looks_tell_who_is_kept_alive_and_who_answers() {
 
         let kept_alive = [pinned.port(), healthy.port(), uncounted.port(), 5352];
         assert_eq!(
-            ports(&refreshing.ended(0).jsonl()),
+            ports(&refreshing.exits(0).jsonl()),
             BTreeSet::from(kept_alive)
         );
-        let table = table.ended(0);
+        let table = table.exits(0);
         let stale = format!("shop/web-1:{} ", pinned.port());
         let row = table.stdout.lines().find(|row| row.contains(&stale));
         let row = row.unwrap_or_else(|| panic!("{table:#?}"));
         assert!(row.ends_with("stale  endpoint-gone, refreshing"), "{row}");
 
-        let purged = purged.ended(0);
+        let purged = purged.exits(0);
         let items = purged.items();
         assert_eq!(ports(&items), BTreeSet::from([pinned.port()]));
         let item = of_port(&items, pinned.port());
@@ -182,8 +178,8 @@ fn a_sample_that_is_too_short_or_of_another_list_is_refused() {
     }
 }
 
-fn ended(child: Child) -> Said {
-    Said::of(child.wait_with_output().expect("ctk ends"))
+fn ended(child: Child) -> Outcome {
+    Outcome::of(child.wait_with_output().expect("ctk ends"))
 }
 
 fn ports(items: &[Value]) -> BTreeSet<u16> {

@@ -1,9 +1,5 @@
 //! `ctk stat` against `conntrack -S`, `conntrack -C` and the files of /proc, in private namespaces.
 
-mod mixed;
-mod private_netns;
-mod tools;
-
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -12,10 +8,11 @@ use std::time::{Duration, Instant};
 
 use ctnetlink::netns::Netns;
 use ctnetlink::{InsertError, Table};
-use mixed::{insert, udp};
-use private_netns::private_netns;
 use serde_json::Value;
-use tools::{CTK, Said, assert_error, clean, ctk, ctk_command, ctk_line, nft, run, sysctl};
+use testkit::ctk_binary::{ctk, ctk_command, ctk_line, ctk_path};
+use testkit::mixed::{insert, udp};
+use testkit::private_netns::private_netns;
+use testkit::tools::{Outcome, assert_error, clean, nft, run, sysctl};
 
 /// Counters of `conntrack -S`, by CPU.
 fn conntrack_s() -> BTreeMap<u64, BTreeMap<String, u64>> {
@@ -62,7 +59,7 @@ impl Connection {
 }
 
 fn stat_json(args: &str) -> Value {
-    ctk_line(&format!("stat -o json {args}")).ended(0).json()
+    ctk_line(&format!("stat -o json {args}")).exits(0).json()
 }
 
 #[test]
@@ -183,7 +180,7 @@ fn sizes_settings_and_every_timeout_are_those_of_proc() {
         assert_eq!(document["used_percent"], 200.0 / max);
         assert_eq!(document["mean_chain_length"], 4.0 / buckets);
 
-        let table = ctk_line("stat --per-cpu").ended(0);
+        let table = ctk_line("stat --per-cpu").exits(0);
         let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
         let lines: Vec<_> = table.stdout.lines().map(words).collect();
         for line in [
@@ -195,7 +192,7 @@ fn sizes_settings_and_every_timeout_are_those_of_proc() {
         }
         assert!(table.stdout.starts_with("TABLE"), "{}", table.stdout);
         assert!(table.stderr.contains("alone, not the node's"), "{table:#?}");
-        let bare = ctk_line("stat --no-header --color always").ended(0).stdout;
+        let bare = ctk_line("stat --no-header --color always").exits(0).stdout;
         assert!(bare.starts_with("count"), "{bare}");
         for header in ["TABLE", "COUNTER", "TIMEOUT"] {
             assert!(table.stdout.contains(header) && !bare.contains(header));
@@ -211,13 +208,17 @@ fn without_the_capability_counters_come_from_proc_and_that_is_said() {
         insert(&[udp("10.0.0.1", 1)]);
         let stat = || {
             let mut command = Command::new("setpriv");
-            command.args(["--bounding-set=-net_admin", "--inh-caps=-net_admin", CTK]);
-            Said::of(
+            command.args([
+                "--bounding-set=-net_admin",
+                "--inh-caps=-net_admin",
+                ctk_path(),
+            ]);
+            Outcome::of(
                 clean(command, ["stat", "-o", "json", "--per-cpu"])
                     .output()
                     .unwrap(),
             )
-            .ended(0)
+            .exits(0)
         };
         let (said, wanted) = loop {
             let before = conntrack_s();
@@ -252,11 +253,12 @@ fn where_nothing_may_be_read_it_is_refused() {
     private_netns(|| {
         let script = format!(
             "mount -t tmpfs none /proc/sys/net/netfilter && \
-             exec setpriv --bounding-set=-net_admin --inh-caps=-net_admin {CTK} stat -o json"
+             exec setpriv --bounding-set=-net_admin --inh-caps=-net_admin {} stat -o json",
+            ctk_path()
         );
         let mut command = Command::new("unshare");
         command.args(["-m", "sh", "-c", &script]);
-        let said = Said::of(clean(command, [""; 0]).output().unwrap());
+        let said = Outcome::of(clean(command, [""; 0]).output().unwrap());
         assert_error(&said, 4, &["not permitted", "CAP_NET_ADMIN"]);
         assert_eq!(said.stdout, "");
     });

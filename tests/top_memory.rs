@@ -1,26 +1,20 @@
 //! The memory that `ctk top` takes depends on groups, not on the table, and there is a bound for groups.
 
-mod mixed;
-mod private_netns;
-mod tools;
-
 use std::process::Stdio;
 
 use ctk::top::GROUPS;
-use ctnetlink::Table;
 use ctnetlink::flow::Flow;
-use ctnetlink::netns::Netns;
 use serde_json::Value;
 
-use mixed::{ASSURED, plain, ports, tuple};
-use private_netns::private_netns;
-use tools::ctk_command;
+use testkit::ctk_binary::ctk_command;
+use testkit::mixed::{ASSURED, insert_range, plain, ports, tuple};
+use testkit::private_netns::private_netns;
+use testkit::usage::{MIB, measure};
 
 /// More than are counted at a time.
 const ENTRIES: u32 = GROUPS as u32 + GROUPS as u32 / 5;
 /// Of one client, so that it is the largest in any case.
 const HEAVY: u32 = 500;
-const MIB: i64 = 1 << 20;
 
 /// 300 destinations; every source another one, but for the heavy one, whose entries come scattered.
 fn flow(n: u32) -> Flow {
@@ -39,12 +33,7 @@ fn flow(n: u32) -> Flow {
 #[test]
 fn memory_is_bounded_by_groups_and_what_is_missing_is_said() {
     private_netns(|| {
-        let mut table = Table::open(&Netns::current()).unwrap();
-        // In portions: a child's peak begins with that of the process that starts it.
-        for first in (0..ENTRIES).step_by(1000) {
-            let results = table.insert_all((first..first + 1000).map(flow));
-            assert!(results.iter().all(Result::is_ok), "{results:?}");
-        }
+        insert_range(0..ENTRIES, flow);
         let (document, stderr, status, peak) = top(&["--by", "dst"]);
         println!("300 groups: {:.1} MiB", peak as f64 / MIB as f64);
         assert_eq!(status, 0, "{stderr}");
@@ -85,34 +74,17 @@ fn memory_is_bounded_by_groups_and_what_is_missing_is_said() {
 }
 
 /// The document of `ctk top -o json`, what it said, its status and its peak in bytes.
-#[expect(clippy::zombie_processes, reason = "wait4 waits for it")]
-fn top(args: &[&str]) -> (Value, String, i32, i64) {
+fn top(args: &[&str]) -> (Value, String, i32, u64) {
     let (out, err) = (
         tempfile::NamedTempFile::new().unwrap(),
         tempfile::NamedTempFile::new().unwrap(),
     );
     let file = |file: &tempfile::NamedTempFile| Stdio::from(file.reopen().unwrap());
     let all = ["top", "--cluster", "none", "-o", "json"];
-    let child = ctk_command(all.iter().chain(args))
-        .stdout(file(&out))
-        .stderr(file(&err))
-        .spawn()
-        .unwrap();
-    let pid = libc::pid_t::try_from(child.id()).unwrap();
-    let mut status = 0;
-    // SAFETY: zeros are a valid rusage, and both places outlive the call.
-    let (waited, usage) = unsafe {
-        let mut usage: libc::rusage = std::mem::zeroed();
-        (libc::wait4(pid, &mut status, 0, &mut usage), usage)
-    };
-    assert_eq!(waited, pid);
-    assert!(libc::WIFEXITED(status), "{status:#x}");
+    let mut command = ctk_command(all.iter().chain(args));
+    let usage = measure(command.stdout(file(&out)).stderr(file(&err))).unwrap();
     let document = serde_json::from_reader(out.reopen().unwrap()).unwrap();
     let stderr = std::fs::read_to_string(err.path()).unwrap();
-    (
-        document,
-        stderr,
-        libc::WEXITSTATUS(status),
-        usage.ru_maxrss * 1024,
-    )
+    let status = usage.status.code().expect("no signal ends it");
+    (document, stderr, status, usage.peak)
 }

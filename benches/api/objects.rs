@@ -4,7 +4,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::server::{Answer, Asked, Piece};
+use testkit::api_server::{Answer, Asked, Piece};
 
 /// Items of a page, as this program asks for them.
 const PAGE: usize = 500;

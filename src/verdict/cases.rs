@@ -1,12 +1,10 @@
 //! Incidents that were reported in public get the verdict that their operators would have needed.
 
-mod table;
-
 use ctk_cluster::testing::world;
 
 use super::tests::{Setting, local};
 use crate::this_node::{NetnsOwner, ThisNode};
-use table::CASES;
+use testkit::incidents::CASES;
 
 #[test]
 fn reported_incidents_get_the_right_verdict() {

@@ -1,14 +1,15 @@
 //! Incidents that were reported in public, with the API as their source: on the node itself, with as little read as a listing
 //! reads.
 
-use super::incidents::{CASES, Case};
-use super::lab::be_the_node;
-use super::private_netns::private_netns;
-use super::rows::Rows;
-use super::server::{ApiServer, Objects};
 use super::shorthand;
-use super::tools::{ctk, run};
 use nix::sched::{CloneFlags, unshare};
+use testkit::api_server::{ApiServer, Objects};
+use testkit::ctk_binary::ctk;
+use testkit::incidents::{CASES, Case};
+use testkit::lab::be_the_node;
+use testkit::private_netns::private_netns;
+use testkit::rows::Rows;
+use testkit::tools::run;
 
 /// A row of `conntrack -L` for an entry of the table; `None` for one that only the kernel itself can make.
 fn row(entry: &str) -> Option<String> {

@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
-use super::lab::{self, be_the_node};
-use super::mixed::{insert, to_dns};
 use super::objects;
-use super::private_netns::private_netns;
-use super::server::{Answer, ApiServer, Asked, Objects, Piece};
-use super::tools::{Said, assert_error, ctk, ctk_command};
+use testkit::api_server::{Answer, ApiServer, Asked, Objects, Piece};
+use testkit::ctk_binary::{ctk, ctk_command};
+use testkit::lab::{self, be_the_node};
+use testkit::mixed::{insert, to_dns};
+use testkit::private_netns::private_netns;
+use testkit::tools::{Outcome, assert_error};
 
 /// An address that is no endpoint of kube-dns.
 const GONE: &str = "10.244.9.9";
@@ -32,7 +33,7 @@ fn forbidding(resources: &'static [&'static str]) -> ApiServer {
 }
 
 /// `ctk` with `args`, and this server as its cluster.
-fn with(server: &ApiServer, args: &str) -> Said {
+fn with(server: &ApiServer, args: &str) -> Outcome {
     let kubeconfig = server.kubeconfig();
     let mut all: Vec<&str> = args.split_whitespace().collect();
     all.extend(["--kubeconfig", kubeconfig.to_str().unwrap()]);
@@ -51,7 +52,7 @@ fn a_listing_judges_by_the_api() {
         node_with_a_stale_entry();
         let server = forbidding(&[]);
         for source in ["api", "auto"] {
-            let said = with(&server, &format!("ls --cluster {source} --stale -o json")).ended(0);
+            let said = with(&server, &format!("ls --cluster {source} --stale -o json")).exits(0);
             assert_eq!(said.items()[0]["reason"], "endpoint-gone");
             let cluster = &said.json()["summary"]["cluster"];
             assert_eq!(cluster["source"], "api");
@@ -72,7 +73,7 @@ fn without_slices_nothing_is_stale_and_nothing_is_deleted() {
         node_with_a_stale_entry();
         let server = forbidding(&["endpointslices"]);
         let rule = "list on endpointslices.discovery.k8s.io";
-        let said = with(&server, "ls --cluster api -o json").ended(3);
+        let said = with(&server, "ls --cluster api -o json").exits(3);
         assert_eq!(said.items()[0]["reason"], "source-incomplete");
         assert_eq!(
             said.items()[0]["service"]["name"],
@@ -115,13 +116,13 @@ fn who_may_read_neither_services_nor_slices_is_told_so_by_the_status() {
         assert_error(&said, 4, &["list on services"]);
         assert_eq!(entries(), 1);
         // Without a name or verdict to select by there is something to show.
-        let said = with(&server, "ls --cluster api -o json").ended(3);
+        let said = with(&server, "ls --cluster api -o json").exits(3);
         assert_eq!(said.items().len(), 1);
         // auto goes on to the next source.
-        let said = with(&server, "ls --cluster auto -o json").ended(0);
+        let said = with(&server, "ls --cluster auto -o json").exits(0);
         assert_eq!(said.json()["summary"]["cluster"]["source"], "none");
         assert!(said.stderr.contains("not the API"), "{said:#?}");
-        with(&server, "ls --cluster auto --stale").ended(3);
+        with(&server, "ls --cluster auto --stale").exits(3);
     });
 }
 
@@ -135,7 +136,7 @@ fn nothing_is_asked_where_neither_names_nor_verdicts_are_wanted() {
             "ls --cluster none",
             "purge --cluster api --udp 99 --yes -o conntrack",
         ] {
-            with(&server, args).ended(0);
+            with(&server, args).exits(0);
             assert_eq!(server.asked().len(), 0, "{args}");
         }
     });
@@ -151,7 +152,7 @@ fn a_purge_reads_the_newest_state_twice_and_deletes_what_is_stale_in_both() {
             &server,
             "purge --cluster api --stale --yes --settle 0 --verify 0 -o json",
         );
-        let said = said.ended(0);
+        let said = said.exits(0);
         assert_eq!(said.json()["summary"]["deleted"], 1);
         assert_eq!(said.json()["summary"]["cluster"]["read_again"], true);
         assert_eq!(entries(), 1);
@@ -190,7 +191,7 @@ fn an_endpoint_that_comes_back_between_the_two_looks_saves_its_entry() {
             now.answer(asked)
         });
         let args = "purge --cluster api --stale --yes --settle 0 --verify 0 -o json";
-        let said = with(&server, args).ended(0);
+        let said = with(&server, args).exits(0);
         assert_eq!(said.json()["summary"]["changed"], 1, "{said:#?}");
         assert_eq!(entries(), 1);
     });
@@ -236,10 +237,10 @@ fn an_api_that_is_not_there_is_an_error_or_for_auto_a_note() {
             ctk(all.iter().chain(more))
         };
         assert_error(&ls(&["--cluster", "api"]), 1, &["--cluster api", "refused"]);
-        let said = ls(&["-o", "json"]).ended(0);
+        let said = ls(&["-o", "json"]).exits(0);
         assert_eq!(said.items().len(), 1);
         assert!(said.stderr.contains("cluster: not the API"), "{said:#?}");
-        ls(&["--stale"]).ended(3);
+        ls(&["--stale"]).exits(3);
         assert_error(
             &ctk(["ls", "--cluster", "api"]),
             1,
@@ -310,11 +311,11 @@ fn kubectl_is_asked_where_only_it_can_log_in() {
                 "-o",
                 "json",
             ];
-            Said::of(ctk_command(args).env("PATH", path).output().unwrap())
+            Outcome::of(ctk_command(args).env("PATH", path).output().unwrap())
         };
         let folder = tempfile::tempdir().unwrap();
         fake_kubectl(folder.path(), "nothing");
-        let said = ls(folder.path(), "/usr/bin:/bin").ended(0);
+        let said = ls(folder.path(), "/usr/bin:/bin").exits(0);
         assert_eq!(said.items()[0]["reason"], "endpoint-gone", "{said:#?}");
         assert_eq!(
             said.json()["summary"]["cluster"]["lists"]["servicecidrs"],
@@ -327,7 +328,7 @@ fn kubectl_is_asked_where_only_it_can_log_in() {
         );
         assert_eq!(server.asked().len(), 0);
         fake_kubectl(folder.path(), "endpointslices");
-        let said = ls(folder.path(), "/usr/bin:/bin").ended(3);
+        let said = ls(folder.path(), "/usr/bin:/bin").exits(3);
         assert_eq!(said.items()[0]["reason"], "source-incomplete");
         assert!(
             said.stderr
@@ -338,7 +339,7 @@ fn kubectl_is_asked_where_only_it_can_log_in() {
         let path = format!("{}:/usr/bin:/bin", folder.path().display());
         let args = ["watch", "--cluster", "api", "--kubeconfig"];
         let args = args.iter().copied().chain(kubeconfig.to_str());
-        let said = Said::of(ctk_command(args).env("PATH", path).output().unwrap());
+        let said = Outcome::of(ctk_command(args).env("PATH", path).output().unwrap());
         assert_error(
             &said,
             1,

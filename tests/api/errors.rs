@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::objects;
-use super::private_netns::private_netns;
-use super::server::{Answer, ApiServer, TOKEN};
-use super::tools::{Said, assert_error, ctk_command, nft, run};
+use testkit::api_server::{Answer, ApiServer, TOKEN};
+use testkit::ctk_binary::ctk_command;
+use testkit::private_netns::private_netns;
+use testkit::tools::{Outcome, assert_error, nft, run};
 
 /// Catches what hangs; how long it really takes is printed.
 const PATIENCE: Duration = Duration::from_secs(15);
@@ -45,7 +46,7 @@ fn refused_in(
     command
         .env("PATH", "/nowhere")
         .envs(variables.iter().copied());
-    let said = Said::of(command.output().unwrap());
+    let said = Outcome::of(command.output().unwrap());
     let took = began.elapsed();
     println!("{name}: {took:.1?}");
     assert_error(&said, 1, says);

@@ -10,8 +10,8 @@ use ctk_cluster::object::Kind;
 use ctk_cluster::read_scope::ReadScope;
 use ctk_cluster::source::{Loaded, SourceKind};
 
-use super::server::{Answer, ApiServer, Asked, Piece};
 use super::{lab, objects, options, read};
+use testkit::api_server::{Answer, ApiServer, Asked, Piece};
 
 fn state(loaded: &Loaded, kind: Kind) -> State {
     let found = loaded.listed.iter().find(|one| one.kind == kind);

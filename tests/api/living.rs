@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::server::{Answer, ApiServer, Asked, Objects, Piece};
+use testkit::api_server::{Answer, ApiServer, Asked, Objects, Piece};
 
 struct Stream {
     resource: &'static str,

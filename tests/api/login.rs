@@ -9,8 +9,8 @@ use ctk_cluster::connection::{LiveError, Obstacle};
 use ctk_cluster::read_scope::ReadScope;
 use serde_json::{Value, json};
 
-use super::server::{ApiServer, TOKEN};
 use super::{objects, read};
+use testkit::api_server::{ApiServer, TOKEN};
 
 fn server() -> ApiServer {
     let objects = objects();

@@ -12,13 +12,13 @@ use ctk_cluster::read_scope::ReadScope;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::child::start;
-use super::private_netns::private_netns;
-use super::server::{Answer, ApiServer, Asked, Piece};
 use super::{objects, options};
+use testkit::api_server::{Answer, ApiServer, Asked, Piece};
+use testkit::private_netns::private_netns;
+use testkit::usage::{MIB, peak_of};
+use testkit::watch_process::start;
 
 const KUBECONFIG: &str = "CTK_TEST_LARGE_CLUSTER";
-const KIB: u64 = 1024;
 const PODS: usize = 50_000;
 const SERVICES: usize = 10_000;
 const SLICES: usize = 20_000;
@@ -35,19 +35,11 @@ fn child_reads_the_cluster() {
     };
     let loaded = load(&options, ReadScope::default(), &[]).unwrap();
     assert!(loaded.summary.complete, "{:?}", loaded.warnings);
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let peak = status
-        .lines()
-        .find_map(|l| l.strip_prefix("VmHWM:"))
-        .unwrap();
-    let peak: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
+    let peak = peak_of("self");
     let counts = loaded.summary.counts;
     println!(
         "peak={} pods={} services={} slices={}",
-        peak * KIB,
-        counts.pods,
-        counts.services,
-        counts.endpoint_slices
+        peak, counts.pods, counts.services, counts.endpoint_slices
     );
 }
 
@@ -74,8 +66,8 @@ fn fifty_thousand_pods_ten_thousand_services_and_twenty_thousand_slices_fit_into
     let line = line.unwrap_or_else(|| panic!("{output}{}", String::from_utf8_lossy(&child.stderr)));
     let (_, after) = line.split_once("peak=").unwrap();
     let peak: u64 = after.split(' ').next().unwrap().parse().unwrap();
-    println!("peak: {} MiB", peak / KIB / KIB);
-    assert!(peak < 128 * KIB * KIB, "{} MiB", peak / KIB / KIB);
+    println!("peak: {} MiB", peak / MIB);
+    assert!(peak < 128 * MIB, "{} MiB", peak / MIB);
 }
 
 /// All Pods, as off a node or with `--all-pods`, and then an index anew while the old one is in use. For the figure:

@@ -9,13 +9,14 @@ use ctnetlink::flow::{Flow, Status};
 use nix::sched::{CloneFlags, unshare};
 use serde_json::{Value, json};
 
-use super::lab::cluster::{ClusterFile, minimal, node, pod, service, slice};
-use super::lab::{self, NODE, be_the_node};
-use super::mixed::{ASSURED, insert, plain, ports, to_dns, translated, tuple};
 use super::objects;
-use super::private_netns::private_netns;
-use super::server::{ApiServer, Asked, Objects};
-use super::tools::{Said, ctk};
+use testkit::api_server::{ApiServer, Asked, Objects};
+use testkit::ctk_binary::ctk;
+use testkit::lab::cluster::{ClusterFile, minimal, node, pod, service, slice};
+use testkit::lab::{self, NODE, be_the_node};
+use testkit::mixed::{ASSURED, insert, plain, ports, to_dns, translated, tuple};
+use testkit::private_netns::private_netns;
+use testkit::tools::Outcome;
 
 /// Two Services share it.
 const SHARED: &str = "203.0.113.5";
@@ -23,26 +24,26 @@ const SHARED: &str = "203.0.113.5";
 const FREE: &str = "10.96.9.9";
 const GONE: &str = "10.244.9.9";
 
-fn run(command: &str, source: &[&str]) -> Said {
+fn run(command: &str, source: &[&str]) -> Outcome {
     let mut args: Vec<&str> = command.split_whitespace().collect();
     args.extend(source);
     args.extend(["-o", "json"]);
     ctk(args)
 }
 
-fn by_api(server: &ApiServer, command: &str) -> Said {
+fn by_api(server: &ApiServer, command: &str) -> Outcome {
     let kubeconfig = server.kubeconfig();
     let kubeconfig = kubeconfig.to_str().unwrap();
     run(command, &["--cluster", "api", "--kubeconfig", kubeconfig])
 }
 
-fn by_file(objects: &Objects, command: &str) -> Said {
+fn by_file(objects: &Objects, command: &str) -> Outcome {
     let file = ClusterFile::of(&objects.0);
     run(command, &["--cluster", file.path()])
 }
 
 /// Source port, with what the entry is.
-fn verdicts(said: &Said) -> BTreeMap<u64, (Value, Value)> {
+fn verdicts(said: &Outcome) -> BTreeMap<u64, (Value, Value)> {
     let port = |item: &Value| item["original"]["sport"].as_u64().unwrap();
     let items = said.items().into_iter();
     items
@@ -79,7 +80,7 @@ fn a_listing_of_one_service_reads_its_slices_and_those_of_its_neighbours() {
             ("two", "kubernetes,one,two"),
         ] {
             let before = server.asked().len();
-            by_api(&server, &format!("ls --svc {name}")).ended(0);
+            by_api(&server, &format!("ls --svc {name}")).exits(0);
             let asked: Vec<String> = server.asked()[before..].iter().map(request).collect();
             let slices = format!(
                 "/apis/discovery.k8s.io/v1/endpointslices kubernetes.io/service-name in ({wanted})"
@@ -94,7 +95,7 @@ fn a_listing_of_one_service_reads_its_slices_and_those_of_its_neighbours() {
             "--stale",
         ] {
             let before = server.asked().len();
-            by_api(&server, &format!("ls {more}")).ended(0);
+            by_api(&server, &format!("ls {more}")).exits(0);
             let asked: Vec<String> = server.asked()[before..].iter().map(request).collect();
             assert_eq!(
                 asked[1], "/apis/discovery.k8s.io/v1/endpointslices -",
@@ -115,14 +116,14 @@ fn a_second_look_reads_what_the_plan_hangs_on_and_nothing_else() {
         let endpoints = slice("a", "other", &port, &[("10.244.1.8", "")]);
         objects.0.extend([other, endpoints]);
         let server = ApiServer::start(move |asked| objects.answer(asked));
-        let said = by_api(&server, "purge --stale --yes --settle 0 --verify 0").ended(0);
+        let said = by_api(&server, "purge --stale --yes --settle 0 --verify 0").exits(0);
         let asked = server.asked();
         let document = said.json();
         assert_eq!(document["summary"]["deleted"], 1, "{document}");
         let cluster = &document["summary"]["cluster"];
         assert_eq!(cluster["complete"], true);
         assert_eq!(cluster["missing"], json!([]));
-        let listed = by_api(&server, "ls").ended(0).json();
+        let listed = by_api(&server, "ls").exits(0).json();
         let whole = &listed["summary"]["cluster"]["counts"];
         assert_eq!(&cluster["counts"], whole, "those of the first look");
         for kind in [
@@ -369,7 +370,7 @@ fn a_narrow_second_look_deletes_what_a_whole_one_would() {
                 }
             });
             let command = format!("purge --stale {only} --yes --settle 0 --verify 0");
-            let said = by_api(&server, &command).ended(0);
+            let said = by_api(&server, &command).exits(0);
             let gone: BTreeSet<u64> = said
                 .items()
                 .iter()
@@ -429,7 +430,7 @@ fn a_service_that_lost_its_address_sends_the_second_look_to_all_of_them() {
                 false => first.answer(asked),
             }
         });
-        let said = by_api(&server, "purge --stale --yes --settle 0 --verify 0").ended(0);
+        let said = by_api(&server, "purge --stale --yes --settle 0 --verify 0").exits(0);
         assert_eq!(said.json()["summary"]["changed"], 1, "{said:#?}");
         let asked = server.asked();
         let last: Vec<String> = asked.iter().rev().take(2).map(request).collect();
@@ -458,7 +459,7 @@ fn a_node_port_on_an_address_that_is_some_services_too_is_found_stale_twice() {
         let endpoints = slice("a", "by-node", &port, &[("10.244.1.7", "")]);
         all.0.extend([by_node, by_address, endpoints]);
         let server = ApiServer::start(move |asked| all.answer(asked));
-        let said = by_api(&server, "purge --stale --yes --settle 0 --verify 0").ended(0);
+        let said = by_api(&server, "purge --stale --yes --settle 0 --verify 0").exits(0);
         assert_eq!(said.json()["summary"]["deleted"], 1, "{said:#?}");
     });
 }
@@ -482,7 +483,7 @@ fn one_of_two_services_at_an_address_is_judged_by_its_own_slices() {
             all.0.extend([service, endpoints]);
         }
         let server = ApiServer::start(move |asked| all.answer(asked));
-        let listed = by_api(&server, "ls --svc a/udp").ended(0);
+        let listed = by_api(&server, "ls --svc a/udp").exits(0);
         assert_eq!(listed.items()[0]["reason"], "endpoint-gone", "{listed:#?}");
         let asked = server.asked();
         let narrow = |asked: &Asked| asked.value("labelSelector").is_some();
@@ -492,7 +493,7 @@ fn one_of_two_services_at_an_address_is_judged_by_its_own_slices() {
             "purge --svc a/udp --stale --yes --settle 0 --verify 0",
         );
         assert_eq!(
-            said.ended(0).json()["summary"]["deleted"],
+            said.exits(0).json()["summary"]["deleted"],
             1,
             "what --svc selects"
         );

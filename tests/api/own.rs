@@ -2,29 +2,30 @@
 
 use std::net::TcpStream;
 
-use super::lab::be_the_node;
 use super::objects;
-use super::private_netns::private_netns;
-use super::server::ApiServer;
-use super::tools::{Said, ctk, nft};
+use testkit::api_server::ApiServer;
+use testkit::ctk_binary::ctk;
+use testkit::lab::be_the_node;
+use testkit::private_netns::private_netns;
+use testkit::tools::{Outcome, nft};
 
 /// Packets are tracked where a rule asks for it.
 const TRACK: &str =
     "table inet t { chain c { type filter hook output priority 0; ct state new accept; }; }";
 
-fn run(server: &ApiServer, args: &str) -> Said {
+fn run(server: &ApiServer, args: &str) -> Outcome {
     let kubeconfig = server.kubeconfig();
     let mut all: Vec<&str> = args.split_whitespace().collect();
     all.extend(["--cluster", "api", "-o", "json", "--kubeconfig"]);
     all.push(kubeconfig.to_str().unwrap());
-    ctk(all).ended(0)
+    ctk(all).exits(0)
 }
 
-fn own(said: &Said) -> u64 {
+fn own(said: &Outcome) -> u64 {
     said.json()["summary"]["own_connections"].as_u64().unwrap()
 }
 
-fn scanned(said: &Said) -> u64 {
+fn scanned(said: &Outcome) -> u64 {
     said.json()["summary"]["scanned"].as_u64().unwrap()
 }
 
@@ -38,7 +39,7 @@ fn own_connections_are_left_out_and_counted_unless_their_places_are_selected() {
         let port = server.address.port();
         let other = TcpStream::connect(server.address).unwrap();
         let source = u64::from(other.local_addr().unwrap().port());
-        let sources = |said: &Said| {
+        let sources = |said: &Outcome| {
             let ports = said.items().into_iter();
             ports
                 .map(|item| item["original"]["sport"].as_u64().unwrap())

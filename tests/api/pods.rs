@@ -6,13 +6,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use ctnetlink::flow::{Flow, Status};
 use serde_json::{Value, json};
 
-use super::lab::cluster::{ClusterFile, pod, service, slice};
-use super::lab::{self, be_the_node};
-use super::mixed::{ASSURED, insert, plain, ports, to_dns, translated, tuple};
 use super::objects;
-use super::private_netns::private_netns;
-use super::server::{Answer, ApiServer, Objects};
-use super::tools::{Said, ctk};
+use testkit::api_server::{Answer, ApiServer, Objects};
+use testkit::ctk_binary::ctk;
+use testkit::lab::cluster::{ClusterFile, pod, service, slice};
+use testkit::lab::{self, be_the_node};
+use testkit::mixed::{ASSURED, insert, plain, ports, to_dns, translated, tuple};
+use testkit::private_netns::private_netns;
+use testkit::tools::Outcome;
 
 const GONE: &str = "10.244.9.9";
 /// A pod on the other node.
@@ -35,7 +36,7 @@ fn healthy(objects: Objects) -> ApiServer {
     ApiServer::start(move |asked| objects.answer(asked))
 }
 
-fn ls(server: &ApiServer, args: &str) -> Said {
+fn ls(server: &ApiServer, args: &str) -> Outcome {
     let kubeconfig = server.kubeconfig();
     let mut all = vec!["ls", "--cluster", "api", "-o", "json"];
     all.extend(["--kubeconfig", kubeconfig.to_str().unwrap()]);
@@ -47,15 +48,16 @@ fn ls(server: &ApiServer, args: &str) -> Said {
 fn pods_asked(server: &ApiServer) -> Vec<String> {
     let asked = server.asked();
     let pods = asked.iter().filter(|asked| asked.resource() == "pods");
-    let selector =
-        |asked: &super::server::Asked| asked.value("fieldSelector").unwrap_or("all").to_owned();
+    let selector = |asked: &testkit::api_server::Asked| {
+        asked.value("fieldSelector").unwrap_or("all").to_owned()
+    };
     let mut selectors: Vec<String> = pods.map(selector).collect();
     selectors.sort();
     selectors
 }
 
 /// Reason by the last address of the reply.
-fn reason(said: &Said, endpoint: &str) -> String {
+fn reason(said: &Outcome, endpoint: &str) -> String {
     let items = said.items();
     let item = items.iter().find(|item| item["reply"]["src"] == endpoint);
     item.expect("it is listed")["reason"]
@@ -80,10 +82,10 @@ fn on_a_node_only_pods_that_matter_are_read_and_verdicts_are_the_same() {
             format!("status.podIP={GONE}"),
         ];
         let server = healthy(after_a_move());
-        let few = ls(&server, "").ended(0);
+        let few = ls(&server, "").exits(0);
         assert_eq!(pods_asked(&server), wanted);
         let server = healthy(after_a_move());
-        let all = ls(&server, "--all-pods").ended(0);
+        let all = ls(&server, "--all-pods").exits(0);
         assert_eq!(pods_asked(&server), ["all"]);
         for (address, expected) in [
             (GONE, "endpoint-gone"),
@@ -94,7 +96,7 @@ fn on_a_node_only_pods_that_matter_are_read_and_verdicts_are_the_same() {
             assert_eq!(reason(&all, address), expected);
         }
         assert_eq!(few.items().len(), 4);
-        let name = |said: &Said| said.items()[0]["client"].clone();
+        let name = |said: &Outcome| said.items()[0]["client"].clone();
         assert_eq!(name(&few), name(&all));
     });
 }
@@ -150,14 +152,14 @@ fn entries_that_were_not_translated_ask_for_their_sources_only_under_policy_loca
             objects.0.extend([balanced, endpoints]);
         }
         let server = healthy(objects.clone());
-        ls(&server, "").ended(0);
+        ls(&server, "").exits(0);
         assert_eq!(pods_asked(&server), ["spec.nodeName=node1"]);
         insert(&[
             plain_to("10.244.2.50", 41_000, "203.0.113.5"),
             plain_to("10.244.2.51", 41_001, "203.0.113.6"),
         ]);
         let server = healthy(objects);
-        ls(&server, "").ended(0);
+        ls(&server, "").exits(0);
         assert_eq!(
             pods_asked(&server),
             ["spec.nodeName=node1", "status.podIP=10.244.2.50"]
@@ -199,7 +201,7 @@ fn to_gone(sport: u16, endpoint: &str) -> Flow {
 }
 
 /// Name of the endpoint by source port.
-fn endpoints(said: &Said) -> BTreeMap<u64, Value> {
+fn endpoints(said: &Outcome) -> BTreeMap<u64, Value> {
     let items = said.items().into_iter();
     let named = items.map(|item| {
         let port = item["original"]["sport"].as_u64().unwrap();
@@ -222,15 +224,15 @@ fn a_pod_of_another_node_is_named_where_the_destination_is_no_frontend_any_more(
             to_gone(40_001, &listed),
             to_gone(40_002, GONE),
         ]);
-        let names = |said: &Said| endpoints(said).into_values().collect::<Vec<_>>();
+        let names = |said: &Outcome| endpoints(said).into_values().collect::<Vec<_>>();
         let file = ClusterFile::of(&objects.0);
-        let by_file = ctk(["ls", "--cluster", file.path(), "-o", "json"]).ended(0);
+        let by_file = ctk(["ls", "--cluster", file.path(), "-o", "json"]).exits(0);
         assert_eq!(
             names(&by_file),
             [json!("unlisted"), json!("coredns-b"), Value::Null]
         );
         let server = healthy(objects.clone());
-        let by_api = ls(&server, "").ended(0);
+        let by_api = ls(&server, "").exits(0);
         assert_eq!(names(&by_api), names(&by_file));
         assert_eq!(
             pods_asked(&server),
@@ -242,7 +244,7 @@ fn a_pod_of_another_node_is_named_where_the_destination_is_no_frontend_any_more(
             "a slice names the other one"
         );
         let server = healthy(objects);
-        ls(&server, "--svc kube-dns").ended(0);
+        ls(&server, "--svc kube-dns").exits(0);
         assert_eq!(pods_asked(&server), ["spec.nodeName=node1"]);
     });
 }
@@ -256,14 +258,14 @@ fn addresses_that_are_not_asked_for_a_name_are_counted() {
             .collect();
         insert(&many);
         let server = healthy(objects());
-        let said = ls(&server, "").ended(0);
+        let said = ls(&server, "").exits(0);
         assert_eq!(pods_asked(&server).len(), 11, "{:?}", pods_asked(&server));
         assert!(
             said.stderr
                 .contains("2 entries lead to an address whose pod was not asked for"),
             "{said:#?}"
         );
-        let said = ls(&healthy(objects()), "--all-pods").ended(0);
+        let said = ls(&healthy(objects()), "--all-pods").exits(0);
         assert!(!said.stderr.contains("not asked for"), "{said:#?}");
     });
 }
@@ -289,7 +291,7 @@ fn a_name_that_a_forbidden_kind_may_hold_is_missing_from_the_answer() {
         for args in ["--svc kube-dns", ""] {
             // The slice names the endpoint; one client is a pod, the other one the node.
             for (kind, rule) in [("pods", "list on pods"), ("nodes", "list on nodes")] {
-                let said = ls(&without(kind), args).ended(3);
+                let said = ls(&without(kind), args).exits(3);
                 let mut named = endpoints(&said).into_values();
                 assert!(named.all(|name| name == "coredns-a"));
                 let items = said.items();
@@ -299,9 +301,9 @@ fn a_name_that_a_forbidden_kind_may_hold_is_missing_from_the_answer() {
                     assert!(said.stderr.contains(word), "{word}: {said:#?}");
                 }
             }
-            ls(&without("nothing"), args).ended(0);
+            ls(&without("nothing"), args).exits(0);
         }
         // Nothing is missing from an answer that shows no entry.
-        ls(&without("pods"), "--sport 9").ended(0);
+        ls(&without("pods"), "--sport 9").exits(0);
     });
 }

@@ -10,9 +10,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::json;
 
 use super::objects;
-use super::private_netns::private_netns;
-use super::server::{ApiServer, TOKEN};
-use super::tools::{CTK, Said, assert_error, clean, ctk_command, run};
+use testkit::api_server::{ApiServer, TOKEN};
+use testkit::ctk_binary::{ctk_command, ctk_path};
+use testkit::private_netns::private_netns;
+use testkit::tools::{Outcome, assert_error, clean, run};
 
 /// A proxy that speaks HTTP CONNECT and SOCKS5 and leads every connection to `target`, whatever it is asked for. It ends with
 /// the test's process.
@@ -94,7 +95,7 @@ fn socks5(client: &mut TcpStream) -> io::Result<()> {
 }
 
 /// `ctk ls --cluster api` with these variables; it reads the whole cluster or fails.
-fn ls(kubeconfig: &Path, variables: &[(&str, &str)]) -> Said {
+fn ls(kubeconfig: &Path, variables: &[(&str, &str)]) -> Outcome {
     let kubeconfig = kubeconfig.to_str().unwrap();
     let args = [
         "ls",
@@ -110,10 +111,10 @@ fn ls(kubeconfig: &Path, variables: &[(&str, &str)]) -> Said {
     for name in ["NO_PROXY", "no_proxy"] {
         command.env_remove(name);
     }
-    Said::of(command.envs(variables.iter().copied()).output().unwrap())
+    Outcome::of(command.envs(variables.iter().copied()).output().unwrap())
 }
 
-fn assert_whole(said: Said) {
+fn assert_whole(said: Outcome) {
     let lists = &said.json()["summary"]["cluster"]["lists"];
     for kind in ["services", "endpointslices", "nodes", "pods"] {
         assert_eq!(lists[kind], "complete", "{kind}: {said:#?}");
@@ -202,7 +203,8 @@ fn a_pod_reads_with_its_service_account() {
         mount -t tmpfs none \"$(readlink -f /var/run)\"
         mkdir -p /var/run/secrets/kubernetes.io/serviceaccount
         cp {folder}/token {folder}/ca.crt {folder}/namespace /var/run/secrets/kubernetes.io/serviceaccount/
-        exec {CTK} ls --cluster api --all-pods -o json"
+        exec {} ls --cluster api --all-pods -o json",
+        ctk_path()
     );
         for flags in ["-m", "-Urm"] {
             let unshare = || std::process::Command::new("unshare");
@@ -220,7 +222,7 @@ fn a_pod_reads_with_its_service_account() {
             command
                 .env("KUBERNETES_SERVICE_HOST", "127.0.0.1")
                 .env("KUBERNETES_SERVICE_PORT", server.address.port().to_string());
-            let said = Said::of(command.output().unwrap());
+            let said = Outcome::of(command.output().unwrap());
             let asked = server.asked();
             assert!(asked.len() > before, "{flags}: {said:#?}");
             let shown = format!("Bearer {TOKEN}");
@@ -246,7 +248,7 @@ fn a_pod_without_a_service_account_is_told_so() {
     command
         .env("KUBERNETES_SERVICE_HOST", "127.0.0.1")
         .env("KUBERNETES_SERVICE_PORT", "1");
-    let said = Said::of(command.output().unwrap());
+    let said = Outcome::of(command.output().unwrap());
     assert_error(
         &said,
         1,

@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::lab::{self, BACKENDS, Lab, Proxy, be_the_node};
-use super::mixed::{insert, to_dns};
-use super::private_netns::private_netns;
-use super::server::{Answer, ApiServer, Asked, Objects, TOKEN};
-use super::tools::{Said, ctk, ctk_command};
+use testkit::api_server::{Answer, ApiServer, Asked, Objects, TOKEN};
+use testkit::ctk_binary::{ctk, ctk_command};
+use testkit::lab::{self, BACKENDS, Lab, Proxy, be_the_node};
+use testkit::mixed::{insert, to_dns};
+use testkit::private_netns::private_netns;
+use testkit::tools::Outcome;
 
 /// A cluster in which the first backend is gone, with the uids that every object has.
 fn objects(uid: &str) -> Objects {
@@ -38,7 +39,7 @@ fn node_with_old_rules() -> Lab {
 
 fn left() -> usize {
     let said = ctk(["ls", "--cluster", "none", "--udp", "53", "-o", "jsonl"]);
-    said.ended(0).jsonl().len()
+    said.exits(0).jsonl().len()
 }
 
 /// Purges with this kubeconfig; `meanwhile` is done when the first look is over.
@@ -47,7 +48,7 @@ fn purge(
     kubeconfig: &str,
     asked: impl Fn() -> bool,
     meanwhile: impl FnOnce(),
-) -> Said {
+) -> Outcome {
     let args = [
         "purge",
         "--stale",
@@ -67,7 +68,7 @@ fn purge(
     // The plan is made.
     std::thread::sleep(Duration::from_millis(500));
     meanwhile();
-    Said::of(child.wait_with_output().expect("it ends"))
+    Outcome::of(child.wait_with_output().expect("it ends"))
 }
 
 #[test]
@@ -91,7 +92,7 @@ fn a_server_that_is_gone_at_the_second_look_is_not_replaced_by_the_nodes_rules()
                     asked.iter().any(|asked| asked.resource() == "pods")
                 };
                 let said = purge(source, &chosen, asked, || drop(server.take()));
-                let said = said.ended(3);
+                let said = said.exits(3);
                 for words in ["the second look at the cluster", "nothing was deleted"] {
                     assert!(said.stderr.contains(words), "{source:?}: {said:#?}");
                 }
@@ -187,7 +188,7 @@ fn a_server_that_gives_less_or_another_cluster_at_the_second_look_deletes_nothin
                     );
                     let mut args: Vec<&str> = line.split_whitespace().collect();
                     args.extend(["--kubeconfig", kubeconfig.to_str().unwrap()]);
-                    let said = ctk(&args).ended(3);
+                    let said = ctk(&args).exits(3);
                     assert!(said.stderr.contains(words), "{what} {line}: {said:#?}");
                     assert_eq!((left(), said.stdout.as_str()), (1, ""), "{what}: {said:#?}");
                 }
@@ -212,7 +213,7 @@ fn a_purge_by_the_nodes_rules_goes_on_by_them_when_the_api_answers_again() {
         let kubeconfig = server.kubeconfig_of(&json!({"token": TOKEN}), "ca.pem");
         let asked = || !server.asked().is_empty();
         let up = || is_up.store(true, Ordering::SeqCst);
-        let said = purge(&["-o", "json"], kubeconfig.to_str().unwrap(), asked, up).ended(0);
+        let said = purge(&["-o", "json"], kubeconfig.to_str().unwrap(), asked, up).exits(0);
         let summary: &Value = &said.json()["summary"];
         assert_eq!(
             (&summary["deleted"], &summary["cluster"]["source"]),
@@ -251,7 +252,7 @@ fn a_dry_run_by_the_api_asks_the_nodes_rules() {
                 "--kubeconfig",
                 kubeconfig.to_str().unwrap(),
             ];
-            let said = ctk(args).ended(0);
+            let said = ctk(args).exits(0);
             let mut results: Vec<(u64, String)> = said
                 .items()
                 .iter()

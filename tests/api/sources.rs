@@ -6,12 +6,13 @@ use std::time::Duration;
 use nix::sched::{CloneFlags, unshare};
 use serde_json::{Value, json};
 
-use super::lab::{self, BACKENDS, Lab, Proxy, be_the_node};
-use super::mixed::{insert, to_dns};
 use super::objects;
-use super::private_netns::private_netns;
-use super::server::{Answer, ApiServer, Asked, Objects, Piece};
-use super::tools::{Said, assert_error, ctk, nft, run};
+use testkit::api_server::{Answer, ApiServer, Asked, Objects, Piece};
+use testkit::ctk_binary::ctk;
+use testkit::lab::{self, BACKENDS, Lab, Proxy, be_the_node};
+use testkit::mixed::{insert, to_dns};
+use testkit::private_netns::private_netns;
+use testkit::tools::{Outcome, assert_error, nft, run};
 
 /// kube-dns with these endpoints, and no TCP port: the lab's rules have none.
 fn cluster_of(endpoints: &[Ipv4Addr]) -> Objects {
@@ -37,14 +38,14 @@ fn server_of(endpoints: &[Ipv4Addr]) -> ApiServer {
 }
 
 /// `ctk` with `args`, and this server as its cluster.
-fn with(server: &ApiServer, args: &str) -> Said {
+fn with(server: &ApiServer, args: &str) -> Outcome {
     let kubeconfig = server.kubeconfig();
     let mut all: Vec<&str> = args.split_whitespace().collect();
     all.extend(["--kubeconfig", kubeconfig.to_str().unwrap()]);
     ctk(all)
 }
 
-fn verdicts(said: &Said) -> Vec<String> {
+fn verdicts(said: &Outcome) -> Vec<String> {
     let word = |item: &Value, key: &str| item[key].as_str().unwrap_or("null").to_owned();
     let mut all: Vec<(u64, String)> = said
         .items()
@@ -70,7 +71,7 @@ fn rules_that_lag_behind_the_api_are_told_and_the_api_decides() {
         insert(&[to_dns(17, 40_000, both[0]), to_dns(17, 40_001, both[1])]);
         let args = "ls --cluster api,rules --udp 53 -o json";
         // They agree.
-        let said = with(&server_of(&BACKENDS), args).ended(0);
+        let said = with(&server_of(&BACKENDS), args).exits(0);
         let cluster = &said.json()["summary"]["cluster"];
         assert_eq!(cluster["disagreements"], json!({"count": 0, "items": []}));
         assert_eq!(cluster["rules"]["kube_proxy"], json!(["iptables"]));
@@ -88,7 +89,7 @@ fn rules_that_lag_behind_the_api_are_told_and_the_api_decides() {
         // The API has given up the first endpoint, the rules have not.
         let server = server_of(&BACKENDS[1..]);
         for source in ["api,rules", "rules,api"] {
-            let said = with(&server, &format!("ls --cluster {source} --udp 53 -o json")).ended(0);
+            let said = with(&server, &format!("ls --cluster {source} --udp 53 -o json")).exits(0);
             assert_eq!(verdicts(&said), ["stale/endpoint-gone", "ok/endpoint"]);
             assert!(
                 said.stderr.contains(
@@ -110,7 +111,7 @@ fn rules_that_lag_behind_the_api_are_told_and_the_api_decides() {
         }
         // And the other way round.
         lab.set_endpoints(&BACKENDS[1..]);
-        let said = with(&server_of(&BACKENDS), args).ended(0);
+        let said = with(&server_of(&BACKENDS), args).exits(0);
         assert_eq!(verdicts(&said), ["ok/endpoint", "ok/endpoint"]);
         let lacks =
             "kube-proxy on this node is behind: rules lack 10.244.1.7 for kube-system/kube-dns";
@@ -137,7 +138,7 @@ fn kube_proxy_is_not_behind_for_what_came_or_went_between_two_readings() {
                 }
                 objects.answer(asked)
             });
-            let said = with(&server, "ls --cluster api,rules -o json").ended(0);
+            let said = with(&server, "ls --cluster api,rules -o json").exits(0);
             let found = &said.json()["summary"]["cluster"]["disagreements"];
             assert_eq!(found["count"], 0, "{said:#?}");
             assert!(!said.stderr.contains("behind"), "{said:#?}");
@@ -150,18 +151,18 @@ fn doctor_tells_that_kube_proxy_is_behind_the_api() {
     private_netns(|| {
         let lab = Lab::new(Proxy::Nftables);
         lab.set_endpoints(&BACKENDS);
-        let of_check = |said: &Said| {
+        let of_check = |said: &Outcome| {
             let mut items = said.items();
             items.retain(|item| item["check"] == "rules-behind");
             items
         };
         let once = "doctor --cluster api --sample 0 -o json";
-        let said = with(&server_of(&BACKENDS), once).ended(0);
+        let said = with(&server_of(&BACKENDS), once).exits(0);
         assert!(of_check(&said).is_empty(), "{said:#?}");
         // At once nobody can tell whether kube-proxy is writing just then.
-        let said = with(&server_of(&BACKENDS[1..]), once).ended(0);
+        let said = with(&server_of(&BACKENDS[1..]), once).exits(0);
         assert_eq!(of_check(&said)[0]["severity"], "info");
-        let said = with(&server_of(&BACKENDS[1..]), "doctor --cluster api -o json").ended(5);
+        let said = with(&server_of(&BACKENDS[1..]), "doctor --cluster api -o json").exits(5);
         let found = of_check(&said);
         assert_eq!(found.len(), 1, "{said:#?}");
         assert_eq!(found[0]["severity"], "warning");
@@ -178,13 +179,13 @@ fn rules_among_the_sources_tell_whether_an_untranslated_entry_would_be_translate
         insert(&[to_dns(17, 40_000, "10.96.0.10")]);
         let server = server_of(&BACKENDS);
         let args = "ls --cluster api,rules --udp 53 -o json";
-        let of = |source: &str| with(&server, &args.replace("api,rules", source)).ended(0);
+        let of = |source: &str| with(&server, &args.replace("api,rules", source)).exits(0);
         assert_eq!(verdicts(&of("api")), ["stale/no-dnat"]);
         assert_eq!(verdicts(&of("api,rules")), ["pending/no-dnat-no-rule"]);
         lab.set_endpoints(&BACKENDS);
         assert_eq!(verdicts(&of("api,rules")), ["stale/no-dnat"]);
         let purge = "purge --cluster api,rules --stale --yes --settle 0 --verify 0 -o json";
-        let said = with(&server, purge).ended(0);
+        let said = with(&server, purge).exits(0);
         assert_eq!(said.json()["summary"]["deleted"], 1, "{said:#?}");
     });
 }
@@ -196,7 +197,7 @@ fn both_sources_are_needed_where_both_are_named() {
         let said = ctk(["ls", "--cluster", "api,rules"]);
         assert_error(&said, 1, &["no cluster is configured"]);
         // A table of connections without kube-proxy's rules: nothing to compare, and nothing is behind.
-        let said = with(&server_of(&BACKENDS), "ls --cluster api,rules -o json").ended(0);
+        let said = with(&server_of(&BACKENDS), "ls --cluster api,rules -o json").exits(0);
         assert_eq!(
             said.json()["summary"]["cluster"]["disagreements"]["count"],
             0
@@ -255,7 +256,7 @@ fn auto_takes_the_rules_where_the_api_cannot_judge() {
                 answer(asked).unwrap_or_else(|| objects.answer(asked))
             });
             let args = "ls --request-timeout 1s --udp 53 -o json";
-            let said = with(&server, args).ended(0);
+            let said = with(&server, args).exits(0);
             assert_eq!(
                 said.json()["summary"]["cluster"]["source"],
                 "rules",
@@ -294,7 +295,7 @@ fn auto_takes_the_rules_where_no_server_listens() {
                 "--kubeconfig",
                 kubeconfig,
             ])
-            .ended(0)
+            .exits(0)
         };
         let refused = ls(kubeconfig.to_str().unwrap());
         let folder = tempfile::tempdir().unwrap();
@@ -329,7 +330,7 @@ fn a_published_port_is_named_and_judged_by_its_rule_beside_the_api() {
             // Translated to an address outside of every range: without the range nobody could tell.
             let args =
                 format!("ls --cluster {source} --service-cidr 10.96.0.0/16 --udp 52897 -o json");
-            let said = with(&server, &args).ended(0);
+            let said = with(&server, &args).exits(0);
             assert_eq!(
                 said.items()[0]["service"]["frontend"],
                 frontend,
@@ -350,7 +351,7 @@ fn auto_keeps_the_names_of_an_api_that_cannot_judge_where_there_are_no_rules() {
             "endpointslices" => Answer::status(403),
             _ => objects.answer(asked),
         });
-        let said = with(&server, "ls -o json").ended(3);
+        let said = with(&server, "ls -o json").exits(3);
         assert_eq!(said.json()["summary"]["cluster"]["source"], "api");
         assert_eq!(said.items()[0]["service"]["name"], "kube-dns");
         assert_eq!(verdicts(&said), ["unknown/source-incomplete"]);
@@ -428,7 +429,7 @@ fn nothing_is_stale_where_cilium_translates_and_no_rules_of_kube_proxy_are_seen(
         ]);
         let server = server_of(&BACKENDS);
         let args = "ls --cluster api --udp 53 -o json";
-        let said = with(&server, args).ended(0);
+        let said = with(&server, args).exits(0);
         assert_eq!(
             verdicts(&said),
             ["stale/no-dnat", "stale/endpoint-gone", "ok/endpoint"]
@@ -439,7 +440,7 @@ fn nothing_is_stale_where_cilium_translates_and_no_rules_of_kube_proxy_are_seen(
             ("bpfin.cali", "Calico eBPF", "calico-ebpf"),
         ] {
             run("ip", &["link", "add", device, "type", "bridge"]);
-            let said = with(&server, args).ended(0);
+            let said = with(&server, args).exits(0);
             let unknown = "unknown/not-kube-proxy";
             assert_eq!(
                 verdicts(&said),
@@ -453,7 +454,7 @@ fn nothing_is_stale_where_cilium_translates_and_no_rules_of_kube_proxy_are_seen(
             assert!(said.stderr.contains(&line), "{said:#?}");
             let purge = "purge --cluster api --stale --yes --settle 0 --verify 0 -o json";
             assert_eq!(
-                with(&server, purge).ended(0).json()["summary"]["deleted"],
+                with(&server, purge).exits(0).json()["summary"]["deleted"],
                 0
             );
             run("ip", &["link", "del", device]);
@@ -462,7 +463,7 @@ fn nothing_is_stale_where_cilium_translates_and_no_rules_of_kube_proxy_are_seen(
         run("ip", &["link", "add", "cilium_host", "type", "bridge"]);
         let lab = Lab::elsewhere(Proxy::Iptables);
         lab.set_endpoints(&BACKENDS);
-        let said = with(&server, args).ended(0);
+        let said = with(&server, args).exits(0);
         assert_eq!(
             verdicts(&said),
             ["stale/no-dnat", "stale/endpoint-gone", "ok/endpoint"]

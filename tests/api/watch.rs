@@ -8,14 +8,15 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::child::{Watch, start, start_unread};
-use super::lab::{self, BACKENDS, CLIENTS, Client, Lab, Proxy, be_the_node};
 use super::living::Living;
-use super::mixed::{insert, to_dns};
 use super::objects;
-use super::private_netns::private_netns;
-use super::server::{ApiServer, Piece};
-use super::tools::{assert_error, ctk};
+use testkit::api_server::{ApiServer, Piece};
+use testkit::ctk_binary::ctk;
+use testkit::lab::{self, BACKENDS, CLIENTS, Client, Lab, Proxy, be_the_node};
+use testkit::mixed::{insert, to_dns};
+use testkit::private_netns::private_netns;
+use testkit::tools::assert_error;
+use testkit::watch_process::{Watch, start, start_unread};
 
 const PORT: u16 = 40_123;
 const DYING: Ipv4Addr = BACKENDS[0];
@@ -360,8 +361,9 @@ fn on_a_node_only_pods_that_matter_are_followed_and_a_new_owner_of_an_address_is
             let asked = server.asked();
             let pods = asked.iter().filter(|asked| asked.resource() == "pods");
             let pods = pods.filter(|asked| asked.value("watch").is_some() == watches);
-            let selector =
-                |a: &super::server::Asked| a.value("fieldSelector").unwrap_or("all").to_owned();
+            let selector = |a: &testkit::api_server::Asked| {
+                a.value("fieldSelector").unwrap_or("all").to_owned()
+            };
             pods.map(selector).collect()
         };
         watch.wait("streams of Pods", |_| of_pods(true).len() == 2);

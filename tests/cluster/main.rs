@@ -6,13 +6,6 @@
 mod account;
 mod api;
 mod cases;
-#[path = "../watch/child.rs"]
-mod child;
-#[allow(dead_code)]
-#[path = "../conntrack_tool/mod.rs"]
-mod conntrack_tool;
-#[path = "../dice/mod.rs"]
-mod dice;
 mod differences;
 mod frontends;
 mod lab;
@@ -24,8 +17,6 @@ mod process;
 mod proxy;
 mod sandbox;
 mod table;
-#[path = "../tools/mod.rs"]
-mod tools;
 mod traffic;
 mod world;
 
@@ -33,6 +24,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
+use testkit::tools;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 

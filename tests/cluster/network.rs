@@ -8,7 +8,7 @@ use std::fs;
 
 use ctnetlink::netns::Netns;
 
-use crate::tools::run;
+use testkit::tools::run;
 
 pub const MASTER: &str = "192.0.2.10";
 /// Addresses of node1 and node2.

@@ -9,7 +9,7 @@ use crate::api::Api;
 use crate::network::Place;
 use crate::plane::Plane;
 use crate::process::{Process, wait};
-use crate::tools::run;
+use testkit::tools::run;
 
 /// How kube-proxy writes its rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

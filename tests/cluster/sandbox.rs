@@ -10,7 +10,7 @@ use std::process::{Command, ExitCode};
 use nix::sched::{CloneFlags, unshare};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-use crate::tools::run;
+use testkit::tools::run;
 
 /// Set inside, to a number that no other run has.
 const INSIDE: &str = "CTK_CLUSTER_INSIDE";

@@ -10,9 +10,10 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use crate::conntrack_tool;
 use crate::network::Place;
-use crate::tools::{Said, ctk, run};
+use testkit::conntrack_tool;
+use testkit::ctk_binary::ctk;
+use testkit::tools::{Outcome, run};
 
 /// Both tuples of an entry.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -156,14 +157,14 @@ pub fn clear() {
 }
 
 /// Runs ctk on node1 with arguments written as one line.
-pub fn ctk_on_node(line: &str) -> Said {
+pub fn ctk_on_node(line: &str) -> Outcome {
     Place::Node(1).run(|| ctk(line.split_whitespace()))
 }
 
 /// UDP items of `ctk ls` by key, with the arguments of one line.
 #[track_caller]
 pub fn listed(line: &str) -> BTreeMap<Key, Value> {
-    let said = ctk_on_node(&format!("ls --udp -o json {line}")).ended(0);
+    let said = ctk_on_node(&format!("ls --udp -o json {line}")).exits(0);
     by_key(said.items())
 }
 

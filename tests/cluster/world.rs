@@ -3,9 +3,9 @@
 use serde_json::{Value, json};
 
 use crate::api::Api;
-use crate::dice::Dice;
 use crate::network::{NODES, OUTSIDE, POD_PORTS, Place, pod_address};
 use crate::traffic::Clients;
+use testkit::dice::Dice;
 
 /// What a Service of the world is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,10 +5,11 @@ use std::process::{Child, Stdio};
 
 use serde_json::Value;
 
-use crate::private_netns::private_netns;
-use crate::rows::{flow, table};
-use crate::tools::{ctk_command, sysctl};
 use crate::{cluster, lab};
+use testkit::ctk_binary::ctk_command;
+use testkit::private_netns::private_netns;
+use testkit::rows::{flow, table};
+use testkit::tools::sysctl;
 
 const DNS: [&str; 3] = [
     "svc kube-system/kube-dns 10.96.0.10 dns:53/UDP",

@@ -1,9 +1,9 @@
 //! Tables as they were reported, put into a namespace row by row.
 
-use crate::private_netns::private_netns;
-use crate::rows::Rows;
-use crate::tools::{run, run_with, succeeds, sysctl};
 use crate::{beside_settings, cluster, doctor, of, only};
+use testkit::private_netns::private_netns;
+use testkit::rows::Rows;
+use testkit::tools::{run, run_with, succeeds, sysctl};
 
 /// A TCP row through a Service.
 fn tcp(state: &str, client: &str, vip: &str, endpoint: &str, assured: &str) -> String {
@@ -55,7 +55,7 @@ fn half_closed_connections_are_held_against_their_workload() {
             "pod web/api-1 10.244.2.40 @node2",
             "pod edge/nginx-1 10.244.1.30 @node1",
         ]);
-        let said = doctor(&file, "--sample 0 --half-closed 5").ended(5);
+        let said = doctor(&file, "--sample 0 --half-closed 5").exits(5);
         let found = only(&said, "half-closed");
         assert_eq!(found["severity"], "warning");
         assert_eq!(
@@ -65,7 +65,7 @@ fn half_closed_connections_are_held_against_their_workload() {
         assert_eq!(found["evidence"]["close_wait"], 5);
         assert_eq!(beside_settings(&said).len(), 1, "{said:#?}");
         // The threshold is a flag.
-        assert!(beside_settings(&doctor(&file, "--sample 0 --half-closed 6").ended(0)).is_empty());
+        assert!(beside_settings(&doctor(&file, "--sample 0 --half-closed 6").exits(0)).is_empty());
     });
 }
 
@@ -91,7 +91,7 @@ fn kept_connections_on_one_endpoint_are_told_from_a_spread() {
             "pod api/b 10.244.1.2 @node1",
             "pod api/c 10.244.1.3 @node1",
         ]);
-        let said = doctor(&file, "--sample 0").ended(5);
+        let said = doctor(&file, "--sample 0").exits(5);
         let found = only(&said, "keep-alive-skew");
         assert_eq!(found["severity"], "warning");
         let evidence = &found["evidence"];
@@ -149,7 +149,7 @@ fn senders_that_were_never_translated_are_counted_by_destination() {
             "slice log/syslog s:514/UDP 10.244.1.6(ready)@node1->syslog-1",
             "pod log/syslog-1 10.244.1.6 @node1",
         ]);
-        let said = doctor(&file, "--sample 0").ended(5);
+        let said = doctor(&file, "--sample 0").exits(5);
         let found = only(&said, "never-translated");
         assert_eq!(found["severity"], "warning");
         let evidence = &found["evidence"];
@@ -218,10 +218,10 @@ fn senders_to_an_address_that_only_the_node_knows_need_its_rules() {
             "pod log/syslog-1 10.244.1.6 @node1",
         ]);
         // No Node object has the address: whether the node takes packets to it there, its rules tell.
-        let said = doctor(&file, "--sample 0").ended(0);
+        let said = doctor(&file, "--sample 0").exits(0);
         assert!(of(&said, "never-translated").is_empty(), "{said:#?}");
         run_with("iptables-restore", &["--noflush"], NODE_PORT_RULES);
-        let found = only(&doctor(&file, "--sample 0").ended(5), "never-translated");
+        let found = only(&doctor(&file, "--sample 0").exits(5), "never-translated");
         let evidence = &found["evidence"];
         assert_eq!(
             (&evidence["never_translated"], &evidence["entries"]),
@@ -249,13 +249,13 @@ fn used_up_source_ports_are_no_full_table() {
             )
         };
         let flows: Vec<_> = (0..63_900)
-            .map(|n| crate::rows::flow(&row(n, "192.0.2.11")))
+            .map(|n| testkit::rows::flow(&row(n, "192.0.2.11")))
             .collect();
-        for result in crate::rows::table().insert_all(&flows) {
+        for result in testkit::rows::table().insert_all(&flows) {
             assert_eq!(result, Ok(()));
         }
         let file = cluster::<&str>(&[]);
-        let said = doctor(&file, "--sample 0").ended(5);
+        let said = doctor(&file, "--sample 0").exits(5);
         let found = only(&said, "port-exhaustion");
         assert_eq!(found["severity"], "critical");
         let evidence = &found["evidence"];
@@ -297,7 +297,7 @@ fn a_flood_to_an_address_that_no_pod_has_is_found() {
             "pod web/api-1 10.244.2.40 @node2",
             "pod shop/web-1 10.244.1.5 @node1",
         ]);
-        let said = doctor(&file, "--sample 0").ended(5);
+        let said = doctor(&file, "--sample 0").exits(5);
         let found = only(&said, "lost-pod");
         let evidence = &found["evidence"];
         assert_eq!(
@@ -346,7 +346,7 @@ fn hairpin_flows_are_wrong_where_the_bridge_does_not_turn_them_round() {
             "slice shop/api h:8080/TCP 10.244.1.23(ready)@node1->api-1",
             "pod shop/api-1 10.244.1.23 @node1",
         ]);
-        let found = only(&doctor(&file, "--sample 0").ended(5), "hairpin");
+        let found = only(&doctor(&file, "--sample 0").exits(5), "hairpin");
         assert_eq!(found["severity"], "warning");
         let evidence = &found["evidence"];
         assert_eq!(
@@ -370,7 +370,7 @@ fn hairpin_flows_are_wrong_where_the_bridge_does_not_turn_them_round() {
                 "on",
             ],
         );
-        let found = only(&doctor(&file, "--sample 0").ended(0), "hairpin");
+        let found = only(&doctor(&file, "--sample 0").exits(0), "hairpin");
         assert_eq!(found["severity"], "info");
         assert_eq!(found["evidence"]["bridge_ports"], 1);
     });
@@ -404,7 +404,7 @@ fn what_a_deleted_service_leaves_behind_is_told_as_what_it_is() {
             &cluster(&["pod log/syslog-1 10.244.1.6 @node1", "cidr 10.96.0.0/16"]),
             "--sample 0",
         )
-        .ended(0);
+        .exits(0);
         let found = of(&said, "unnamed-destination");
         let mut told: Vec<_> = found
             .iter()
@@ -437,7 +437,7 @@ fn an_old_kube_proxy_and_a_late_one_are_found() {
             "nodeInfo": {"kubeletVersion": "v1.30.4", "kubeProxyVersion": ""}}}"#;
         run("ip", &["addr", "add", "192.0.2.31/32", "dev", "lo"]);
         let file = cluster(&[node]);
-        let said = doctor(&file, "--sample 0 --node old").ended(0);
+        let said = doctor(&file, "--sample 0 --node old").exits(0);
         assert_eq!(
             only(&said, "kube-proxy-version")["evidence"]["version"],
             "v1.30.4"
@@ -458,7 +458,7 @@ fn an_old_kube_proxy_and_a_late_one_are_found() {
             let _ = stream.read(&mut request).unwrap();
             write!(stream, "HTTP/1.0 200 OK\r\n\r\n{text}").unwrap();
         });
-        let said = doctor(&file, "--sample 0 --node old").ended(5);
+        let said = doctor(&file, "--sample 0 --node old").exits(5);
         asked.join().unwrap();
         let found = only(&said, "kube-proxy-sync");
         assert_eq!(found["severity"], "critical");
@@ -494,7 +494,7 @@ fn evidence_that_needs_accounting_is_not_made_up_without_it() {
             "pod shop/a 10.244.1.1 @node1",
             "pod shop/b 10.244.1.2 @node1",
         ]);
-        let said = doctor(&file, "--sample 0 --skew-packets 1").ended(0);
+        let said = doctor(&file, "--sample 0 --skew-packets 1").exits(0);
         assert!(of(&said, "keep-alive-skew").is_empty(), "{said:#?}");
     });
 }

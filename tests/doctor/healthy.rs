@@ -2,10 +2,12 @@
 
 use std::hash::{BuildHasher, RandomState};
 
-use crate::dice::Dice;
-use crate::private_netns::private_netns;
-use crate::tools::{run, succeeds, sysctl};
-use crate::{cluster, doctor, rows};
+use testkit::rows;
+
+use crate::{cluster, doctor};
+use testkit::dice::Dice;
+use testkit::private_netns::private_netns;
+use testkit::tools::{run, succeeds, sysctl};
 
 const WORLDS: u64 = 20;
 /// Set it to see one world again.

@@ -4,25 +4,17 @@
 
 mod alarms;
 mod cases;
-#[path = "../dice/mod.rs"]
-mod dice;
 mod healthy;
-#[path = "../lab/mod.rs"]
-mod lab;
 mod packets;
-#[path = "../private_netns/mod.rs"]
-mod private_netns;
-#[path = "../rows/mod.rs"]
-mod rows;
 mod status;
-#[path = "../tools/mod.rs"]
-mod tools;
 
 use ctk_cluster::testing as shorthand;
-use lab::cluster::ClusterFile;
 use nix::sched::{CloneFlags, unshare};
 use serde_json::Value;
-use tools::{Said, ctk};
+use testkit::ctk_binary::ctk;
+use testkit::lab;
+use testkit::lab::cluster::ClusterFile;
+use testkit::tools::Outcome;
 
 /// This node and a neighbour.
 const NODES: [&str; 2] = [
@@ -48,7 +40,7 @@ fn new_node() {
 }
 
 /// Runs `ctk doctor -o json` with this cluster and these flags.
-fn doctor(file: &ClusterFile, more: &str) -> Said {
+fn doctor(file: &ClusterFile, more: &str) -> Outcome {
     let mut args = vec!["doctor", "--cluster", file.path(), "-o", "json"];
     args.extend(more.split_whitespace());
     ctk(args)
@@ -56,7 +48,7 @@ fn doctor(file: &ClusterFile, more: &str) -> Said {
 
 /// Findings beside those of what the settings of a new namespace hide.
 #[track_caller]
-fn beside_settings(said: &Said) -> Vec<Value> {
+fn beside_settings(said: &Outcome) -> Vec<Value> {
     let mut items = said.items();
     items.retain(|item| item["check"] != "settings");
     items
@@ -64,7 +56,7 @@ fn beside_settings(said: &Said) -> Vec<Value> {
 
 /// Findings of one check.
 #[track_caller]
-fn of(said: &Said, check: &str) -> Vec<Value> {
+fn of(said: &Outcome, check: &str) -> Vec<Value> {
     let mut items = said.items();
     items.retain(|item| item["check"] == check);
     for item in &items {
@@ -84,7 +76,7 @@ fn of(said: &Said, check: &str) -> Vec<Value> {
 
 /// The only finding of one check.
 #[track_caller]
-fn only(said: &Said, check: &str) -> Value {
+fn only(said: &Outcome, check: &str) -> Value {
     let found = of(said, check);
     assert_eq!(found.len(), 1, "{check}: {said:#?}");
     found[0].clone()

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketType};
 
-use crate::lab::cluster::ClusterFile;
-use crate::lab::{self, BACKENDS, CLIENTS, Client, Lab, Proxy};
-use crate::private_netns::private_netns;
-use crate::tools::{ctk, nft, run, sysctl};
 use crate::{cluster, doctor, of, only};
+use testkit::ctk_binary::ctk;
+use testkit::lab::cluster::ClusterFile;
+use testkit::lab::{self, BACKENDS, CLIENTS, Client, Lab, Proxy};
+use testkit::private_netns::private_netns;
+use testkit::tools::{nft, run, sysctl};
 
 const WEB: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 96, 8, 8), 80);
 const PODS: [Ipv4Addr; 3] = [
@@ -102,7 +103,7 @@ fn thirty_requests_over_one_connection_reach_one_pod_and_thirty_connections_do_n
         // One connection, kept open: one pod does all the work, which only packets show.
         let mut kept = connect();
         (0..30).for_each(|_| ask(&mut kept));
-        let said = doctor(&file, "--sample 0 --skew-packets 60").ended(0);
+        let said = doctor(&file, "--sample 0 --skew-packets 60").exits(0);
         let found = only(&said, "keep-alive-skew");
         assert_eq!(found["severity"], "info");
         let busiest = &found["evidence"]["busiest"][0];
@@ -129,7 +130,7 @@ fn thirty_requests_over_one_connection_reach_one_pod_and_thirty_connections_do_n
         // Thirty connections lie on all of them.
         let mut many: Vec<TcpStream> = (0..30).map(|_| connect()).collect();
         many.iter_mut().for_each(ask);
-        let said = doctor(&file, "--sample 0").ended(0);
+        let said = doctor(&file, "--sample 0").exits(0);
         assert!(of(&said, "keep-alive-skew").is_empty(), "{said:#?}");
     });
 }
@@ -143,7 +144,7 @@ fn connections_that_were_made_while_there_was_one_pod_stay_there() {
         web.lead_to(&PODS);
         many.iter_mut().for_each(ask);
         let found = only(
-            &doctor(&web.file(), "--sample 0").ended(5),
+            &doctor(&web.file(), "--sample 0").exits(5),
             "keep-alive-skew",
         );
         assert_eq!(found["severity"], "warning");
@@ -174,7 +175,7 @@ fn a_black_holed_endpoint_is_found_with_the_number_of_its_silent_entries() {
         let living = lab::cluster(&BACKENDS);
         // Answers take a moment.
         std::thread::sleep(Duration::from_millis(300));
-        let said = doctor(&living, "--sample 0").ended(5);
+        let said = doctor(&living, "--sample 0").exits(5);
         let found = only(&said, "endpoint-silent");
         assert_eq!(found["severity"], "warning");
         let silent = ctk([
@@ -187,7 +188,7 @@ fn a_black_holed_endpoint_is_found_with_the_number_of_its_silent_entries() {
             "--reply-src",
             &dying.to_string(),
         ]);
-        let silent = silent.ended(0).jsonl().len();
+        let silent = silent.exits(0).jsonl().len();
         let evidence = &found["evidence"];
         assert_eq!(
             (&evidence["unreplied"], &evidence["entries"]),
@@ -228,7 +229,7 @@ fn a_client_that_keeps_a_stale_entry_alive_is_found_first() {
             done.store(true, Ordering::Relaxed);
             said
         });
-        let said = said.ended(5);
+        let said = said.exits(5);
         let found = &said.items()[0];
         assert_eq!(
             (&found["check"], &found["severity"]),
@@ -248,7 +249,7 @@ fn a_client_that_keeps_a_stale_entry_alive_is_found_first() {
             "{first}"
         );
         let stale = ctk(["ls", "--stale", "-o", "jsonl", "--cluster", file.path()])
-            .ended(0)
+            .exits(0)
             .jsonl()
             .len();
         assert_eq!(evidence["stale"], stale);
@@ -263,8 +264,8 @@ fn a_client_that_keeps_a_stale_entry_alive_is_found_first() {
             "--verify",
             "0",
         ]);
-        ctk(purge).ended(0);
-        assert!(of(&doctor(&file, "--sample 0").ended(0), "stale-udp").is_empty());
+        ctk(purge).exits(0);
+        assert!(of(&doctor(&file, "--sample 0").exits(0), "stale-udp").is_empty());
     });
 }
 
@@ -278,7 +279,7 @@ fn a_pod_that_reaches_itself_through_its_service_is_healthy() {
         client.send();
         std::thread::sleep(Duration::from_millis(200));
         let found = only(
-            &doctor(&lab::cluster(&[itself]), "--sample 0").ended(0),
+            &doctor(&lab::cluster(&[itself]), "--sample 0").exits(0),
             "hairpin",
         );
         assert_eq!(

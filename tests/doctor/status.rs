@@ -3,10 +3,11 @@
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
-use crate::private_netns::private_netns;
-use crate::rows::Rows;
-use crate::tools::{assert_error, ctk, ctk_command, ctk_line};
 use crate::{beside_settings, cluster, doctor, lab, only};
+use testkit::ctk_binary::{ctk, ctk_command, ctk_line};
+use testkit::private_netns::private_netns;
+use testkit::rows::Rows;
+use testkit::tools::assert_error;
 
 const STALE: &str = "udp src=10.244.1.5 dst=10.96.0.10 sport=40123 dport=53 src=10.244.1.7 dst=10.244.1.5 sport=53 dport=40123 [ASSURED]";
 const DNS: [&str; 3] = [
@@ -20,7 +21,7 @@ fn found_is_five_nothing_is_zero_and_partial_wins() {
     private_netns(|| {
         crate::new_node();
         let file = cluster(&DNS);
-        let said = doctor(&file, "--sample 0").ended(0);
+        let said = doctor(&file, "--sample 0").exits(0);
         assert!(beside_settings(&said).is_empty(), "{said:#?}");
         let hidden = said.items().len();
         assert_eq!(
@@ -29,7 +30,7 @@ fn found_is_five_nothing_is_zero_and_partial_wins() {
         );
         Rows::insert(&[STALE]);
         let file = cluster(&DNS);
-        let said = doctor(&file, "--sample 0").ended(5);
+        let said = doctor(&file, "--sample 0").exits(5);
         assert_eq!(said.json()["summary"]["findings"]["warning"], 1);
         assert_eq!(
             (
@@ -49,7 +50,7 @@ fn found_is_five_nothing_is_zero_and_partial_wins() {
             "--cluster",
             file.path(),
         ])
-        .ended(5)
+        .exits(5)
         .jsonl();
         // Apart from ages: a second may have passed.
         let of = |items: &[serde_json::Value]| -> Vec<_> {
@@ -61,7 +62,7 @@ fn found_is_five_nothing_is_zero_and_partial_wins() {
         };
         assert_eq!(of(&lines), of(&said.items()));
         let text = ctk(["doctor", "--sample", "0", "--cluster", file.path()])
-            .ended(5)
+            .exits(5)
             .stdout;
         assert!(text.starts_with("warning   stale-udp: kube-system/kube-dns:dns (10.96.0.10:53/udp): 1 of 1 entry stale"), "{text}");
         assert!(
@@ -75,14 +76,14 @@ fn found_is_five_nothing_is_zero_and_partial_wins() {
         let rows: Vec<String> = (1..=2)
             .map(|n| format!("tcp CLOSE_WAIT src=10.244.1.5 dst=203.0.113.9 sport={n} dport=80 src=203.0.113.9 dst=10.244.1.5 sport=80 dport={n} [ASSURED]"))
             .collect();
-        for flow in rows.iter().map(|row| crate::rows::flow(row)) {
-            crate::rows::table().insert(&flow).unwrap();
+        for flow in rows.iter().map(|row| testkit::rows::flow(row)) {
+            testkit::rows::table().insert(&flow).unwrap();
         }
-        let said = doctor(&half, "--sample 0 --half-closed 2").ended(3);
+        let said = doctor(&half, "--sample 0 --half-closed 2").exits(3);
         only(&said, "half-closed");
         assert!(said.stderr.contains("incomplete"), "{said:#?}");
         // Without any source the rest is looked at all the same.
-        let said = ctk_line("doctor --sample 0 --cluster none -o json --half-closed 2").ended(5);
+        let said = ctk_line("doctor --sample 0 --cluster none -o json --half-closed 2").exits(5);
         only(&said, "half-closed");
         assert_eq!(said.json()["summary"]["cluster"]["source"], "none");
     });
@@ -93,7 +94,7 @@ fn in_a_pod_it_says_that_this_is_not_the_nodes_table() {
     private_netns(|| {
         // Nobody's address is here.
         Rows::insert(&[STALE]);
-        let said = doctor(&cluster(&DNS), "--sample 0").ended(5);
+        let said = doctor(&cluster(&DNS), "--sample 0").exits(5);
         let found = only(&said, "wrong-namespace");
         assert_eq!(
             (
@@ -163,7 +164,7 @@ fn the_demo_shows_what_is_wrong_in_its_world() {
         eprintln!("skipped: the demo needs a namespace");
         return;
     }
-    let said = said.ended(5);
+    let said = said.exits(5);
     assert_eq!(
         only(&said, "stale-udp")["evidence"]["destination"],
         "10.96.0.10:53"

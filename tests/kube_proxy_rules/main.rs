@@ -3,10 +3,6 @@
 
 mod iptables;
 mod nftables;
-#[path = "../private_netns/mod.rs"]
-mod private_netns;
-#[path = "../tools/mod.rs"]
-mod tools;
 mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,8 +11,8 @@ use std::net::SocketAddr;
 use ctk_cluster::rules::lb_chain::ServiceFilter;
 use ctk_cluster::rules::{NodeRules, text};
 
-use private_netns::private_netns;
-use tools::{nft, run, run_with};
+use testkit::private_netns::private_netns;
+use testkit::tools::{nft, run, run_with};
 use world::{Frontend, Reached, World, world};
 
 const MINORS: std::ops::RangeInclusive<u32> = 29..=37;

@@ -4,30 +4,22 @@
 
 mod cases;
 mod incident;
-#[path = "../lab/mod.rs"]
-mod lab;
 mod output;
 mod plain;
-#[path = "../private_netns/mod.rs"]
-mod private_netns;
 mod prompt;
 mod races;
 mod range;
 mod refused;
-#[path = "../rows/mod.rs"]
-mod rows;
 mod second_look;
 mod started;
-#[path = "../tools/mod.rs"]
-mod tools;
 mod zones;
 
 use ctk_cluster::testing as shorthand;
 use std::net::{IpAddr, Ipv4Addr};
 
 use ctnetlink::netns::Netns;
-use lab::cluster::ClusterFile;
 use nix::sched::{CloneFlags, unshare};
+use testkit::lab::cluster::ClusterFile;
 
 /// Address of the node that the namespace is made to be.
 const NODE: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 11));

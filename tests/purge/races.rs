@@ -9,11 +9,11 @@ use ctk::purge::verify::verify;
 use ctnetlink::flow::{Direction, Flow, L4, Status};
 use ctnetlink::{BATCH, DeleteTarget, Table};
 
-use crate::private_netns::private_netns;
-use crate::rows::{Rows, dump, flow, identity, table};
 use crate::started::{Seated, Started};
-use crate::tools::run;
 use crate::{cluster, new_node};
+use testkit::private_netns::private_netns;
+use testkit::rows::{Rows, dump, flow, identity, table};
+use testkit::tools::run;
 
 const ROUNDS: usize = 250;
 
@@ -314,7 +314,7 @@ fn the_command_tells_replaced_and_gone_entries_from_deleted_ones() {
         delete(&mut table, &flows[0]);
         let healthy = put(&mut table, &dns(40_000, "10.244.2.30", "[UNREPLIED]"));
         delete(&mut table, &flows[1]);
-        let said = purge.finish().ended(0);
+        let said = purge.finish().exits(0);
         let mut results: Vec<String> = said
             .items()
             .iter()
@@ -365,7 +365,7 @@ fn an_endpoint_that_comes_back_while_waiting_keeps_its_flows() {
         let newer = cluster(&[DNS[0], &both]);
         std::fs::copy(newer.path(), file.path()).unwrap();
         purge.answer("y\n");
-        let said = purge.finish().ended(0);
+        let said = purge.finish().exits(0);
         assert_eq!(said.jsonl()[0]["result"], "changed");
         rows.assert_untouched(said);
     });
@@ -392,7 +392,7 @@ fn the_command_leaves_an_entry_that_became_assured() {
         purge.wait_for("Delete these 2 entries? [y/N] ");
         assure(0);
         purge.answer("y\n");
-        let said = purge.finish().ended(0);
+        let said = purge.finish().exits(0);
         let mut results: Vec<String> = said
             .items()
             .iter()
@@ -441,7 +441,7 @@ fn a_connection_that_is_made_while_waiting_survives() {
         purge.wait_for("2 entries match");
         let made = "-U -p tcp -s 198.51.100.1 --state ESTABLISHED -u SEEN_REPLY,ASSURED";
         run("conntrack", &made.split_whitespace().collect::<Vec<_>>());
-        let said = purge.finish().ended(0);
+        let said = purge.finish().exits(0);
         let mut results: Vec<String> = said
             .items()
             .iter()

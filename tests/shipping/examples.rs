@@ -3,12 +3,13 @@
 use std::io::Write;
 use std::process::Stdio;
 
-use crate::tools::{Said, ctk_line};
 use crate::{Home, has, has_namespaces};
+use testkit::ctk_binary::ctk_line;
+use testkit::tools::Outcome;
 
 /// Names of all commands, as `ctk --help` lists them.
 fn commands() -> Vec<String> {
-    let help = ctk_line("--help").ended(0).stdout;
+    let help = ctk_line("--help").exits(0).stdout;
     let (_, list) = help.split_once("Commands:\n").expect("a list of commands");
     let lines = list.lines().take_while(|line| line.starts_with("  "));
     let starts = lines.filter(|line| !line.starts_with("   "));
@@ -41,7 +42,7 @@ fn in_the_demo(example: &str) -> String {
     }
 }
 
-fn run(home: &Home, line: &str) -> Said {
+fn run(home: &Home, line: &str) -> Outcome {
     let mut script = home.command("script");
     script.args(["--quiet", "--return", "--command", line, "/dev/null"]);
     script.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -50,7 +51,7 @@ fn run(home: &Home, line: &str) -> Said {
     terminal.write_all(b"y\n").unwrap();
     let output = child.wait_with_output().unwrap();
     drop(terminal);
-    Said::of(output)
+    Outcome::of(output)
 }
 
 #[test]
@@ -64,7 +65,7 @@ fn every_example_of_every_help_works_in_the_demo() {
     std::thread::scope(|scope| {
         for command in std::iter::once("").chain(commands.iter().map(String::as_str)) {
             scope.spawn(move || {
-                let help = ctk_line(&format!("{command} --help")).ended(0).stdout;
+                let help = ctk_line(&format!("{command} --help")).exits(0).stdout;
                 let examples = examples(&help);
                 assert!((2..=3).contains(&examples.len()), "{command}: {examples:?}");
                 // One folder a command: an example may need the file that the one before it wrote.

@@ -1,25 +1,17 @@
 //! What a new user meets first: manuals, completion, examples, the form of the output, and other ways to start it.
 
 mod examples;
-#[path = "../lab/mod.rs"]
-mod lab;
 mod manual;
-#[path = "../mixed/mod.rs"]
-mod mixed;
 mod plugin;
-#[path = "../private_netns/mod.rs"]
-mod private_netns;
 mod schema;
 mod shells;
-#[path = "../tools/mod.rs"]
-mod tools;
 
 use std::ffi::OsString;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use tools::CTK;
+use testkit::ctk_binary::ctk_path;
 
 /// A folder of the repository.
 fn repository(name: &str) -> PathBuf {
@@ -64,7 +56,7 @@ impl Home {
         let folder = tempfile::tempdir().unwrap();
         let bin = folder.path().join("bin");
         std::fs::create_dir(&bin).unwrap();
-        symlink(CTK, bin.join(program)).unwrap();
+        symlink(ctk_path(), bin.join(program)).unwrap();
         Home(folder)
     }
 

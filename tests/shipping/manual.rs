@@ -9,8 +9,8 @@ use ctk::output::COLUMNS;
 use ctk::verdict::{Reason, Refreshing, Replies, Verdict};
 use serde_json::Value;
 
-use crate::tools::ctk;
 use crate::{has, repository};
+use testkit::ctk_binary::ctk;
 
 /// Files of a folder whose name passes.
 fn files(folder: &Path, wanted: fn(&str) -> bool) -> BTreeMap<String, String> {
@@ -29,7 +29,7 @@ fn the_committed_manuals_and_completions_are_those_of_this_version() {
         ("completions", |_| true),
     ] {
         let fresh = tempfile::tempdir().unwrap();
-        ctk(["generate", what, fresh.path().to_str().unwrap()]).ended(0);
+        ctk(["generate", what, fresh.path().to_str().unwrap()]).exits(0);
         let fresh = files(fresh.path(), wanted);
         let committed = files(&repository(what), wanted);
         assert!(fresh.len() >= 3, "{what}: {fresh:?}");

@@ -7,11 +7,12 @@ use std::process::Stdio;
 use boon::{Compiler, SchemaIndex, Schemas};
 use serde_json::Value;
 
-use crate::lab::{self, BACKENDS, Lab, Proxy};
-use crate::mixed;
-use crate::private_netns::private_netns;
-use crate::tools::{Said, ctk, ctk_command, ctk_line, sysctl};
 use crate::{has_namespaces, repository};
+use testkit::ctk_binary::{ctk, ctk_command, ctk_line};
+use testkit::lab::{self, BACKENDS, Lab, Proxy};
+use testkit::mixed;
+use testkit::private_netns::private_netns;
+use testkit::tools::{Outcome, sysctl};
 
 /// The schema, compiled once a test.
 struct Schema {
@@ -54,7 +55,7 @@ impl Schema {
 
     /// Lines of `-o jsonl`, and how many there were.
     #[track_caller]
-    fn lines(&mut self, definition: &str, said: &Said) -> usize {
+    fn lines(&mut self, definition: &str, said: &Outcome) -> usize {
         let lines = said.jsonl();
         lines.iter().for_each(|line| self.fits(definition, line));
         lines.len()
@@ -101,7 +102,7 @@ fn what_the_demo_prints_fits_the_schema() {
         return;
     }
     let mut schema = Schema::new();
-    let demo = |command: &str| ctk_line(&format!("demo -- {command}")).ended(0);
+    let demo = |command: &str| ctk_line(&format!("demo -- {command}")).exits(0);
     schema.fits("ls", &demo("ls -o json").json());
     schema.fits("ls", &demo("ls --cluster none -o json").json());
     schema.fits("ls", &demo("ls --sample 6s -o json").json());
@@ -126,7 +127,7 @@ fn what_the_demo_prints_fits_the_schema() {
     schema.fits("svc", &demo("svc shop/api:http -o json").json());
     schema.fits("stat_absolute", &demo("stat -o json").json());
     schema.fits("stat_absolute", &demo("stat --per-cpu -o jsonl").json());
-    let doctor = |format: &str| ctk_line(&format!("demo -- doctor --sample {format}")).ended(5);
+    let doctor = |format: &str| ctk_line(&format!("demo -- doctor --sample {format}")).exits(5);
     let findings = doctor("0 -o json").json();
     schema.fits("doctor", &findings);
     let findings = findings["items"].as_array().unwrap().len();
@@ -134,7 +135,7 @@ fn what_the_demo_prints_fits_the_schema() {
     for dry in ["--dry-run", "--yes"] {
         let restore = |format| {
             let file = file.to_str().unwrap();
-            ctk(["demo", "--", "restore", dry, "-o", format, file]).ended(0)
+            ctk(["demo", "--", "restore", dry, "-o", format, file]).exits(0)
         };
         schema.fits("restore", &restore("json").json());
         assert_eq!(schema.lines("restore_item", &restore("jsonl")), 2);
@@ -147,15 +148,15 @@ fn what_a_table_with_everything_in_it_prints_fits_the_schema() {
         mixed::fill();
         let mut schema = Schema::new();
         let none = "--cluster none";
-        let listed = schema.lines("item", &ctk_line(&format!("ls {none} -o jsonl")).ended(0));
+        let listed = schema.lines("item", &ctk_line(&format!("ls {none} -o jsonl")).exits(0));
         assert!(listed > mixed::ENTRIES, "{listed}");
         schema.fits(
             "ls",
             &ctk_line(&format!("ls {none} --limit 50 -o json"))
-                .ended(0)
+                .exits(0)
                 .json(),
         );
-        let top = |by: &str| ctk_line(&format!("top {none} --by {by} -o json")).ended(0);
+        let top = |by: &str| ctk_line(&format!("top {none} --by {by} -o json")).exits(0);
         for by in "src,dst,dport,proto,state,status,zone,mark,snat-dst".split(',') {
             schema.fits("top", &top(by).json());
         }
@@ -249,7 +250,7 @@ fn the_schema_refuses_what_is_not_in_the_contract() {
     }
     let mut schema = Schema::new();
     let items = ctk_line("demo -- ls --svc kube-dns --limit 1 -o jsonl")
-        .ended(0)
+        .exits(0)
         .jsonl();
     let item = items.first().unwrap();
     schema.fits("item", item);

@@ -4,8 +4,8 @@ use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::tools::Said;
 use crate::{Home, has, has_namespaces, repository};
+use testkit::tools::Outcome;
 
 /// Longer than a shell needs on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -40,8 +40,8 @@ impl Shell {
         tmux.arg("-S")
             .arg(self.home.path().join("socket"))
             .args(args);
-        Said::of(tmux.output().expect("tmux is installed"))
-            .ended(0)
+        Outcome::of(tmux.output().expect("tmux is installed"))
+            .exits(0)
             .stdout
     }
 
@@ -105,7 +105,7 @@ impl Drop for Shell {
 fn home_with_names() -> Home {
     let home = Home::new("ctk");
     let output = home.command("ctk").args(["demo", "--", "ls"]).output();
-    Said::of(output.unwrap()).ended(0);
+    Outcome::of(output.unwrap()).exits(0);
     home
 }
 

@@ -5,12 +5,12 @@ use std::process::{Child, Stdio};
 
 use serde_json::Value;
 
-use crate::lab::cluster::ClusterFile;
-use crate::lab::{self, be_the_node};
-use crate::mixed::{insert, to_dns, udp};
-use crate::private_netns::private_netns;
-use crate::terminal::{Terminal, has_tmux};
-use crate::tools::{CTK, ctk_command};
+use testkit::ctk_binary::{ctk_command, ctk_path};
+use testkit::lab::cluster::ClusterFile;
+use testkit::lab::{self, be_the_node};
+use testkit::mixed::{insert, to_dns, udp};
+use testkit::private_netns::private_netns;
+use testkit::terminal::{Terminal, has_tmux};
 
 fn start(args: &[&str]) -> Child {
     let command = ["top", "--interval", "1s"].iter().chain(args).copied();
@@ -25,9 +25,7 @@ fn start(args: &[&str]) -> Child {
 /// Ends it with Ctrl-C's signal; its status and what was said on stderr.
 #[track_caller]
 fn interrupt(mut child: Child) -> (Option<i32>, String) {
-    let pid = libc::pid_t::try_from(child.id()).unwrap();
-    // SAFETY: the child was not waited for, so the id is its own.
-    assert_eq!(unsafe { libc::kill(pid, libc::SIGINT) }, 0);
+    testkit::tools::interrupt(&child);
     let mut said = String::new();
     child
         .stderr
@@ -67,7 +65,7 @@ fn piped_tables_follow_each_other_under_a_line_with_the_time() {
         assert!(second.is_some_and(|frame| frame[1].starts_with("SRC ")));
         let (status, said) = interrupt(child);
         assert_eq!(status, Some(0), "{said}");
-        // Said once, and not with each frame.
+        // Outcome once, and not with each frame.
         assert_eq!(said.matches("nf_conntrack_acct").count(), 1, "{said}");
     });
 }
@@ -132,7 +130,7 @@ fn a_terminal_is_repainted_and_given_back() {
     private_netns(|| {
         let flows: Vec<_> = (1..=40).map(|n| udp(&format!("10.0.0.{n}"), 1)).collect();
         insert(&flows);
-        let terminal = Terminal::run(&format!("{CTK} top --interval 1s --cluster none"));
+        let terminal = Terminal::run(&format!("{} top --interval 1s --cluster none", ctk_path()));
         let screen = terminal.wait("the table", |screen| screen.contains("SRC "));
         let lines: Vec<&str> = screen.lines().collect();
         assert!(

@@ -1,29 +1,21 @@
 //! `ctk top` in real namespaces: its numbers against the conntrack tool's and those of `ls`, names, frames, and bounds.
 
 mod frames;
-#[path = "../lab/mod.rs"]
-mod lab;
-#[path = "../mixed/mod.rs"]
-mod mixed;
-#[path = "../private_netns/mod.rs"]
-mod private_netns;
-#[path = "../terminal/mod.rs"]
-mod terminal;
-#[path = "../tools/mod.rs"]
-mod tools;
 
 use std::collections::BTreeMap;
+use testkit::{lab, mixed};
 
 use ctnetlink::flow::{Flow, Status};
-use lab::be_the_node;
-use lab::cluster::{ClusterFile, minimal, pod, service, slice};
-use mixed::{ASSURED, insert, plain, ports, to_dns, translated, tuple, udp};
-use private_netns::private_netns;
 use serde_json::{Value, json};
-use tools::{Said, assert_error, ctk, ctk_command, ctk_line, run, sysctl};
+use testkit::ctk_binary::{ctk, ctk_command, ctk_line};
+use testkit::lab::be_the_node;
+use testkit::lab::cluster::{ClusterFile, minimal, pod, service, slice};
+use testkit::mixed::{ASSURED, insert, plain, ports, to_dns, translated, tuple, udp};
+use testkit::private_netns::private_netns;
+use testkit::tools::{Outcome, assert_error, run, sysctl};
 
 /// Counts by key, as text; several keys joined by a blank.
-fn counts(said: &Said) -> BTreeMap<String, u64> {
+fn counts(said: &Outcome) -> BTreeMap<String, u64> {
     let of = |item: &Value| {
         let keys = item["key"].as_object().unwrap().values();
         let words: Vec<_> = keys
@@ -74,14 +66,14 @@ fn counts_are_those_of_conntrack_and_awk() {
                 r#"(match($0, / mark=[^ ]*/) ? substr($0, RSTART + 6, RLENGTH - 6) : "null")"#,
             ),
         ] {
-            let said = ctk_line(&format!("top --cluster none --by {by} -o json")).ended(0);
+            let said = ctk_line(&format!("top --cluster none --by {by} -o json")).exits(0);
             let (ours, theirs) = (counts(&said), by_awk(expression));
             assert!(theirs.len() > 3, "{by}: {theirs:?}");
             assert_eq!(ours, theirs, "{by}");
             assert_eq!(said.json()["summary"]["error_at_most"], 0);
             assert_eq!(said.json()["summary"]["groups"], theirs.len());
         }
-        let tcp = ctk_line("top --cluster none --by state --tcp -o json").ended(0);
+        let tcp = ctk_line("top --cluster none --by state --tcp -o json").exits(0);
         let words = counts(&tcp).into_iter();
         let words = words.map(|(word, count)| (word.to_uppercase().replace('-', "_"), count));
         let mut theirs = by_awk(r#"($1 == "tcp" ? $4 : "other")"#);
@@ -96,7 +88,7 @@ fn sums_and_shares_are_those_of_the_entries_that_ls_lists() {
         mixed::fill();
         // Half of the table was made before accounting was on.
         let entries = ctk_line("ls --cluster none -o jsonl --udp")
-            .ended(0)
+            .exits(0)
             .jsonl();
         let mut expected: BTreeMap<u64, (u64, Option<u64>, Option<u64>)> = BTreeMap::new();
         let number = |entry: &Value, of: &str| {
@@ -115,7 +107,7 @@ fn sums_and_shares_are_those_of_the_entries_that_ls_lists() {
                 }
             }
         }
-        let said = ctk_line("top --cluster none --by dport --udp --sort bytes -o json").ended(0);
+        let said = ctk_line("top --cluster none --by dport --udp --sort bytes -o json").exits(0);
         let items = said.items();
         assert_eq!(items.len(), expected.len());
         for item in &items {
@@ -150,7 +142,7 @@ fn sums_and_shares_are_those_of_the_entries_that_ls_lists() {
 fn without_accounting_there_are_no_bytes_and_it_is_said() {
     private_netns(|| {
         insert(&[udp("10.0.0.1", 1)]);
-        let said = ctk_line("top --cluster none -o json").ended(0);
+        let said = ctk_line("top --cluster none -o json").exits(0);
         assert_eq!(
             said.items(),
             [
@@ -163,7 +155,7 @@ fn without_accounting_there_are_no_bytes_and_it_is_said() {
             "{said:#?}"
         );
         sysctl("acct", "1");
-        let said = ctk_line("top --cluster none").ended(0);
+        let said = ctk_line("top --cluster none").exits(0);
         assert!(
             said.stderr
                 .contains("before net.netfilter.nf_conntrack_acct was 1"),
@@ -212,13 +204,13 @@ fn the_workload_that_leaves_half_closed_connections_is_named() {
             let all = ["top", "--cluster", file.path()].into_iter();
             ctk(all.chain(args.split_whitespace()))
         };
-        let one = |said: &Said, item: Value| {
+        let one = |said: &Outcome, item: Value| {
             let items = said.items();
             for (key, value) in item.as_object().unwrap() {
                 assert_eq!(items[0][key], *value, "{said:#?}");
             }
         };
-        let states = top("--by state -o json").ended(0);
+        let states = top("--by state -o json").exits(0);
         assert_eq!(
             counts(&states),
             BTreeMap::from([("close-wait".to_owned(), 5), ("established".to_owned(), 1)])
@@ -226,30 +218,30 @@ fn the_workload_that_leaves_half_closed_connections_is_named() {
         for said in ["not a socket's", "stays for 3600 s (net.netfilter."] {
             assert!(states.stderr.contains(said), "{states:#?}");
         }
-        let established = top("--by state --state ESTABLISHED -o json").ended(0);
+        let established = top("--by state --state ESTABLISHED -o json").exits(0);
         assert!(
             !established.stderr.contains("CLOSE_WAIT"),
             "{established:#?}"
         );
-        let src = top("--by src --state CLOSE_WAIT -o json").ended(0);
+        let src = top("--by src --state CLOSE_WAIT -o json").exits(0);
         one(
             &src,
             json!({"key": {"src": "10.244.1.30"}, "names": {"src": "edge/nginx-1"}, "count": 5}),
         );
         assert!(
             top("--by src")
-                .ended(0)
+                .exits(0)
                 .stdout
                 .contains("10.244.1.30 (edge/nginx-1)"),
             "the name stands beside the address"
         );
         // With a cluster it is clients that are counted.
         one(
-            &top("-o json").ended(0),
+            &top("-o json").exits(0),
             json!({"key": {"client": "edge/nginx-1"}, "count": 6, "names": {}}),
         );
         one(
-            &top("--by svc,endpoint,verdict,proto,zone,status,dport -o json").ended(0),
+            &top("--by svc,endpoint,verdict,proto,zone,status,dport -o json").exits(0),
             json!({
                 "key": {"svc": "web/api:http", "endpoint": "web/api-1:8080", "verdict": "ok", "proto": "tcp", "zone": 0,
                     "status": "seen-reply,assured,confirmed,dst-nat,src-nat-done,dst-nat-done", "dport": 80},
@@ -271,7 +263,7 @@ fn a_stale_service_shows_how_many_of_its_entries_are() {
         );
         let file = lab::cluster(&lab::BACKENDS);
         let args = ["top", "--cluster", file.path(), "--by", "svc,verdict", "-o"];
-        let said = ctk(args.iter().copied().chain(["json"])).ended(0);
+        let said = ctk(args.iter().copied().chain(["json"])).exits(0);
         assert_eq!(
             counts(&said),
             BTreeMap::from([
@@ -279,7 +271,7 @@ fn a_stale_service_shows_how_many_of_its_entries_are() {
                 ("kube-system/kube-dns:dns ok".to_owned(), 1),
             ])
         );
-        let csv = ctk(args.iter().copied().chain(["csv"])).ended(0).stdout;
+        let csv = ctk(args.iter().copied().chain(["csv"])).exits(0).stdout;
         assert_eq!(
             csv,
             "svc,verdict,count,share,packets,bytes,error_at_most\r\n\
@@ -290,7 +282,7 @@ fn a_stale_service_shows_how_many_of_its_entries_are() {
         let mut partial = lab::cluster_objects(&lab::BACKENDS);
         partial.retain(|object| object["kind"] != "EndpointSlice");
         let partial = ClusterFile::of(&partial);
-        let said = ctk(["top", "--cluster", partial.path(), "--by", "verdict"]).ended(3);
+        let said = ctk(["top", "--cluster", partial.path(), "--by", "verdict"]).exits(3);
         assert!(said.stderr.contains("endpointslices"), "{said:#?}");
         assert!(said.stdout.contains("unknown"), "{said:#?}");
     });
@@ -311,7 +303,7 @@ fn one_masquerade_address_that_uses_up_its_ports_is_one_group() {
         flows.extend((2000..2300).map(|n| masqueraded(n, "192.0.2.12")));
         flows.push(udp("10.0.0.1", 1));
         insert(&flows);
-        let said = ctk_line("top --cluster none --by snat-dst -o json").ended(0);
+        let said = ctk_line("top --cluster none --by snat-dst -o json").exits(0);
         assert_eq!(
             counts(&said),
             BTreeMap::from([
@@ -349,7 +341,7 @@ fn groups_are_sorted_and_limited_and_the_summary_knows_the_rest() {
                 &["10.0.0.10", "10.0.0.9", "10.0.0.2"],
             ),
         ] {
-            let said = ctk_line(&format!("top --cluster none -o json {args}")).ended(0);
+            let said = ctk_line(&format!("top --cluster none -o json {args}")).exits(0);
             let items = said.items();
             let found: Vec<_> = items
                 .iter()
@@ -366,10 +358,10 @@ fn groups_are_sorted_and_limited_and_the_summary_knows_the_rest() {
         }
         // What has no port is a group of its own, last in the order of ports.
         let ports = ctk_line("top --cluster none --by dport --sort -dport -o jsonl")
-            .ended(0)
+            .exits(0)
             .jsonl();
         assert_eq!(ports.last().unwrap()["key"]["dport"], Value::Null);
-        let lines = ctk_line("top --cluster none --no-header --ascii").ended(0);
+        let lines = ctk_line("top --cluster none --no-header --ascii").exits(0);
         assert_eq!(lines.stdout.lines().count(), 3);
         assert!(lines.stdout.is_ascii());
     });
@@ -400,7 +392,7 @@ fn what_makes_no_sense_is_refused_before_anything_is_read() {
             assert_error(&said, 2, &["--cluster none"]);
         }
         insert(&[to_dns(17, 40_000, "10.244.1.7")]);
-        let said = ctk_line("top --cluster none --by client,endpoint -o json").ended(0);
+        let said = ctk_line("top --cluster none --by client,endpoint -o json").exits(0);
         assert_eq!(
             said.items()[0]["key"],
             json!({"client": lab::CLIENTS[0].to_string(), "endpoint": "10.244.1.7:53"})
@@ -411,11 +403,11 @@ fn what_makes_no_sense_is_refused_before_anything_is_read() {
 #[test]
 fn an_empty_table_has_no_groups_and_a_reader_that_went_away_is_no_error() {
     private_netns(|| {
-        let said = ctk_line("top --cluster none -o json").ended(0);
+        let said = ctk_line("top --cluster none -o json").exits(0);
         assert_eq!(said.items(), Vec::<Value>::new());
         assert_eq!(said.json()["summary"]["groups"], 0);
         assert!(said.stderr.contains("has no entries"), "{said:#?}");
-        let header = ctk_line("top --cluster none").ended(0).stdout;
+        let header = ctk_line("top --cluster none").exits(0).stdout;
         assert_eq!(
             header.split_whitespace().collect::<Vec<_>>(),
             ["SRC", "COUNT", "SHARE", "PACKETS", "BYTES"]
@@ -438,7 +430,7 @@ fn the_demo_has_it_too() {
         eprintln!("skipped: the demo is tested by its own tests for ordinary users");
         return;
     }
-    let said = ctk_line("demo -- top --by svc").ended(0);
+    let said = ctk_line("demo -- top --by svc").exits(0);
     let first = said.stdout.lines().nth(1).unwrap();
     assert!(first.starts_with("shop/api:http "), "{said:#?}");
 }

@@ -8,11 +8,12 @@ use ctnetlink::flow::{Direction, Flow};
 use ctnetlink::{DeleteTarget, Table};
 use serde_json::Value;
 
-use crate::child::{Ended, Watch, has, listed, rebuilt, start, start_unread};
-use crate::mixed::{REPLIED, plain, ports, tuple};
-use crate::private_netns::private_netns;
-use crate::tools::{ctk_line, nft, run};
 use crate::{delete, open};
+use testkit::ctk_binary::ctk_line;
+use testkit::mixed::{REPLIED, plain, ports, tuple};
+use testkit::private_netns::private_netns;
+use testkit::tools::{nft, run};
+use testkit::watch_process::{Watch, WatchOutcome, has, listed, rebuilt, start, start_unread};
 
 /// Longer than an event needs to be printed.
 const QUIET: Duration = Duration::from_millis(800);
@@ -103,11 +104,11 @@ fn churn(seed: u64, steps: u64) {
 }
 
 fn table() -> Vec<Value> {
-    ctk_line("ls --cluster none -o jsonl").ended(0).jsonl()
+    ctk_line("ls --cluster none -o jsonl").exits(0).jsonl()
 }
 
 /// Until nothing happens any more, then: the records make the table; gaps were told, made good for, and no secret.
-fn settle(watch: Watch) -> Ended {
+fn settle(watch: Watch) -> WatchOutcome {
     watch.wait_for_quiet(QUIET);
     watch.wait("the end of the last gap", is_synced);
     let table = table();

@@ -2,12 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use crate::child::{has, rebuilt, start, start_unread};
-use crate::lab::cluster::{ClusterFile, node};
-use crate::lab::{BACKENDS, be_the_node, cluster};
-use crate::mixed::{insert, to_dns, udp};
-use crate::private_netns::private_netns;
-use crate::tools::{as_nobody, assert_error, ctk, ctk_line, readable_binary, sysctl};
+use testkit::ctk_binary::{ctk, ctk_line, readable_binary};
+use testkit::lab::cluster::{ClusterFile, node};
+use testkit::lab::{BACKENDS, be_the_node, cluster};
+use testkit::mixed::{insert, to_dns, udp};
+use testkit::private_netns::private_netns;
+use testkit::tools::{as_nobody, assert_error, sysctl};
+use testkit::watch_process::{has, rebuilt, start, start_unread};
 
 #[test]
 fn a_wrong_combination_of_flags_is_said_before_anything_is_watched() {
@@ -44,7 +45,7 @@ fn a_wrong_combination_of_flags_is_said_before_anything_is_watched() {
 fn who_may_not_listen_is_told_what_is_missing() {
     private_netns(|| {
         let (_folder, binary) = readable_binary();
-        let said = crate::tools::Said::of(as_nobody(&binary, &["watch"]).output().unwrap());
+        let said = testkit::tools::Outcome::of(as_nobody(&binary, &["watch"]).output().unwrap());
         if std::env::var_os("CTK_TEST_INSIDE_UNSHARE").is_none() {
             assert_error(&said, 4, &["CAP_NET_ADMIN"]);
         }
@@ -55,7 +56,7 @@ fn who_may_not_listen_is_told_what_is_missing() {
 fn it_ends_when_its_time_is_over_and_after_as_many_records_as_were_asked_for() {
     private_netns(|| {
         insert(&[udp("10.0.0.1", 1)]);
-        let said = ctk_line("watch --cluster none -o jsonl --for 300ms").ended(0);
+        let said = ctk_line("watch --cluster none -o jsonl --for 300ms").exits(0);
         assert_eq!(said.jsonl().len(), 2, "snapshot and synced: {said:#?}");
         let watch = start(&["--cluster", "none", "--count", "5"]);
         // All at once: no record more is told.
@@ -188,7 +189,7 @@ fn nothing_is_waited_for_that_cannot_be_judged() {
         // Not the node's namespace: that no flow is stale is not known, so it is not said.
         let file = cluster(&BACKENDS[1..]);
         let line = format!("watch --until gone --for 1s --cluster {}", file.path());
-        let said = ctk_line(&line).ended(1);
+        let said = ctk_line(&line).exits(1);
         assert!(
             said.stderr.contains("1 entries are not judged"),
             "{said:#?}"
@@ -204,7 +205,7 @@ fn nothing_is_waited_for_that_cannot_be_judged() {
             );
         }
         let line = format!("watch --for 500ms --cluster {}", half.path());
-        let said = ctk_line(&line).ended(3);
+        let said = ctk_line(&line).exits(3);
         assert!(said.stderr.contains("is incomplete"), "{said:#?}");
     });
 }
@@ -212,8 +213,8 @@ fn nothing_is_waited_for_that_cannot_be_judged() {
 #[test]
 fn quiet_is_a_look_after_an_interval_without_anything() {
     private_netns(|| {
-        crate::tools::run("ip", &["link", "set", "lo", "up"]);
-        crate::tools::nft(
+        testkit::tools::run("ip", &["link", "set", "lo", "up"]);
+        testkit::tools::nft(
             "table ip t { chain c { type filter hook output priority 0; ct state new accept; }; }",
         );
         insert(&[udp("10.0.0.1", 1)]);
@@ -284,7 +285,7 @@ fn a_half_written_cluster_file_is_not_used_and_the_whole_one_is() {
         insert(&[to_dns(17, 1, "10.244.1.7")]);
         let file = cluster(&BACKENDS);
         let watch = start(&["--cluster", file.path(), "--interval", "0"]);
-        let whole = crate::lab::cluster::list(&crate::lab::cluster_objects(&BACKENDS[1..]));
+        let whole = testkit::lab::cluster::list(&testkit::lab::cluster_objects(&BACKENDS[1..]));
         std::fs::write(file.path(), &whole[..whole.len() / 2]).unwrap();
         std::thread::sleep(Duration::from_secs(1));
         assert!(!has(&watch.records(), "verdict"));
@@ -306,8 +307,8 @@ fn a_flow_that_turns_stale_comes_into_a_selection_of_stale_ones() {
         insert(&[to_dns(17, 1, "10.244.1.7"), to_dns(17, 2, "10.244.2.33")]);
         let file = cluster(&BACKENDS);
         let write = |endpoints: &[std::net::Ipv4Addr]| {
-            let objects = crate::lab::cluster_objects(endpoints);
-            std::fs::write(file.path(), crate::lab::cluster::list(&objects)).unwrap();
+            let objects = testkit::lab::cluster_objects(endpoints);
+            std::fs::write(file.path(), testkit::lab::cluster::list(&objects)).unwrap();
         };
         let watch = start(&["--cluster", file.path(), "--interval", "0", "--stale"]);
         assert_eq!(watch.records().len(), 1, "none is stale yet");

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::child::{start, words};
-use crate::lab::{self, BACKENDS, CLIENTS, Client, Lab, Proxy, cluster};
-use crate::private_netns::private_netns;
-use crate::tools::{ctk, sysctl};
+use testkit::ctk_binary::ctk;
+use testkit::lab::{self, BACKENDS, CLIENTS, Client, Lab, Proxy, cluster};
+use testkit::private_netns::private_netns;
+use testkit::tools::sysctl;
+use testkit::watch_process::{start, words};
 
 const PORT: u16 = 40_123;
 
@@ -94,7 +95,7 @@ fn the_dns_incident_is_told_from_the_first_packet_to_the_recovery() {
                 "--cluster",
                 file.path(),
             ];
-            ctk(purge).ended(0);
+            ctk(purge).exits(0);
             watch.wait("the recovery", |records| {
                 records
                     .iter()
@@ -187,7 +188,7 @@ fn people_are_told_where_a_flow_moves_to() {
         let file = cluster(&BACKENDS);
         let client = Client::bind(CLIENTS[0], PORT);
         client.ask().unwrap();
-        let mut command = crate::tools::ctk_command([
+        let mut command = testkit::ctk_binary::ctk_command([
             "watch",
             "--udp",
             "53",
@@ -218,7 +219,7 @@ fn people_are_told_where_a_flow_moves_to() {
         // The end may be found by a look only; the next packet comes after it.
         std::thread::sleep(Duration::from_millis(1500));
         client.ask().unwrap();
-        let said = crate::tools::Said::of(child.wait_with_output().unwrap()).ended(0);
+        let said = testkit::tools::Outcome::of(child.wait_with_output().unwrap()).exits(0);
         let lines: Vec<&str> = said.stdout.lines().collect();
         assert!(
             lines[0].ends_with("synced    1 entry to begin with"),

@@ -1,10 +1,10 @@
 //! `watch --live` on a terminal.
 
-use crate::lab::{BACKENDS, be_the_node, cluster};
-use crate::mixed::{insert, to_dns};
-use crate::private_netns::private_netns;
-use crate::terminal::{Terminal, has_tmux};
-use crate::tools::CTK;
+use testkit::ctk_binary::ctk_path;
+use testkit::lab::{BACKENDS, be_the_node, cluster};
+use testkit::mixed::{insert, to_dns};
+use testkit::private_netns::private_netns;
+use testkit::terminal::{Terminal, has_tmux};
 
 #[test]
 fn the_live_view_shows_the_stale_row_on_top_survives_a_resize_and_leaves_nothing_behind() {
@@ -18,7 +18,11 @@ fn the_live_view_shows_the_stale_row_on_top_survives_a_resize_and_leaves_nothing
         let mut flows: Vec<_> = fine.collect();
         flows.push(to_dns(17, 999, "10.244.1.7"));
         insert(&flows);
-        let command = format!("{CTK} watch --live --interval 1s --cluster {}", file.path());
+        let command = format!(
+            "{} watch --live --interval 1s --cluster {}",
+            ctk_path(),
+            file.path()
+        );
         let terminal = Terminal::run(&command);
         let on_top = |screen: &str| {
             let row = screen.lines().nth(2).unwrap_or_default();
@@ -79,7 +83,11 @@ fn what_is_said_of_the_source_stays_below_the_live_view() {
             to_dns(17, 998, "10.244.2.33"),
             to_dns(17, 999, "10.244.1.7"),
         ]);
-        let command = format!("{CTK} watch --live --interval 1s --cluster {}", file.path());
+        let command = format!(
+            "{} watch --live --interval 1s --cluster {}",
+            ctk_path(),
+            file.path()
+        );
         let terminal = Terminal::run(&command);
         terminal.wait("the table", |screen| screen.starts_with("2 entries"));
         std::fs::write(file.path(), "{").unwrap();
@@ -103,7 +111,7 @@ fn ctrl_c_leaves_the_live_view_as_q_does() {
         return;
     }
     private_netns(|| {
-        let terminal = Terminal::run(&format!("{CTK} watch --live --cluster none"));
+        let terminal = Terminal::run(&format!("{} watch --live --cluster none", ctk_path()));
         terminal.wait("the table", |screen| screen.starts_with("0 entries"));
         terminal.tmux(&["send-keys", "C-c"]);
         terminal.is_as_before();

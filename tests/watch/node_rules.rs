@@ -4,12 +4,12 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::child::{has, start, start_in};
-use crate::lab::{BACKENDS, Lab, Proxy, VIP, cluster};
-use crate::mixed::{REPLIED, plain, ports, tuple};
 use crate::open;
-use crate::private_netns::private_netns;
-use crate::tools::{NotedTools, nft, sysctl};
+use testkit::lab::{BACKENDS, Lab, Proxy, VIP, cluster};
+use testkit::mixed::{REPLIED, plain, ports, tuple};
+use testkit::private_netns::private_netns;
+use testkit::tools::{NotedTools, nft, sysctl};
+use testkit::watch_process::{has, start, start_in};
 
 fn is_by_rules(record: &Value, change: &str) -> bool {
     record["type"] == "endpoint" && record["seen_by"] == "rules" && record["change"] == change

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::child::{Watch, start, words};
-use crate::lab::{BACKENDS, CLIENTS, Client, Lab, Proxy, cluster};
-use crate::private_netns::private_netns;
+use testkit::lab::{BACKENDS, CLIENTS, Client, Lab, Proxy, cluster};
+use testkit::private_netns::private_netns;
+use testkit::watch_process::{Watch, start, words};
 
 /// Nobody answers here.
 const LOST: u16 = 41_001;

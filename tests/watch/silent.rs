@@ -1,9 +1,9 @@
 //! Flows of which the kernel tells nothing: those older than the watch, and all of them where events are off.
 
-use crate::child::{has, start, words};
-use crate::mixed::{insert, udp};
-use crate::private_netns::private_netns;
-use crate::tools::{run, sysctl};
+use testkit::mixed::{insert, udp};
+use testkit::private_netns::private_netns;
+use testkit::tools::{run, sysctl};
+use testkit::watch_process::{has, start, words};
 
 fn watched(events: &'static str, interval: &str) -> (Vec<String>, String) {
     sysctl("events", events);

@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::tools::Said;
+use crate::tools::Outcome;
 
 /// Time to wait for the screen, enough on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -48,7 +48,9 @@ impl Terminal {
             .env("TERM", "xterm-256color")
             .env("LC_ALL", "C.UTF-8")
             .output();
-        Said::of(output.expect("tmux is installed")).ended(0).stdout
+        Outcome::of(output.expect("tmux is installed"))
+            .exits(0)
+            .stdout
     }
 
     pub fn screen(&self) -> String {

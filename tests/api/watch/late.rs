@@ -5,8 +5,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::super::login::{credential, plugin};
-use super::super::server::{Asked, TOKEN};
 use super::*;
+use testkit::api_server::{Asked, TOKEN};
 
 /// Streams of slices that were opened.
 fn streams_of(server: &ApiServer) -> usize {
@@ -159,7 +159,7 @@ fn a_plugin_gives_a_newer_token_when_the_first_one_is_over() {
         let server =
             ApiServer::start(
                 move |asked| match EXPIRED.load(Ordering::Relaxed) && runs() < 2 {
-                    true => super::super::server::Answer::status(401),
+                    true => testkit::api_server::Answer::status(401),
                     false => cluster.answer(asked),
                 },
             );

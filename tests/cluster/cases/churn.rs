@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::api::Api;
-use crate::dice::Dice;
 use crate::lab::{Lab, WEB};
 use crate::network::{NODES, OUTSIDE, Place, pod_address};
 use crate::process::Stop;
 use crate::table::{Ends, Key, ctk_on_node};
 use crate::traffic::Clients;
+use testkit::dice::Dice;
 
 const NAMESPACE: &str = "churn";
 const VIP: &str = "10.96.77.77";

@@ -76,7 +76,7 @@ impl Saved {
             ports: ports.to_vec(),
             keys,
         };
-        let text = said.ended(0).stdout;
+        let text = said.exits(0).stdout;
         assert_eq!(text.lines().count(), saved.keys.len(), "{text}");
         std::fs::write(saved.file.path(), text).unwrap();
         saved.put_back();
@@ -86,9 +86,9 @@ impl Saved {
     /// Puts them back in place of what is there now.
     pub fn put_back(&self) {
         let selector = selector(&self.ports);
-        ctk_on_node(&format!("purge --yes --cluster none {selector}")).ended(0);
+        ctk_on_node(&format!("purge --yes --cluster none {selector}")).exits(0);
         let path = self.file.path().display();
-        ctk_on_node(&format!("restore {path} --yes")).ended(0);
+        ctk_on_node(&format!("restore {path} --yes")).exits(0);
         assert_eq!(entries(&self.ports), self.keys);
     }
 }

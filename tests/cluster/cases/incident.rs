@@ -109,7 +109,7 @@ fn purge_heals(lab: &Lab, ports: &[u16], selector: &str, right: impl Fn(&str) ->
             "purge --stale {selector} {more} -o json {}",
             lab.by_api()
         ));
-        said.ended(0).items()
+        said.exits(0).items()
     };
     for (more, result) in [("--dry-run", "would-delete"), ("--yes", "deleted")] {
         let items = purge(more);
@@ -176,7 +176,7 @@ pub fn frozen_kube_proxy(lab: &mut Lab) {
     });
     let summary = &said.json()["summary"];
     assert_eq!(summary["came_back"], stale.len(), "{said:#?}");
-    let said = said.ended(3);
+    let said = said.exits(3);
     assert!(said.stderr.contains("kube-proxy"), "{said:#?}");
     assert_eq!(entries(&[PORT]), stale, "to the dead endpoint again");
 }
@@ -198,6 +198,6 @@ pub fn api_goes_away(lab: &mut Lab) {
         purge.join().expect("ctk ends")
     });
     assert!(said.stderr.contains("looking again"), "{said:#?}");
-    said.ended(3);
+    said.exits(3);
     assert_eq!(entries(&pinned.to_dead), before);
 }

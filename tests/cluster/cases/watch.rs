@@ -11,9 +11,9 @@ use serde_json::Value;
 use super::flows::{ALIVE, Pinned, pin};
 use crate::account::Account;
 use crate::api::SERVICES;
-use crate::child::{Ended, Watch, start};
 use crate::lab::{COREDNS, Lab};
 use crate::network::Place;
+use testkit::watch_process::{Watch, WatchOutcome, start};
 
 /// Until what happened is told, when the API answers again. After a server was away the next attempt may be 10 s off.
 const BACK: Duration = Duration::from_secs(15);
@@ -114,7 +114,7 @@ fn never_stale(records: &[Value], port: u16) {
 }
 
 /// What a watch said: of the flows of the dead endpoint, of endpoints, and on stderr.
-fn story(ended: &Ended, pinned: &Pinned) -> String {
+fn story(ended: &WatchOutcome, pinned: &Pinned) -> String {
     let mut lines = Vec::new();
     for record in &ended.records {
         let port = record["entry"]["original"]["sport"]

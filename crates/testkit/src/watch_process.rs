@@ -1,7 +1,5 @@
 //! A `ctk watch` that runs beside the test, and what it has said so far.
 
-#![allow(dead_code)] // each test file uses its part
-
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, ChildStdout, Stdio};
@@ -11,16 +9,17 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::tools::{Said, ctk_command};
+use crate::ctk_binary::ctk_command;
+use crate::tools::{Outcome, interrupt};
 
 /// Longer than anything takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
 /// Records, and when the last one came.
-type Heard = Mutex<(Vec<Value>, Option<Instant>)>;
+type Received = Mutex<(Vec<Value>, Option<Instant>)>;
 
 /// The child with its output piped, before anybody reads it.
-pub struct Unread {
+pub struct UnreadWatch {
     child: Child,
     stdout: ChildStdout,
     stderr: Stderr,
@@ -28,7 +27,7 @@ pub struct Unread {
 
 pub struct Watch {
     child: Child,
-    heard: Arc<Heard>,
+    received: Arc<Received>,
     stdout: JoinHandle<()>,
     stderr: Stderr,
 }
@@ -65,19 +64,19 @@ impl Stderr {
 }
 
 /// Starts `ctk watch -o jsonl` with these arguments in the namespace of the calling thread, and reads nothing yet.
-pub fn start_unread(args: &[&str]) -> Unread {
+pub fn start_unread(args: &[&str]) -> UnreadWatch {
     start_in(&[], args)
 }
 
 /// The same, with these variables.
-pub fn start_in(environment: &[(&str, &str)], args: &[&str]) -> Unread {
+pub fn start_in(environment: &[(&str, &str)], args: &[&str]) -> UnreadWatch {
     let mut child = ctk_command(["watch", "-o", "jsonl"].iter().chain(args))
         .envs(environment.iter().copied())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .expect("ctk starts");
-    Unread {
+    UnreadWatch {
         stdout: child.stdout.take().unwrap(),
         stderr: Stderr::of(&mut child),
         child,
@@ -91,17 +90,17 @@ pub fn start(args: &[&str]) -> Watch {
     watch
 }
 
-impl Unread {
+impl UnreadWatch {
     pub fn read(self) -> Watch {
-        let heard = Arc::new(Heard::default());
+        let received = Arc::new(Received::default());
         let stdout = std::thread::spawn({
-            let heard = heard.clone();
+            let received = received.clone();
             move || {
                 for line in BufReader::new(self.stdout).lines() {
                     let line = line.unwrap();
                     let record = serde_json::from_str(&line)
                         .unwrap_or_else(|error| panic!("{error}: {line:?}"));
-                    let mut records = heard.lock().unwrap();
+                    let mut records = received.lock().unwrap();
                     records.0.push(record);
                     records.1 = Some(Instant::now());
                 }
@@ -109,7 +108,7 @@ impl Unread {
         });
         Watch {
             child: self.child,
-            heard,
+            received,
             stdout,
             stderr: self.stderr,
         }
@@ -128,9 +127,9 @@ impl Unread {
     }
 
     /// Stops reading for good: the pipe is closed.
-    pub fn close(mut self) -> Said {
+    pub fn close(mut self) -> Outcome {
         drop(self.stdout);
-        Said {
+        Outcome {
             status: wait(&mut self.child),
             stdout: String::new(),
             stderr: self.stderr.join(),
@@ -144,7 +143,7 @@ impl Watch {
     }
 
     pub fn records(&self) -> Vec<Value> {
-        self.heard.lock().unwrap().0.clone()
+        self.received.lock().unwrap().0.clone()
     }
 
     /// What it printed on the standard error stream so far.
@@ -155,15 +154,15 @@ impl Watch {
     /// Until the records are as `enough` wants them.
     #[track_caller]
     pub fn wait(&self, what: &str, enough: impl Fn(&[Value]) -> bool) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + MAX_WAIT;
         loop {
-            let heard = self.heard.lock().unwrap();
-            if enough(&heard.0) {
+            let received = self.received.lock().unwrap();
+            if enough(&received.0) {
                 return;
             }
-            let last: Vec<&Value> = heard.0.iter().rev().take(20).collect();
+            let last: Vec<&Value> = received.0.iter().rev().take(20).collect();
             assert!(Instant::now() < deadline, "{what} did not come: {last:#?}");
-            drop(heard);
+            drop(received);
             std::thread::sleep(Duration::from_millis(20));
         }
     }
@@ -173,7 +172,7 @@ impl Watch {
         let began = Instant::now();
         loop {
             std::thread::sleep(time / 10);
-            let last = self.heard.lock().unwrap().1;
+            let last = self.received.lock().unwrap().1;
             if last
                 .max(Some(began))
                 .is_some_and(|last| last.elapsed() > time)
@@ -184,17 +183,17 @@ impl Watch {
     }
 
     /// Ends it with Ctrl-C: every record, how it ended and what it said.
-    pub fn stop(self) -> Ended {
+    pub fn stop(self) -> WatchOutcome {
         interrupt(&self.child);
         self.ended()
     }
 
     /// Waits for it to end by itself.
-    pub fn ended(mut self) -> Ended {
+    pub fn ended(mut self) -> WatchOutcome {
         let status = wait(&mut self.child);
         self.stdout.join().unwrap();
-        let records = std::mem::take(&mut self.heard.lock().unwrap().0);
-        Ended {
+        let records = std::mem::take(&mut self.received.lock().unwrap().0);
+        WatchOutcome {
             status,
             records,
             stderr: self.stderr.join(),
@@ -203,20 +202,14 @@ impl Watch {
 }
 
 #[derive(Debug)]
-pub struct Ended {
+pub struct WatchOutcome {
     pub status: Option<i32>,
     pub records: Vec<Value>,
     pub stderr: String,
 }
 
-fn interrupt(child: &Child) {
-    let pid = libc::pid_t::try_from(child.id()).unwrap();
-    // SAFETY: a signal to a child that was not waited for.
-    assert_eq!(unsafe { libc::kill(pid, libc::SIGINT) }, 0);
-}
-
 fn wait(child: &mut Child) -> Option<i32> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + MAX_WAIT;
     while Instant::now() < deadline {
         if let Some(status) = child.try_wait().unwrap() {
             return status.code();

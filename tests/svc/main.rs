@@ -1,163 +1,17 @@
 //! `ctk svc` on a node with real connections: three backends behind one ClusterIP, by rules in kube-proxy's shape.
 
-mod lab;
-mod private_netns;
-mod tools;
+mod node;
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
-use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
+use std::net::{Ipv4Addr, TcpStream};
 
+use node::{BACKENDS, CLIENTS, PODS, connection, load, node};
 use serde_json::{Value, json};
-
-use lab::cluster::{ClusterFile, minimal, pod, service, slice};
-use lab::{NODE, Proxy, be_the_node};
-use private_netns::private_netns;
-use tools::{assert_error, ctk, ctk_line, nft, run, run_with, sysctl};
-
-const VIP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 96, 8, 8), 80);
-const CLIENTS: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 244, 2, 5), Ipv4Addr::new(10, 244, 2, 6)];
-const BACKENDS: [Ipv4Addr; 3] = [
-    Ipv4Addr::new(10, 244, 1, 1),
-    Ipv4Addr::new(10, 244, 1, 2),
-    Ipv4Addr::new(10, 244, 1, 3),
-];
-const PODS: [&str; 3] = ["web-a", "web-b", "web-c"];
-
-/// Answers every byte on every connection with the same byte, until it is dropped.
-struct Backend {
-    ended: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Backend {
-    fn start(address: Ipv4Addr) -> Self {
-        let listener = TcpListener::bind((address, 8080)).expect("the address is on lo");
-        listener.set_nonblocking(true).unwrap();
-        let ended = Arc::new(AtomicBool::new(false));
-        let stop = ended.clone();
-        let thread = std::thread::spawn(move || {
-            let mut connections: Vec<TcpStream> = Vec::new();
-            while !stop.load(Ordering::Relaxed) {
-                if let Ok((connection, _)) = listener.accept() {
-                    connection.set_nonblocking(true).unwrap();
-                    connections.push(connection);
-                }
-                connections.retain_mut(answer);
-                std::thread::sleep(std::time::Duration::from_millis(1));
-            }
-        });
-        Backend {
-            ended,
-            thread: Some(thread),
-        }
-    }
-}
-
-/// False when the client has gone.
-fn answer(connection: &mut TcpStream) -> bool {
-    let mut byte = [0];
-    match connection.read(&mut byte) {
-        Ok(0) => false,
-        Ok(_) => connection.write_all(&byte).is_ok(),
-        Err(error) => error.kind() == ErrorKind::WouldBlock,
-    }
-}
-
-impl Drop for Backend {
-    fn drop(&mut self) {
-        self.ended.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-/// A node with three backends, in a new network namespace of the calling thread.
-fn node() -> Vec<Backend> {
-    nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
-    run("ip", &["link", "set", "lo", "up"]);
-    for address in CLIENTS.iter().chain(&BACKENDS) {
-        run(
-            "ip",
-            &["addr", "add", &format!("{address}/32"), "dev", "lo"],
-        );
-    }
-    run("ip", &["route", "add", "10.96.0.0/16", "dev", "lo"]);
-    be_the_node();
-    BACKENDS.map(Backend::start).into()
-}
-
-/// Replaces the Service's rules, and with them the counters.
-fn load(proxy: Proxy, endpoints: &[Ipv4Addr]) {
-    match proxy {
-        Proxy::Iptables => run_with("iptables-restore", &[], &iptables(endpoints)),
-        Proxy::Nftables => nft(&nftables(endpoints)),
-    }
-}
-
-fn iptables(endpoints: &[Ipv4Addr]) -> String {
-    let mut text = String::from(
-        "*nat\n:KUBE-SERVICES - [0:0]\n:KUBE-SVC-WEB - [0:0]\n:KUBE-SEP-1 - [0:0]\n:KUBE-SEP-2 - [0:0]\n:KUBE-SEP-3 - [0:0]\n\
-         -A OUTPUT -j KUBE-SERVICES\n-A PREROUTING -j KUBE-SERVICES\n\
-         -A KUBE-SERVICES -d 10.96.8.8/32 -p tcp -m comment --comment \"shop/web:http cluster IP\" -m tcp --dport 80 -j KUBE-SVC-WEB\n",
-    );
-    for (place, endpoint) in endpoints.iter().enumerate() {
-        let left = endpoints.len() - place;
-        let chance = match left {
-            1 => String::new(),
-            _ => format!(
-                "-m statistic --mode random --probability {:.11} ",
-                1.0 / left as f64
-            ),
-        };
-        let chain = format!("KUBE-SEP-{}", endpoint.octets()[3]);
-        writeln!(
-            text,
-            "-A KUBE-SVC-WEB {chance}-j {chain}\n-A {chain} -p tcp -m tcp -j DNAT --to-destination {endpoint}:8080"
-        )
-        .unwrap();
-    }
-    text + "COMMIT\n"
-}
-
-fn nftables(endpoints: &[Ipv4Addr]) -> String {
-    let mut text = String::from(
-        "table ip kube-proxy { }\ndelete table ip kube-proxy\ntable ip kube-proxy {\n",
-    );
-    for endpoint in endpoints {
-        writeln!(
-            text,
-            "chain endpoint-{} {{ meta l4proto tcp counter dnat to {endpoint}:8080; }}",
-            endpoint.octets()[3]
-        )
-        .unwrap();
-    }
-    let targets = endpoints.iter().enumerate();
-    let targets: Vec<String> = targets
-        .map(|(place, endpoint)| format!("{place} : goto endpoint-{}", endpoint.octets()[3]))
-        .collect();
-    writeln!(
-        text,
-        "set cluster-ips {{ type ipv4_addr; elements = {{ 10.96.8.8 }}; }}
-         chain web {{ numgen random mod {} vmap {{ {} }}; }}
-         map service-ips {{
-             type ipv4_addr . inet_proto . inet_service : verdict;
-             elements = {{ 10.96.8.8 . tcp . 80 comment \"shop/web:http\" : goto web }};
-         }}
-         chain services {{ ip daddr . meta l4proto . th dport vmap @service-ips; }}
-         chain nat-output {{ type nat hook output priority -100; policy accept; jump services; }}
-         }}",
-        endpoints.len(),
-        targets.join(", ")
-    )
-    .unwrap();
-    text
-}
+use testkit::ctk_binary::{ctk, ctk_line};
+use testkit::lab::cluster::{ClusterFile, minimal, pod, service, slice};
+use testkit::lab::{NODE, Proxy, be_the_node};
+use testkit::private_netns::private_netns;
+use testkit::tools::{assert_error, run, sysctl};
 
 /// The cluster in which shop/web has these endpoints.
 fn cluster(endpoints: &[Ipv4Addr]) -> ClusterFile {
@@ -176,26 +30,11 @@ fn cluster(endpoints: &[Ipv4Addr]) -> ClusterFile {
     ClusterFile::of(&objects)
 }
 
-/// A connection to the Service, over which `requests` were asked and answered.
-fn connection(client: Ipv4Addr, requests: usize) -> TcpStream {
-    use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
-    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
-    bind(&socket, &SocketAddrV4::new(client, 0)).unwrap();
-    connect(&socket, &VIP).expect("an endpoint takes the connection");
-    let mut connection = TcpStream::from(socket);
-    for _ in 0..requests {
-        let mut byte = [7];
-        connection.write_all(&byte).unwrap();
-        connection.read_exact(&mut byte).unwrap();
-    }
-    connection
-}
-
 /// The document for shop/web.
 fn svc(file: &ClusterFile, more: &str) -> Value {
     let mut args = vec!["svc", "web", "--cluster", file.path(), "-o", "json"];
     args.extend(more.split_whitespace());
-    ctk(args).ended(0).json()
+    ctk(args).exits(0).json()
 }
 
 /// Makes a TCP entry: `SRC:PORT DST:PORT REPLY_SRC:PORT`.
@@ -339,7 +178,7 @@ fn flows_to_a_pod_that_is_no_endpoint_any_more_are_listed_apart() {
         let file = cluster(&BACKENDS[1..]);
         for name in ["web:http", "shop/web:80", "web --tcp", "web -4"] {
             let line = format!("svc {name} --cluster {} -o json", file.path());
-            let document = ctk_line(&line).ended(0).json();
+            let document = ctk_line(&line).exits(0).json();
             assert_eq!(document["gone"][0]["open"], 2, "{name}");
         }
         drop((connections, backends));
@@ -354,7 +193,7 @@ fn without_the_api_the_nodes_rules_tell_frontends_endpoints_and_chances() {
             load(proxy, &BACKENDS);
             let connections: Vec<TcpStream> = (0..6).map(|_| connection(CLIENTS[1], 1)).collect();
             let document = ctk_line("svc shop/web --cluster rules -o json")
-                .ended(0)
+                .exits(0)
                 .json();
             let open = by_address(&document["endpoints"], "open");
             assert_eq!(open.len(), 3, "{document}");
@@ -511,7 +350,7 @@ fn the_demo_shows_the_stale_flow_of_the_dns_service() {
         eprintln!("skipped: the demo: user namespaces are forbidden");
         return;
     }
-    let said = said.ended(0);
+    let said = said.exits(0);
     let line = |begin: &str| {
         let mut lines = said.stdout.lines();
         let found = lines.find(|line| line.starts_with(begin));
@@ -525,7 +364,7 @@ fn the_demo_shows_the_stale_flow_of_the_dns_service() {
         said.stdout
             .contains("NEW FLOWS (this node only)\nnot known:")
     );
-    let said = ctk_line("demo -- svc api -o json").ended(0);
+    let said = ctk_line("demo -- svc api -o json").exits(0);
     let skew = &said.json()["skew"];
     // Nine kept connections and a hairpin one, in a world that is always the same.
     assert!(skew["share"].as_f64().unwrap() > 0.8, "{skew}");

@@ -18,14 +18,11 @@ use ctk_cluster::read_scope::ReadScope;
 use nix::sys::resource::{UsageWho, getrusage};
 use serde::de::IgnoredAny;
 
-#[path = "api/objects.rs"]
 mod objects;
-#[allow(dead_code)]
-#[path = "../tests/api/server.rs"]
-mod server;
 
 use objects::World;
-use server::ApiServer;
+use testkit::api_server::ApiServer;
+use testkit::bench::number_argument;
 
 const ROUNDS: usize = 3;
 const GOAL: f64 = 2.0;
@@ -37,10 +34,7 @@ fn main() {
     if let Ok(told) = std::env::var(CHILD) {
         return child(&told);
     }
-    let wanted = std::env::args()
-        .skip(1)
-        .find_map(|arg| arg.replace('_', "").parse().ok());
-    let world = World::of(wanted.unwrap_or(50_000));
+    let world = World::of(number_argument().map_or(50_000, |pods| pods as usize));
     println!("{world}");
     let server = ApiServer::start(move |asked| world.answer(asked));
     let kubeconfig = server.kubeconfig();
