@@ -1,5 +1,5 @@
-//! The memory that a large cluster takes, seen from outside: the test starts itself again as a child that only loads a file,
-//! and reads the child's peak (VmHWM).
+//! Memory for a large cluster file. The test runs itself again as a child that only loads a file, and reads the child's
+//! peak (VmHWM).
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -11,7 +11,7 @@ use testkit::usage::{MIB, peak_of};
 
 const FILE: &str = "CTK_TEST_CLUSTER_FILE";
 
-/// Not a test of its own: what the child does. Without the variable there is nothing to do.
+/// Body of the child, not a test of its own. Does nothing without the variable.
 #[test]
 fn child_loads_the_file() {
     let Some(path) = std::env::var_os(FILE) else {
@@ -28,8 +28,8 @@ fn child_loads_the_file() {
     );
 }
 
-/// What says that a pod is one: the item itself, as kubectl prints it, or only the end of a list of pods. In the second case
-/// all have to be kept until then.
+/// Position of the kind of a pod: in the item itself, as kubectl prints it, or only at the end of a list of pods. In the
+/// second case all items have to be kept until then.
 #[derive(Clone, Copy, PartialEq)]
 enum KindOf {
     Item,
@@ -101,7 +101,7 @@ fn write_cluster(path: &Path, services: usize, pods: usize, kind: KindOf) -> std
     if kind == KindOf::ListLast {
         write!(out, r#"],"kind":"List"}} {{"apiVersion":"v1","items":["#)?;
     }
-    let padding = "x".repeat(100); // annotations, volumes, env: what a real pod carries and nobody here needs
+    let padding = "x".repeat(100); // annotations, volumes, environment: parts of a real pod that ctk does not need
     for n in 0..pods {
         let head = match kind {
             KindOf::Item => r#",{"apiVersion":"v1","kind":"Pod","#,
@@ -132,7 +132,7 @@ fn write_cluster(path: &Path, services: usize, pods: usize, kind: KindOf) -> std
     out.flush()
 }
 
-/// As long as the names that a Deployment gives.
+/// Name of the length that a Deployment gives.
 fn pod_name(n: usize) -> String {
     format!("service-{}-6d5c8f9b7b-{n:05}", n % 1000)
 }
@@ -145,7 +145,7 @@ fn fifty_thousand_pods_fit_into_100_mib() {
     }
 }
 
-/// Prints what one more object costs at the peak, from the difference of two sizes. The figures stand in `cluster::index`.
+/// Prints the cost of one more object at the peak, from the difference of two sizes. `cluster::index` has the figures.
 #[test]
 #[ignore = "a measurement: run it in release with --ignored --nocapture"]
 fn bytes_for_each_object() {

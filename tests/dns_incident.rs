@@ -1,5 +1,5 @@
-//! The incident that ctk is for, with real packets: a DNS client keeps its source port, so its entry in the table still leads
-//! to the pod that is gone, and every packet keeps it alive.
+//! Main incident, with real packets: a DNS client keeps its source port, so its entry still leads to a deleted pod, and
+//! every packet refreshes the entry.
 
 use std::net::Ipv4Addr;
 use testkit::tools;
@@ -77,7 +77,7 @@ fn incident(proxy: Proxy) {
     assert!(ports.contains(&json!(pinned.port())), "{ports:?}");
     assert!(!ports.contains(&json!(neighbour.port())), "{ports:?}");
 
-    // It was the entry alone: without it the same socket is served.
+    // The entry alone was the cause: without it the same socket is served.
     let port = pinned.port().to_string();
     run("conntrack", &["-D", "-p", "udp", "--orig-port-src", &port]);
     assert_eq!(pinned.ask(), Some(living));
@@ -116,7 +116,7 @@ fn nothing_is_judged_in_a_namespace_that_is_not_the_nodes() {
         lab.set_endpoints(&BACKENDS);
         let client = Client::bind(CLIENTS[0], 40_000);
         assert!(client.ask().is_some());
-        // kube-proxy's rules would make the namespace the node's.
+        // kube-proxy's rules would identify the namespace as the node's.
         tools::nft("flush ruleset");
         let file = cluster(&[]);
         let args = [
@@ -128,24 +128,27 @@ fn nothing_is_judged_in_a_namespace_that_is_not_the_nodes() {
             "-o",
             "json",
         ];
-        let said = ctk(args).exits(0);
-        let items = said.items();
+        let outcome = ctk(args).exits(0);
+        let items = outcome.items();
         let item = of(&items, &client);
         assert_eq!(judged(item), "unknown foreign-netns", "{item}");
         assert_eq!(
             item["service"]["name"], "kube-dns",
             "the name is known all the same"
         );
-        assert!(said.stderr.contains("1 entries are not judged"), "{said:?}");
+        assert!(
+            outcome.stderr.contains("1 entries are not judged"),
+            "{outcome:?}"
+        );
         let stale = ctk(["ls", "--cluster", file.path(), "--stale", "-o", "jsonl"]);
         assert_eq!(stale.exits(3).stdout, "");
     });
 }
 
-/// Items of `ls --svc kube-dns` where kube-dns has these endpoints.
+/// Items of `ls --svc kube-dns` when kube-dns has these endpoints.
 fn kube_dns(endpoints: &[Ipv4Addr]) -> Vec<Value> {
     let file = cluster(endpoints);
-    let said = ctk([
+    let outcome = ctk([
         "ls",
         "--cluster",
         file.path(),
@@ -155,12 +158,12 @@ fn kube_dns(endpoints: &[Ipv4Addr]) -> Vec<Value> {
         "json",
     ])
     .exits(0);
-    let document = said.json();
+    let document = outcome.json();
     assert_eq!(
         document["summary"]["cluster"]["complete"], true,
         "{document}"
     );
-    said.items()
+    outcome.items()
 }
 
 #[track_caller]

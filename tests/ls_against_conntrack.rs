@@ -1,4 +1,4 @@
-//! `ctk ls` against the `conntrack` tool, on one table with everything in it.
+//! `ctk ls` against the `conntrack` tool, on one table with entries of every kind.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -24,7 +24,7 @@ fn conntrack(args: &[&str]) -> String {
     run("conntrack", args).stdout
 }
 
-/// What the tool prints where it finds the names of labels. They are in /etc, which is another one for the tool alone.
+/// Output of the tool with a file of label names. The file is in /etc, which a mount namespace replaces for the tool alone.
 fn conntrack_with_labels(output: &str) -> String {
     let etc = tempfile::tempdir().unwrap();
     std::fs::create_dir(etc.path().join("xtables")).unwrap();
@@ -36,15 +36,15 @@ fn conntrack_with_labels(output: &str) -> String {
         .arg(etc.path())
         .output()
         .unwrap();
-    let said = Outcome::of(output).exits(0);
-    said.stdout
+    let outcome = Outcome::of(output).exits(0);
+    outcome.stdout
 }
 
 fn ids(texts: impl Iterator<Item = Value>) -> BTreeMap<String, Value> {
     by_key(texts.collect())
 }
 
-/// The item in the form in which the tool's words are read, less what the tool does not print or prints wrongly.
+/// Item in the form of the parsed tool output, without fields that the tool omits or prints wrongly.
 fn like_the_tool(item: &Value) -> Value {
     let tuple = |direction: &str| {
         let mut tuple = item[direction].clone();
@@ -65,7 +65,7 @@ fn like_the_tool(item: &Value) -> Value {
     })
 }
 
-/// What cannot be compared for equality in two lists that are made one after the other, or that the tool cannot know.
+/// Fields that cannot be equal in two successive lists, or that the tool cannot know.
 fn steady(tool: &Value) -> Value {
     let mut steady = tool.clone();
     let fields = steady.as_object_mut().unwrap();
@@ -73,7 +73,7 @@ fn steady(tool: &Value) -> Value {
         fields.remove(name);
     }
     if tool["protocol"] == "dccp" {
-        // The kernel tracks it by addresses alone; the tool makes zeros of the missing ports.
+        // The kernel tracks DCCP by addresses alone; the tool prints 0 for the missing ports.
         for direction in ["original", "reply"] {
             for port in ["sport", "dport"] {
                 assert_eq!(tool[direction][port], 0);
@@ -115,7 +115,7 @@ fn json_equals_what_conntrack_prints_field_by_field() {
     });
 }
 
-/// Timers and ages lie between those of the lists made before and after: they run one way.
+/// Timers and ages lie between those of the lists before and after: both are monotonic.
 fn between(item: &Value, before: &Value, after: &Value) {
     let seconds = |value: &Value| value["timeout"].as_u64().unwrap();
     assert!(
@@ -131,12 +131,13 @@ fn between(item: &Value, before: &Value, after: &Value) {
             assert!(since >= age, "{before}\n{item}");
         }
     }
-    // The tool reads in other portions, and an entry at which one begins is held once more.
+    // The tool reads in other portions, and the kernel holds an additional reference to the entry at which a portion
+    // begins.
     let uses = |value: &Value| value["use"].as_u64().unwrap();
     assert!(uses(item).abs_diff(uses(before)) <= 1, "{before}\n{item}");
 }
 
-/// What needs more than a look at one word: names of protocols and labels, translation, what there is no source for.
+/// Fields that depend on several words: names of protocols and labels, translation, fields without a source.
 fn own_fields(item: &Value, tool: &Value) {
     if tool["protocol"] != "unknown" {
         assert_eq!(item["protocol"], tool["protocol"], "{item}");
@@ -155,7 +156,7 @@ fn own_fields(item: &Value, tool: &Value) {
             .any(|(source, destination)| **source != *destination)
     };
     let dnat = differ("reply", "original");
-    // The reply destination against the original source.
+    // Compares the reply destination with the original source.
     let snat = differ("original", "reply");
     let nat: Vec<&str> = [(snat, "snat"), (dnat, "dnat")]
         .into_iter()
@@ -172,7 +173,7 @@ fn own_fields(item: &Value, tool: &Value) {
     assert_eq!(item["refreshing"], "unknown");
 }
 
-/// The comparison is worth what is in the table.
+/// Asserts that the table has the kinds of entries that make the comparison meaningful.
 fn assert_covers(items: &BTreeMap<String, Value>) {
     let with = |pointer: &str| -> BTreeSet<String> {
         let values = items.values().filter_map(|item| item.pointer(pointer));
@@ -214,7 +215,7 @@ fn json_equals_the_xml_that_conntrack_prints() {
         for (key, item) in &items {
             let (before, after) = (&before[key], &after[key]);
             let (mut ours, mut tool) = (like_the_tool(item), steady(before));
-            // Known to be wrong or missing in the tool's XML.
+            // Known errors and gaps of the tool's XML.
             if [json!(1), json!(58)].contains(&item["protocol_number"]) {
                 for direction in ["original", "reply"] {
                     for field in ["type", "code", "icmp_id"] {
@@ -257,7 +258,7 @@ fn lines_equal_those_of_conntrack() {
     });
 }
 
-/// Lines without their timer, age and use count, and those numbers; -1 for an age that is not there.
+/// Lines without timer, age and use count, and these numbers; -1 for a missing age.
 fn timers(lines: &str) -> BTreeMap<String, [i64; 3]> {
     let read = |line: &str| {
         let mut numbers = [-1; 3];
@@ -265,7 +266,7 @@ fn timers(lines: &str) -> BTreeMap<String, [i64; 3]> {
         let mut kept = Vec::new();
         for word in line.split(' ') {
             words += usize::from(!word.is_empty());
-            // The timer is the fifth word, the others say what they are.
+            // The timer is the fifth word; the others carry a name.
             let (place, name, number) = match word.split_once('=') {
                 Some(("delta-time", number)) => (1, "delta-time=", number),
                 Some(("use", number)) => (2, "use=", number),

@@ -1,4 +1,4 @@
-//! `ctk ls` as scripts meet it: exit statuses, what goes to stdout and what to stderr, formats, order, closed pipes.
+//! `ctk ls` for scripts: exit statuses, stdout and stderr, formats, order, closed pipes.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::Stdio;
@@ -16,7 +16,7 @@ use testkit::private_netns::private_netns;
 use testkit::tools::{Outcome, assert_error, run};
 
 #[test]
-fn found_is_told_by_the_exit_status_only_when_asked() {
+fn the_exit_status_tells_whether_entries_were_found_only_with_the_flag() {
     private_netns(|| {
         insert(&[udp("10.0.0.1", 1)]);
         for (args, status) in [
@@ -42,7 +42,7 @@ fn found_is_told_by_the_exit_status_only_when_asked() {
             "--exit-code",
         ];
         ctk(ok).exits(0);
-        // Partial wins over found.
+        // Partial takes precedence over found.
         let mut partial = lab::cluster_objects(&lab::BACKENDS);
         partial.retain(|object| object["kind"] != "EndpointSlice");
         let partial = ClusterFile::of(&partial);
@@ -54,9 +54,9 @@ fn found_is_told_by_the_exit_status_only_when_asked() {
             "kube-dns",
             "--exit-code",
         ];
-        let said = ctk(args).exits(3);
-        assert!(said.stderr.contains("endpointslices"), "{said:#?}");
-        assert!(said.stdout.contains("source-incomplete"), "{said:#?}");
+        let outcome = ctk(args).exits(3);
+        assert!(outcome.stderr.contains("endpointslices"), "{outcome:#?}");
+        assert!(outcome.stdout.contains("source-incomplete"), "{outcome:#?}");
     });
 }
 
@@ -73,20 +73,20 @@ fn a_cluster_comes_on_standard_input_too() {
                     .stderr(Stdio::piped())
                     .spawn()
                     .unwrap();
-            // A reader that stops early is tested by its status.
+            // A reader that stops early is judged by its status.
             let _ = child.stdin.take().unwrap().write_all(text.as_bytes());
             Outcome::of(child.wait_with_output().unwrap())
         };
         let whole = list(&lab::cluster_objects(&lab::BACKENDS));
-        let said = piped(&whole).exits(0);
-        assert_eq!(said.items()[0]["reason"], "endpoint-gone");
-        assert_eq!(said.json()["summary"]["cluster"]["source"], "file");
+        let outcome = piped(&whole).exits(0);
+        assert_eq!(outcome.items()[0]["reason"], "endpoint-gone");
+        assert_eq!(outcome.json()["summary"]["cluster"]["source"], "file");
         assert_error(&piped(&whole[..200]), 3, &["--cluster", "line 1, column"]);
     });
 }
 
 #[test]
-fn stale_leaves_tcp_out_and_says_how_many() {
+fn stale_leaves_tcp_out_and_counts_it() {
     private_netns(|| {
         be_the_node();
         let gone = "10.244.9.9";
@@ -101,7 +101,7 @@ fn stale_leaves_tcp_out_and_says_how_many() {
         let held = "3 stale entries of other protocols than UDP are left out";
         for (args, shown, said_so) in [
             (&["--stale"][..], 1, true),
-            // A listing by verdict or reason is of every protocol: nothing is deleted here.
+            // A listing by verdict or reason includes every protocol, because it deletes nothing.
             (&["--verdict", "stale"], 4, false),
             (&["--reason", "endpoint-gone"], 4, false),
             (&["--stale", "--tcp"], 3, false),
@@ -114,20 +114,20 @@ fn stale_leaves_tcp_out_and_says_how_many() {
             let all = ["ls", "--cluster", file.path(), "-o", "jsonl"]
                 .into_iter()
                 .chain(args.iter().copied());
-            let said = ctk(all).exits(0);
-            assert_eq!(said.jsonl().len(), shown, "{args:?}: {said:#?}");
+            let outcome = ctk(all).exits(0);
+            assert_eq!(outcome.jsonl().len(), shown, "{args:?}: {outcome:#?}");
             assert_eq!(
-                said.stderr.contains(held),
+                outcome.stderr.contains(held),
                 said_so,
                 "{args:?}: {}",
-                said.stderr
+                outcome.stderr
             );
         }
     });
 }
 
 #[test]
-fn rows_are_limited_and_sorted_with_what_is_not_known_last() {
+fn rows_are_limited_and_sorted_with_unknown_values_last() {
     private_netns(|| {
         let mut flows: Vec<Flow> = (1..=9).map(|n| udp("10.0.0.1", n)).collect();
         for (n, flow) in flows.iter_mut().enumerate() {
@@ -180,7 +180,7 @@ fn rows_are_limited_and_sorted_with_what_is_not_known_last() {
 }
 
 #[test]
-fn columns_and_headers_are_as_asked() {
+fn columns_and_headers_follow_the_flags() {
     private_netns(|| {
         insert(&[udp("10.0.0.1", 4000)]);
         let out = |args: &str| {
@@ -210,7 +210,7 @@ fn columns_and_headers_are_as_asked() {
         let (header, rest) = csv.split_once('\n').unwrap();
         assert!(header.starts_with("family,protocol,"), "{header}");
         assert_eq!(rest.lines().count(), 1);
-        // Piped output is never coloured unless told so.
+        // Piped output is coloured only by a flag.
         assert!(!out("").contains('\u{1b}'));
     });
 }
@@ -226,10 +226,10 @@ fn an_empty_table_is_a_valid_answer_in_every_format() {
             assert_eq!(document["summary"]["consistent"], true);
         }
         for format in ["jsonl", "conntrack"] {
-            let said = ctk_line(&format!("ls --cluster none -o {format}")).exits(0);
-            assert_eq!(said.stdout, "", "{format}");
-            // It may be the wrong namespace: that is said, and not on stdout.
-            assert!(said.stderr.contains("has no entries"), "{said:?}");
+            let outcome = ctk_line(&format!("ls --cluster none -o {format}")).exits(0);
+            assert_eq!(outcome.stdout, "", "{format}");
+            // The namespace may be the wrong one: a note on stderr says so.
+            assert!(outcome.stderr.contains("has no entries"), "{outcome:?}");
         }
         let csv = ctk_line("ls --cluster none -o csv").exits(0).stdout;
         assert_eq!(csv.lines().count(), 1);
@@ -237,18 +237,22 @@ fn an_empty_table_is_a_valid_answer_in_every_format() {
 }
 
 #[test]
-fn without_a_cluster_it_says_so_once_and_goes_on() {
+fn a_missing_cluster_is_noted_once_and_entries_are_listed() {
     private_netns(|| {
         insert(&[udp("10.0.0.1", 1)]);
-        let said = ctk_line("ls -o jsonl").exits(0);
-        assert_eq!(said.jsonl()[0]["verdict"], Value::Null);
-        assert_eq!(said.stderr.lines().count(), 1, "{}", said.stderr);
-        assert!(said.stderr.contains("cluster: none"), "{}", said.stderr);
+        let outcome = ctk_line("ls -o jsonl").exits(0);
+        assert_eq!(outcome.jsonl()[0]["verdict"], Value::Null);
+        assert_eq!(outcome.stderr.lines().count(), 1, "{}", outcome.stderr);
+        assert!(
+            outcome.stderr.contains("cluster: none"),
+            "{}",
+            outcome.stderr
+        );
     });
 }
 
 #[test]
-fn a_reader_who_goes_away_ends_it_quietly() {
+fn a_closed_pipe_ends_the_listing_without_an_error() {
     private_netns(|| {
         let mut table = Table::open(&Netns::current()).unwrap();
         let flows = (0..5000).map(|n| udp(&format!("10.1.{}.{}", n / 250, n % 250), 1));
@@ -283,7 +287,7 @@ fn a_reader_who_goes_away_ends_it_quietly() {
             let status = child.wait().unwrap();
             assert_eq!((status.code(), &*stderr), (Some(0), ""), "{args}");
         }
-        // A disk that is full is no reader who left.
+        // A full disk is an error, unlike a closed pipe.
         let full = std::fs::File::options()
             .write(true)
             .open("/dev/full")
@@ -292,20 +296,20 @@ fn a_reader_who_goes_away_ends_it_quietly() {
             .stdout(full)
             .output()
             .unwrap();
-        let said = Outcome::of(output).exits(1);
-        assert!(said.stderr.contains("writing the output"), "{said:?}");
+        let outcome = Outcome::of(output).exits(1);
+        assert!(outcome.stderr.contains("writing the output"), "{outcome:?}");
     });
 }
 
 #[test]
-fn explain_says_what_ran_where() {
+fn explain_names_the_filters_of_the_kernel_and_of_ctk() {
     private_netns(|| {
         insert(&[udp("10.0.0.1", 1)]);
-        let said = ctk_line(
+        let outcome = ctk_line(
             "ls --cluster none -4 --udp 53 --src 10.0.0.1 --sport 1-9 --match udp --explain -o jsonl",
         )
         .exits(0);
-        assert_eq!(said.jsonl().len(), 1);
+        assert_eq!(outcome.jsonl().len(), 1);
         for (selector, place) in [
             ("-4", "kernel, and again in user space"),
             ("--udp 53", "kernel, and again in user space"),
@@ -315,16 +319,16 @@ fn explain_says_what_ran_where() {
         ] {
             let line = format!("ctk: {selector}: {place}");
             assert!(
-                said.stderr.lines().any(|said| said == line),
+                outcome.stderr.lines().any(|outcome| outcome == line),
                 "{line}\n{}",
-                said.stderr
+                outcome.stderr
             );
         }
     });
 }
 
 #[test]
-fn names_of_the_cluster_cannot_steer_a_terminal() {
+fn control_characters_in_names_do_not_reach_the_terminal() {
     private_netns(|| {
         be_the_node();
         insert(&[
@@ -348,7 +352,7 @@ fn names_of_the_cluster_cannot_steer_a_terminal() {
             &["-o", "json"],
             &["-o", "jsonl"],
             &["-v"],
-            // Errors name names, too.
+            // Errors contain names, too.
             &["--svc", evil],
             &["--svc", "dns"],
             &["--svc", "b/dns\u{1b}[2J"],
@@ -358,9 +362,12 @@ fn names_of_the_cluster_cannot_steer_a_terminal() {
         ] {
             let all = ["ls", "--cluster", file.path()].into_iter();
             let all = all.chain(args.iter().copied());
-            let said = ctk(all);
-            assert!(said.status.is_some_and(|status| status <= 3), "{said:?}");
-            for (stream, text) in [("stdout", &said.stdout), ("stderr", &said.stderr)] {
+            let outcome = ctk(all);
+            assert!(
+                outcome.status.is_some_and(|status| status <= 3),
+                "{outcome:?}"
+            );
+            for (stream, text) in [("stdout", &outcome.stdout), ("stderr", &outcome.stderr)] {
                 let harmful = |c: char| c.is_control() && c != '\n' || c == '\u{202e}';
                 let found = text.lines().find(|line| line.contains(harmful));
                 assert_eq!(found, None, "{args:?} {stream}");
@@ -398,7 +405,7 @@ fn expectations_are_listed_from_their_own_table() {
         run("conntrack", &args);
         let items = listed();
         assert_eq!(items.len(), 1, "{items:?}");
-        // The tool gives it an odd protocol without ports; everything else is as it was asked for.
+        // The tool gives the expectation a protocol without ports; all other fields are as requested.
         assert_eq!(items[0]["expected"]["src"], "10.64.0.1", "{items:?}");
         assert_eq!(items[0]["mask"]["dst"], "255.255.255.255", "{items:?}");
         assert_eq!(items[0]["master"]["dport"], 21, "{items:?}");

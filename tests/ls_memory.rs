@@ -1,4 +1,4 @@
-//! The memory that a listing takes does not depend on the size of the table.
+//! Memory of a listing does not depend on the size of the table.
 
 use std::process::Stdio;
 
@@ -13,7 +13,7 @@ use testkit::usage::{MIB, measure};
 
 const ENTRIES: u32 = 200_000;
 
-/// A fixed number of clients' flows to one of 100 Services, each to its endpoint, one in ten to one that is gone.
+/// Flow of one of many clients to one of 100 Services and its endpoint; one in ten leads to a removed endpoint.
 fn flow(n: u32) -> ctnetlink::flow::Flow {
     use mixed::{ASSURED, ports, translated, tuple};
     let service = n % 100;

@@ -1,4 +1,4 @@
-//! `--sample` and `--refreshing` with real packets: who is kept alive, and who answers.
+//! `--sample` and `--refreshing` with real packets: refreshed entries and answering endpoints.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -16,11 +16,11 @@ use testkit::private_netns::private_netns;
 use testkit::tools::{Outcome, assert_error, sysctl};
 
 #[test]
-fn three_looks_tell_who_is_kept_alive_and_who_answers() {
+fn three_looks_distinguish_refreshed_entries_and_answering_endpoints() {
     private_netns(|| {
         let mut lab = Lab::new(Proxy::Nftables);
         let [dying, living] = BACKENDS;
-        // Only entries that are made while accounting is on have counters.
+        // Only entries created with accounting have counters.
         sysctl("acct", "0");
         lab.set_endpoints(&[living]);
         let uncounted = Client::bind(CLIENTS[1], 5350);
@@ -48,7 +48,7 @@ fn three_looks_tell_who_is_kept_alive_and_who_answers() {
                     for client in [&pinned, &healthy, &uncounted] {
                         client.send();
                     }
-                    // Nobody listens there, and nobody says so.
+                    // No process listens on this address, and no ICMP error says so.
                     let _ = one_way.send_to(b"log line", (dying, 514));
                     std::thread::sleep(Duration::from_millis(400));
                 }
@@ -58,7 +58,7 @@ fn three_looks_tell_who_is_kept_alive_and_who_answers() {
                 start("ls --sample 6s -o json"),
                 start("ls --refreshing -o jsonl --sort original.sport"),
                 start("ls --refreshing --svc kube-dns"),
-                // It deletes when the others have looked for the last time.
+                // The deletion follows the last look of the others.
                 start("purge --refreshing --stale --yes --settle 3s --verify 0s -o json"),
             ];
             let ended = children.map(ended);
@@ -77,8 +77,8 @@ fn three_looks_tell_who_is_kept_alive_and_who_answers() {
             let item = of_port(&items, port);
             let [verdict, refreshing, replies] =
                 ["verdict", "refreshing", "replies"].map(|key| item[key].as_str().unwrap());
-            let said = format!("{verdict} {refreshing} {replies}");
-            assert_eq!(said, expected, "{item}");
+            let outcome = format!("{verdict} {refreshing} {replies}");
+            assert_eq!(outcome, expected, "{item}");
         }
         assert_evidence(
             of_port(&items, pinned.port()),
@@ -139,7 +139,7 @@ fn a_slow_reader_of_a_dump_is_not_taken_for_a_refill() {
             &DumpFilter::default(),
             &mut |flow, at| {
                 if before + after == 0 {
-                    // The kernel wrote the next datagram before this one was taken.
+                    // The kernel wrote the next datagram before this one was read.
                     std::thread::sleep(Duration::from_secs(2));
                 }
                 let passed = at.duration_since(began).as_secs_f64();
@@ -171,9 +171,9 @@ fn a_sample_that_is_too_short_or_of_another_list_is_refused() {
     }
     for table in ["dying", "unconfirmed", "expect"] {
         for flag in ["--sample 6s", "--refreshing"] {
-            let said = ctk_line(&format!("ls {flag} --table {table}"));
+            let outcome = ctk_line(&format!("ls {flag} --table {table}"));
             let flag = flag.split(' ').next().unwrap();
-            assert_error(&said, 2, &[flag, "--table"]);
+            assert_error(&outcome, 2, &[flag, "--table"]);
         }
     }
 }
@@ -193,7 +193,7 @@ fn of_port(items: &[Value], port: u16) -> &Value {
     found.unwrap_or_else(|| panic!("no entry of port {port}: {items:#?}"))
 }
 
-/// Between the two ends stands what depends on how fast this machine is.
+/// Values between these bounds depend on the speed of this machine.
 #[track_caller]
 fn assert_evidence(item: &Value, begins: &str, ends: &str) {
     let evidence = item["evidence"].as_str().unwrap();

@@ -1,4 +1,4 @@
-//! The memory that `ctk top` takes depends on groups, not on the table, and there is a bound for groups.
+//! Memory of `ctk top` depends on the groups, not on the table, and the number of groups is bounded.
 
 use std::process::Stdio;
 
@@ -11,12 +11,12 @@ use testkit::mixed::{ASSURED, insert_range, plain, ports, tuple};
 use testkit::private_netns::private_netns;
 use testkit::usage::{MIB, measure};
 
-/// More than are counted at a time.
+/// More entries than groups that are counted at once.
 const ENTRIES: u32 = GROUPS as u32 + GROUPS as u32 / 5;
-/// Of one client, so that it is the largest in any case.
+/// Entries of one client, enough to make it the largest group.
 const HEAVY: u32 = 500;
 
-/// 300 destinations; every source another one, but for the heavy one, whose entries come scattered.
+/// Flow to one of 300 destinations. Every source differs, except for the heavy one, whose entries are scattered.
 fn flow(n: u32) -> Flow {
     let source = if n.is_multiple_of(ENTRIES / HEAVY) {
         "10.9.9.9".to_owned()
@@ -31,7 +31,7 @@ fn flow(n: u32) -> Flow {
 }
 
 #[test]
-fn memory_is_bounded_by_groups_and_what_is_missing_is_said() {
+fn memory_is_bounded_by_groups_and_missing_groups_are_reported() {
     private_netns(|| {
         insert_range(0..ENTRIES, flow);
         let (document, stderr, status, peak) = top(&["--by", "dst"]);
@@ -42,7 +42,7 @@ fn memory_is_bounded_by_groups_and_what_is_missing_is_said() {
         assert_eq!(document["items"][0]["count"], ENTRIES / 300);
         assert!(peak < 32 * MIB, "{} MiB", peak / MIB);
 
-        // The largest is certain, whatever is dropped.
+        // The largest group is certain, whatever is dropped.
         let heavy = ENTRIES.div_ceil(ENTRIES / HEAVY);
         let (document, stderr, status, peak) = top(&["--by", "src", "--limit", "1"]);
         println!("too many groups: {:.1} MiB", peak as f64 / MIB as f64);
@@ -52,7 +52,7 @@ fn memory_is_bounded_by_groups_and_what_is_missing_is_said() {
         let (count, missed) = (number(&item["count"]), number(&item["error_at_most"]));
         assert!((count..=count + missed).contains(&heavy.into()), "{item}");
         let error = number(&document["summary"]["error_at_most"]);
-        // Every other source has one entry, so each time something is dropped costs one.
+        // Every other source has one entry, so each dropped group adds one to the error.
         assert!((1..=3).contains(&error), "{document}");
         assert_eq!(document["summary"]["groups"], Value::Null);
         assert_eq!(document["summary"]["matched"], ENTRIES);
@@ -63,7 +63,7 @@ fn memory_is_bounded_by_groups_and_what_is_missing_is_said() {
         assert_eq!(status, if missed == 0 { 0 } else { 3 }, "{stderr}");
         assert!(peak < 64 * MIB, "{} MiB", peak / MIB);
 
-        // All of them are not there, and that makes the answer partial.
+        // Groups are missing, which makes the answer partial.
         let (document, stderr, status, peak) = top(&["--by", "src,dst"]);
         assert_eq!(status, 3, "{stderr}");
         let shown = document["items"].as_array().unwrap().len();
@@ -73,7 +73,7 @@ fn memory_is_bounded_by_groups_and_what_is_missing_is_said() {
     });
 }
 
-/// The document of `ctk top -o json`, what it said, its status and its peak in bytes.
+/// Document of `ctk top -o json`, stderr, exit status, and peak in bytes.
 fn top(args: &[&str]) -> (Value, String, i32, u64) {
     let (out, err) = (
         tempfile::NamedTempFile::new().unwrap(),

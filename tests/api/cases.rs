@@ -71,10 +71,10 @@ fn judge(case: &Case) -> Vec<String> {
         "--kubeconfig",
         kubeconfig,
     ];
-    let said = ctk(args);
+    let outcome = ctk(args);
     let word =
         |item: &serde_json::Value, key: &str| item[key].as_str().unwrap_or("null").to_owned();
-    let items = said.items();
+    let items = outcome.items();
     items
         .iter()
         .map(|item| word(item, "verdict") + "/" + &word(item, "reason"))

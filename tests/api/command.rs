@@ -52,16 +52,16 @@ fn a_listing_judges_by_the_api() {
         node_with_a_stale_entry();
         let server = forbidding(&[]);
         for source in ["api", "auto"] {
-            let said = with(&server, &format!("ls --cluster {source} --stale -o json")).exits(0);
-            assert_eq!(said.items()[0]["reason"], "endpoint-gone");
-            let cluster = &said.json()["summary"]["cluster"];
+            let outcome = with(&server, &format!("ls --cluster {source} --stale -o json")).exits(0);
+            assert_eq!(outcome.items()[0]["reason"], "endpoint-gone");
+            let cluster = &outcome.json()["summary"]["cluster"];
             assert_eq!(cluster["source"], "api");
             assert_eq!(cluster["complete"], true);
             assert_eq!(cluster["lists"]["pods"], "complete");
             assert_eq!(
-                said.stderr.contains("cluster: the API"),
+                outcome.stderr.contains("cluster: the API"),
                 source == "auto",
-                "{said:#?}"
+                "{outcome:#?}"
             );
         }
     });
@@ -73,21 +73,21 @@ fn without_slices_nothing_is_stale_and_nothing_is_deleted() {
         node_with_a_stale_entry();
         let server = forbidding(&["endpointslices"]);
         let rule = "list on endpointslices.discovery.k8s.io";
-        let said = with(&server, "ls --cluster api -o json").exits(3);
-        assert_eq!(said.items()[0]["reason"], "source-incomplete");
+        let outcome = with(&server, "ls --cluster api -o json").exits(3);
+        assert_eq!(outcome.items()[0]["reason"], "source-incomplete");
         assert_eq!(
-            said.items()[0]["service"]["name"],
+            outcome.items()[0]["service"]["name"],
             "kube-dns",
             "the name is known all the same"
         );
-        assert_eq!(said.json()["summary"]["cluster"]["complete"], false);
+        assert_eq!(outcome.json()["summary"]["cluster"]["complete"], false);
         assert_eq!(
-            said.json()["summary"]["cluster"]["lists"]["endpointslices"],
+            outcome.json()["summary"]["cluster"]["lists"]["endpointslices"],
             "forbidden"
         );
-        assert!(said.stderr.contains(rule), "{said:#?}");
-        let said = with(&server, "purge --cluster api --stale --yes");
-        assert_error(&said, 3, &["incomplete", rule]);
+        assert!(outcome.stderr.contains(rule), "{outcome:#?}");
+        let outcome = with(&server, "purge --cluster api --stale --yes");
+        assert_error(&outcome, 3, &["incomplete", rule]);
         assert_eq!(entries(), 1);
     });
 }
@@ -103,25 +103,25 @@ fn who_may_read_neither_services_nor_slices_is_told_so_by_the_status() {
             "nodes",
             "servicecidrs",
         ]);
-        let said = with(&server, "ls --cluster api --stale");
+        let outcome = with(&server, "ls --cluster api --stale");
         assert_error(
-            &said,
+            &outcome,
             4,
             &[
                 "list on services, endpointslices.discovery.k8s.io",
                 "ClusterRole",
             ],
         );
-        let said = with(&server, "purge --cluster api --stale --yes");
-        assert_error(&said, 4, &["list on services"]);
+        let outcome = with(&server, "purge --cluster api --stale --yes");
+        assert_error(&outcome, 4, &["list on services"]);
         assert_eq!(entries(), 1);
         // Without a name or verdict to select by there is something to show.
-        let said = with(&server, "ls --cluster api -o json").exits(3);
-        assert_eq!(said.items().len(), 1);
+        let outcome = with(&server, "ls --cluster api -o json").exits(3);
+        assert_eq!(outcome.items().len(), 1);
         // auto goes on to the next source.
-        let said = with(&server, "ls --cluster auto -o json").exits(0);
-        assert_eq!(said.json()["summary"]["cluster"]["source"], "none");
-        assert!(said.stderr.contains("not the API"), "{said:#?}");
+        let outcome = with(&server, "ls --cluster auto -o json").exits(0);
+        assert_eq!(outcome.json()["summary"]["cluster"]["source"], "none");
+        assert!(outcome.stderr.contains("not the API"), "{outcome:#?}");
         with(&server, "ls --cluster auto --stale").exits(3);
     });
 }
@@ -148,13 +148,13 @@ fn a_purge_reads_the_newest_state_twice_and_deletes_what_is_stale_in_both() {
         node_with_a_stale_entry();
         insert(&[to_dns(17, 40_001, "10.244.1.7")]);
         let server = forbidding(&[]);
-        let said = with(
+        let outcome = with(
             &server,
             "purge --cluster api --stale --yes --settle 0 --verify 0 -o json",
         );
-        let said = said.exits(0);
-        assert_eq!(said.json()["summary"]["deleted"], 1);
-        assert_eq!(said.json()["summary"]["cluster"]["read_again"], true);
+        let outcome = outcome.exits(0);
+        assert_eq!(outcome.json()["summary"]["deleted"], 1);
+        assert_eq!(outcome.json()["summary"]["cluster"]["read_again"], true);
         assert_eq!(entries(), 1);
         let asked = server.asked();
         assert!(
@@ -191,8 +191,8 @@ fn an_endpoint_that_comes_back_between_the_two_looks_saves_its_entry() {
             now.answer(asked)
         });
         let args = "purge --cluster api --stale --yes --settle 0 --verify 0 -o json";
-        let said = with(&server, args).exits(0);
-        assert_eq!(said.json()["summary"]["changed"], 1, "{said:#?}");
+        let outcome = with(&server, args).exits(0);
+        assert_eq!(outcome.json()["summary"]["changed"], 1, "{outcome:#?}");
         assert_eq!(entries(), 1);
     });
 }
@@ -212,11 +212,11 @@ fn a_second_look_that_fails_deletes_nothing() {
             }
             objects.answer(asked)
         });
-        let said = with(
+        let outcome = with(
             &server,
             "purge --cluster api --stale --yes --settle 0 --verify 0",
         );
-        assert_error(&said, 3, &["endpointslices", "nothing is deleted"]);
+        assert_error(&outcome, 3, &["endpointslices", "nothing is deleted"]);
         assert_eq!(entries(), 1);
     });
 }
@@ -237,9 +237,12 @@ fn an_api_that_is_not_there_is_an_error_or_for_auto_a_note() {
             ctk(all.iter().chain(more))
         };
         assert_error(&ls(&["--cluster", "api"]), 1, &["--cluster api", "refused"]);
-        let said = ls(&["-o", "json"]).exits(0);
-        assert_eq!(said.items().len(), 1);
-        assert!(said.stderr.contains("cluster: not the API"), "{said:#?}");
+        let outcome = ls(&["-o", "json"]).exits(0);
+        assert_eq!(outcome.items().len(), 1);
+        assert!(
+            outcome.stderr.contains("cluster: not the API"),
+            "{outcome:#?}"
+        );
         ls(&["--stale"]).exits(3);
         assert_error(
             &ctk(["ls", "--cluster", "api"]),
@@ -315,10 +318,14 @@ fn kubectl_is_asked_where_only_it_can_log_in() {
         };
         let folder = tempfile::tempdir().unwrap();
         fake_kubectl(folder.path(), "nothing");
-        let said = ls(folder.path(), "/usr/bin:/bin").exits(0);
-        assert_eq!(said.items()[0]["reason"], "endpoint-gone", "{said:#?}");
+        let outcome = ls(folder.path(), "/usr/bin:/bin").exits(0);
         assert_eq!(
-            said.json()["summary"]["cluster"]["lists"]["servicecidrs"],
+            outcome.items()[0]["reason"],
+            "endpoint-gone",
+            "{outcome:#?}"
+        );
+        assert_eq!(
+            outcome.json()["summary"]["cluster"]["lists"]["servicecidrs"],
             "not-served"
         );
         let calls = fs::read_to_string(folder.path().join("calls")).unwrap();
@@ -328,20 +335,21 @@ fn kubectl_is_asked_where_only_it_can_log_in() {
         );
         assert_eq!(server.asked().len(), 0);
         fake_kubectl(folder.path(), "endpointslices");
-        let said = ls(folder.path(), "/usr/bin:/bin").exits(3);
-        assert_eq!(said.items()[0]["reason"], "source-incomplete");
+        let outcome = ls(folder.path(), "/usr/bin:/bin").exits(3);
+        assert_eq!(outcome.items()[0]["reason"], "source-incomplete");
         assert!(
-            said.stderr
+            outcome
+                .stderr
                 .contains("list on endpointslices.discovery.k8s.io"),
-            "{said:#?}"
+            "{outcome:#?}"
         );
         // It prints a list and ends: no watch can be had of it.
         let path = format!("{}:/usr/bin:/bin", folder.path().display());
         let args = ["watch", "--cluster", "api", "--kubeconfig"];
         let args = args.iter().copied().chain(kubeconfig.to_str());
-        let said = Outcome::of(ctk_command(args).env("PATH", path).output().unwrap());
+        let outcome = Outcome::of(ctk_command(args).env("PATH", path).output().unwrap());
         assert_error(
-            &said,
+            &outcome,
             1,
             &[
                 "cannot log in",

@@ -46,11 +46,11 @@ fn refused_in(
     command
         .env("PATH", "/nowhere")
         .envs(variables.iter().copied());
-    let said = Outcome::of(command.output().unwrap());
+    let outcome = Outcome::of(command.output().unwrap());
     let took = began.elapsed();
     println!("{name}: {took:.1?}");
-    assert_error(&said, 1, says);
-    assert!(!said.stderr.contains(TOKEN), "{name}: {said:#?}");
+    assert_error(&outcome, 1, says);
+    assert!(!outcome.stderr.contains(TOKEN), "{name}: {outcome:#?}");
     assert!(took < PATIENCE, "{name}: {took:?}");
 }
 

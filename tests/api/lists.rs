@@ -191,9 +191,9 @@ fn each_kind_that_is_forbidden_is_named_with_the_rule_to_add() {
         assert_eq!(gaps(&loaded), [(kind, State::Forbidden)]);
         assert_eq!(loaded.summary.complete, complete, "{resource}");
         assert_eq!(loaded.summary.missing, [resource]);
-        let said = loaded.warnings.join("\n");
-        assert!(said.contains(&format!("list on {rule}")), "{said}");
-        assert!(!said.contains("forgotten"), "{said}");
+        let outcome = loaded.warnings.join("\n");
+        assert!(outcome.contains(&format!("list on {rule}")), "{outcome}");
+        assert!(!outcome.contains("forgotten"), "{outcome}");
     }
 }
 
@@ -232,12 +232,12 @@ fn a_busy_server_is_asked_again_and_given_up_after_some_times() {
         assert_eq!(state(&loaded, Kind::EndpointSlice), wanted, "{status}");
         assert_eq!(loaded.summary.complete, wanted == State::Complete);
         if wanted == State::Failed {
-            let said = loaded.warnings.join("\n");
+            let outcome = loaded.warnings.join("\n");
             assert!(
-                said.contains("endpointslices could not be listed"),
-                "{said}"
+                outcome.contains("endpointslices could not be listed"),
+                "{outcome}"
             );
-            assert!(said.contains("500"), "{said}");
+            assert!(outcome.contains("500"), "{outcome}");
         }
     }
 }
@@ -326,10 +326,10 @@ fn what_is_no_list_of_the_kind_that_was_asked_for_is_not_believed() {
             "{text}"
         );
         assert!(!loaded.summary.complete, "{text}");
-        let said = loaded.warnings.join("\n");
+        let outcome = loaded.warnings.join("\n");
         assert!(
-            !said.contains("log in here"),
-            "no body reaches a message: {said}"
+            !outcome.contains("log in here"),
+            "no body reaches a message: {outcome}"
         );
     }
 }
@@ -399,10 +399,10 @@ fn a_silent_server_ends_in_time_with_what_was_read_before() {
             complete == Some(true),
             "{resource}"
         );
-        let said = loaded.warnings.join("\n");
+        let outcome = loaded.warnings.join("\n");
         assert!(
-            said.contains("the time for reading the cluster is over"),
-            "{said}"
+            outcome.contains("the time for reading the cluster is over"),
+            "{outcome}"
         );
     }
 }

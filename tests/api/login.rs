@@ -46,11 +46,11 @@ fn refused(kubeconfig: PathBuf, obstacle: Obstacle, says: &[&str]) -> LiveError 
     let error = read(kubeconfig).unwrap_err();
     assert!(began.elapsed() < Duration::from_secs(10), "{error}");
     assert_eq!(error.obstacle, obstacle, "{error}");
-    let said = format!("{error}\n{}", error.hint.as_deref().expect("a hint"));
+    let outcome = format!("{error}\n{}", error.hint.as_deref().expect("a hint"));
     for word in says {
-        assert!(said.contains(word), "{word}: {said}");
+        assert!(outcome.contains(word), "{word}: {outcome}");
     }
-    assert!(!said.contains(TOKEN), "{said}");
+    assert!(!outcome.contains(TOKEN), "{outcome}");
     error
 }
 
@@ -142,9 +142,9 @@ fn a_plugin_that_hangs_is_ended_and_named() {
     };
     let error = ctk_cluster::live::load(&options, ReadScope::default(), &[]).unwrap_err();
     assert_eq!(error.obstacle, Obstacle::Plugin);
-    let said = format!("{error} {:?}", error.hint);
+    let outcome = format!("{error} {:?}", error.hint);
     for word in ["plugin", "did not end in time", "--request-timeout"] {
-        assert!(said.contains(word), "{said}");
+        assert!(outcome.contains(word), "{outcome}");
     }
     let pid = fs::read_to_string(server.path("pid")).unwrap();
     assert!(!std::path::Path::new("/proc").join(pid.trim()).exists());

@@ -43,9 +43,9 @@ fn by_file(objects: &Objects, command: &str) -> Outcome {
 }
 
 /// Source port, with what the entry is.
-fn verdicts(said: &Outcome) -> BTreeMap<u64, (Value, Value)> {
+fn verdicts(outcome: &Outcome) -> BTreeMap<u64, (Value, Value)> {
     let port = |item: &Value| item["original"]["sport"].as_u64().unwrap();
-    let items = said.items().into_iter();
+    let items = outcome.items().into_iter();
     items
         .map(|item| {
             (
@@ -116,9 +116,9 @@ fn a_second_look_reads_what_the_plan_hangs_on_and_nothing_else() {
         let endpoints = slice("a", "other", &port, &[("10.244.1.8", "")]);
         objects.0.extend([other, endpoints]);
         let server = ApiServer::start(move |asked| objects.answer(asked));
-        let said = by_api(&server, "purge --stale --yes --settle 0 --verify 0").exits(0);
+        let outcome = by_api(&server, "purge --stale --yes --settle 0 --verify 0").exits(0);
         let asked = server.asked();
-        let document = said.json();
+        let document = outcome.json();
         assert_eq!(document["summary"]["deleted"], 1, "{document}");
         let cluster = &document["summary"]["cluster"];
         assert_eq!(cluster["complete"], true);
@@ -370,14 +370,14 @@ fn a_narrow_second_look_deletes_what_a_whole_one_would() {
                 }
             });
             let command = format!("purge --stale {only} --yes --settle 0 --verify 0");
-            let said = by_api(&server, &command).exits(0);
-            let gone: BTreeSet<u64> = said
+            let outcome = by_api(&server, &command).exits(0);
+            let gone: BTreeSet<u64> = outcome
                 .items()
                 .iter()
                 .filter(|item| item["result"] == "deleted")
                 .map(|item| item["original"]["sport"].as_u64().unwrap())
                 .collect();
-            assert_eq!(gone, wanted, "{seed}: {said:#?}");
+            assert_eq!(gone, wanted, "{seed}: {outcome:#?}");
             deleted += gone.len();
             spared += before.len() - gone.len();
             let asked = server.asked();
@@ -430,8 +430,8 @@ fn a_service_that_lost_its_address_sends_the_second_look_to_all_of_them() {
                 false => first.answer(asked),
             }
         });
-        let said = by_api(&server, "purge --stale --yes --settle 0 --verify 0").exits(0);
-        assert_eq!(said.json()["summary"]["changed"], 1, "{said:#?}");
+        let outcome = by_api(&server, "purge --stale --yes --settle 0 --verify 0").exits(0);
+        assert_eq!(outcome.json()["summary"]["changed"], 1, "{outcome:#?}");
         let asked = server.asked();
         let last: Vec<String> = asked.iter().rev().take(2).map(request).collect();
         assert_eq!(last[1], "/api/v1/services -");
@@ -459,8 +459,8 @@ fn a_node_port_on_an_address_that_is_some_services_too_is_found_stale_twice() {
         let endpoints = slice("a", "by-node", &port, &[("10.244.1.7", "")]);
         all.0.extend([by_node, by_address, endpoints]);
         let server = ApiServer::start(move |asked| all.answer(asked));
-        let said = by_api(&server, "purge --stale --yes --settle 0 --verify 0").exits(0);
-        assert_eq!(said.json()["summary"]["deleted"], 1, "{said:#?}");
+        let outcome = by_api(&server, "purge --stale --yes --settle 0 --verify 0").exits(0);
+        assert_eq!(outcome.json()["summary"]["deleted"], 1, "{outcome:#?}");
     });
 }
 
@@ -488,12 +488,12 @@ fn one_of_two_services_at_an_address_is_judged_by_its_own_slices() {
         let asked = server.asked();
         let narrow = |asked: &Asked| asked.value("labelSelector").is_some();
         assert!(asked.iter().any(narrow), "{asked:?}");
-        let said = by_api(
+        let outcome = by_api(
             &server,
             "purge --svc a/udp --stale --yes --settle 0 --verify 0",
         );
         assert_eq!(
-            said.exits(0).json()["summary"]["deleted"],
+            outcome.exits(0).json()["summary"]["deleted"],
             1,
             "what --svc selects"
         );

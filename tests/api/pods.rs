@@ -57,8 +57,8 @@ fn pods_asked(server: &ApiServer) -> Vec<String> {
 }
 
 /// Reason by the last address of the reply.
-fn reason(said: &Outcome, endpoint: &str) -> String {
-    let items = said.items();
+fn reason(outcome: &Outcome, endpoint: &str) -> String {
+    let items = outcome.items();
     let item = items.iter().find(|item| item["reply"]["src"] == endpoint);
     item.expect("it is listed")["reason"]
         .as_str()
@@ -96,7 +96,7 @@ fn on_a_node_only_pods_that_matter_are_read_and_verdicts_are_the_same() {
             assert_eq!(reason(&all, address), expected);
         }
         assert_eq!(few.items().len(), 4);
-        let name = |said: &Outcome| said.items()[0]["client"].clone();
+        let name = |outcome: &Outcome| outcome.items()[0]["client"].clone();
         assert_eq!(name(&few), name(&all));
     });
 }
@@ -181,10 +181,10 @@ fn an_entry_that_comes_after_the_first_look_is_not_judged_by_pods_that_were_not_
             }
             objects.answer(asked)
         });
-        let said = ls(&server, "");
-        assert_eq!(reason(&said, GONE), "endpoint-gone");
+        let outcome = ls(&server, "");
+        assert_eq!(reason(&outcome, GONE), "endpoint-gone");
         assert_eq!(
-            reason(&said, MOVED),
+            reason(&outcome, MOVED),
             "source-incomplete",
             "it may be a misdelivery"
         );
@@ -201,8 +201,8 @@ fn to_gone(sport: u16, endpoint: &str) -> Flow {
 }
 
 /// Name of the endpoint by source port.
-fn endpoints(said: &Outcome) -> BTreeMap<u64, Value> {
-    let items = said.items().into_iter();
+fn endpoints(outcome: &Outcome) -> BTreeMap<u64, Value> {
+    let items = outcome.items().into_iter();
     let named = items.map(|item| {
         let port = item["original"]["sport"].as_u64().unwrap();
         (port, item["endpoint"]["name"].clone())
@@ -224,7 +224,7 @@ fn a_pod_of_another_node_is_named_where_the_destination_is_no_frontend_any_more(
             to_gone(40_001, &listed),
             to_gone(40_002, GONE),
         ]);
-        let names = |said: &Outcome| endpoints(said).into_values().collect::<Vec<_>>();
+        let names = |outcome: &Outcome| endpoints(outcome).into_values().collect::<Vec<_>>();
         let file = ClusterFile::of(&objects.0);
         let by_file = ctk(["ls", "--cluster", file.path(), "-o", "json"]).exits(0);
         assert_eq!(
@@ -258,15 +258,16 @@ fn addresses_that_are_not_asked_for_a_name_are_counted() {
             .collect();
         insert(&many);
         let server = healthy(objects());
-        let said = ls(&server, "").exits(0);
+        let outcome = ls(&server, "").exits(0);
         assert_eq!(pods_asked(&server).len(), 11, "{:?}", pods_asked(&server));
         assert!(
-            said.stderr
+            outcome
+                .stderr
                 .contains("2 entries lead to an address whose pod was not asked for"),
-            "{said:#?}"
+            "{outcome:#?}"
         );
-        let said = ls(&healthy(objects()), "--all-pods").exits(0);
-        assert!(!said.stderr.contains("not asked for"), "{said:#?}");
+        let outcome = ls(&healthy(objects()), "--all-pods").exits(0);
+        assert!(!outcome.stderr.contains("not asked for"), "{outcome:#?}");
     });
 }
 
@@ -291,14 +292,14 @@ fn a_name_that_a_forbidden_kind_may_hold_is_missing_from_the_answer() {
         for args in ["--svc kube-dns", ""] {
             // The slice names the endpoint; one client is a pod, the other one the node.
             for (kind, rule) in [("pods", "list on pods"), ("nodes", "list on nodes")] {
-                let said = ls(&without(kind), args).exits(3);
-                let mut named = endpoints(&said).into_values();
+                let outcome = ls(&without(kind), args).exits(3);
+                let mut named = endpoints(&outcome).into_values();
                 assert!(named.all(|name| name == "coredns-a"));
-                let items = said.items();
+                let items = outcome.items();
                 let nameless = items.iter().filter(|item| item["client"].is_null());
                 assert_eq!(nameless.count(), 1);
                 for word in ["1 entry lacks a name", kind, rule] {
-                    assert!(said.stderr.contains(word), "{word}: {said:#?}");
+                    assert!(outcome.stderr.contains(word), "{word}: {outcome:#?}");
                 }
             }
             ls(&without("nothing"), args).exits(0);

@@ -114,10 +114,10 @@ fn ls(kubeconfig: &Path, variables: &[(&str, &str)]) -> Outcome {
     Outcome::of(command.envs(variables.iter().copied()).output().unwrap())
 }
 
-fn assert_whole(said: Outcome) {
-    let lists = &said.json()["summary"]["cluster"]["lists"];
+fn assert_whole(outcome: Outcome) {
+    let lists = &outcome.json()["summary"]["cluster"]["lists"];
     for kind in ["services", "endpointslices", "nodes", "pods"] {
-        assert_eq!(lists[kind], "complete", "{kind}: {said:#?}");
+        assert_eq!(lists[kind], "complete", "{kind}: {outcome:#?}");
     }
 }
 
@@ -177,11 +177,11 @@ fn a_proxy_that_is_not_there_is_an_error() {
     private_netns(|| {
         run("ip", &["link", "set", "lo", "up"]);
         let server = server();
-        let said = ls(
+        let outcome = ls(
             &server.kubeconfig(),
             &[("HTTPS_PROXY", "http://127.0.0.1:1")],
         );
-        assert_error(&said, 1, &["127.0.0.1", "refused"]);
+        assert_error(&outcome, 1, &["127.0.0.1", "refused"]);
         assert_eq!(server.asked().len(), 0);
     });
 }
@@ -222,9 +222,9 @@ fn a_pod_reads_with_its_service_account() {
             command
                 .env("KUBERNETES_SERVICE_HOST", "127.0.0.1")
                 .env("KUBERNETES_SERVICE_PORT", server.address.port().to_string());
-            let said = Outcome::of(command.output().unwrap());
+            let outcome = Outcome::of(command.output().unwrap());
             let asked = server.asked();
-            assert!(asked.len() > before, "{flags}: {said:#?}");
+            assert!(asked.len() > before, "{flags}: {outcome:#?}");
             let shown = format!("Bearer {TOKEN}");
             assert!(
                 asked
@@ -232,11 +232,11 @@ fn a_pod_reads_with_its_service_account() {
                     .all(|one| one.authorization.as_ref() == Some(&shown))
             );
             // In a user namespace the table may be out of reach; the cluster is not.
-            if said.status == Some(0) {
-                assert_whole(said);
+            if outcome.status == Some(0) {
+                assert_whole(outcome);
             } else {
-                assert_eq!(flags, "-Urm", "{said:#?}");
-                assert!(said.stderr.contains("permitted"), "{said:#?}");
+                assert_eq!(flags, "-Urm", "{outcome:#?}");
+                assert!(outcome.stderr.contains("permitted"), "{outcome:#?}");
             }
         }
     });
@@ -248,9 +248,9 @@ fn a_pod_without_a_service_account_is_told_so() {
     command
         .env("KUBERNETES_SERVICE_HOST", "127.0.0.1")
         .env("KUBERNETES_SERVICE_PORT", "1");
-    let said = Outcome::of(command.output().unwrap());
+    let outcome = Outcome::of(command.output().unwrap());
     assert_error(
-        &said,
+        &outcome,
         1,
         &["service account", "automountServiceAccountToken"],
     );

@@ -38,8 +38,8 @@ fn node_with_old_rules() -> Lab {
 }
 
 fn left() -> usize {
-    let said = ctk(["ls", "--cluster", "none", "--udp", "53", "-o", "jsonl"]);
-    said.exits(0).jsonl().len()
+    let outcome = ctk(["ls", "--cluster", "none", "--udp", "53", "-o", "jsonl"]);
+    outcome.exits(0).jsonl().len()
 }
 
 /// Purges with this kubeconfig; `meanwhile` is done when the first look is over.
@@ -91,12 +91,12 @@ fn a_server_that_is_gone_at_the_second_look_is_not_replaced_by_the_nodes_rules()
                     let asked = server.as_ref().map(ApiServer::asked).unwrap_or_default();
                     asked.iter().any(|asked| asked.resource() == "pods")
                 };
-                let said = purge(source, &chosen, asked, || drop(server.take()));
-                let said = said.exits(3);
+                let outcome = purge(source, &chosen, asked, || drop(server.take()));
+                let outcome = outcome.exits(3);
                 for words in ["the second look at the cluster", "nothing was deleted"] {
-                    assert!(said.stderr.contains(words), "{source:?}: {said:#?}");
+                    assert!(outcome.stderr.contains(words), "{source:?}: {outcome:#?}");
                 }
-                assert_eq!((left(), said.stdout.as_str()), (1, ""), "{said:#?}");
+                assert_eq!((left(), outcome.stdout.as_str()), (1, ""), "{outcome:#?}");
             }
         }
     });
@@ -188,9 +188,16 @@ fn a_server_that_gives_less_or_another_cluster_at_the_second_look_deletes_nothin
                     );
                     let mut args: Vec<&str> = line.split_whitespace().collect();
                     args.extend(["--kubeconfig", kubeconfig.to_str().unwrap()]);
-                    let said = ctk(&args).exits(3);
-                    assert!(said.stderr.contains(words), "{what} {line}: {said:#?}");
-                    assert_eq!((left(), said.stdout.as_str()), (1, ""), "{what}: {said:#?}");
+                    let outcome = ctk(&args).exits(3);
+                    assert!(
+                        outcome.stderr.contains(words),
+                        "{what} {line}: {outcome:#?}"
+                    );
+                    assert_eq!(
+                        (left(), outcome.stdout.as_str()),
+                        (1, ""),
+                        "{what}: {outcome:#?}"
+                    );
                 }
             }
         }
@@ -213,8 +220,8 @@ fn a_purge_by_the_nodes_rules_goes_on_by_them_when_the_api_answers_again() {
         let kubeconfig = server.kubeconfig_of(&json!({"token": TOKEN}), "ca.pem");
         let asked = || !server.asked().is_empty();
         let up = || is_up.store(true, Ordering::SeqCst);
-        let said = purge(&["-o", "json"], kubeconfig.to_str().unwrap(), asked, up).exits(0);
-        let summary: &Value = &said.json()["summary"];
+        let outcome = purge(&["-o", "json"], kubeconfig.to_str().unwrap(), asked, up).exits(0);
+        let summary: &Value = &outcome.json()["summary"];
         assert_eq!(
             (&summary["deleted"], &summary["cluster"]["source"]),
             (&json!(1), &json!("rules"))
@@ -224,7 +231,7 @@ fn a_purge_by_the_nodes_rules_goes_on_by_them_when_the_api_answers_again() {
                 .asked()
                 .iter()
                 .all(|asked| asked.resource() != "endpointslices"),
-            "{said:#?}"
+            "{outcome:#?}"
         );
     });
 }
@@ -252,8 +259,8 @@ fn a_dry_run_by_the_api_asks_the_nodes_rules() {
                 "--kubeconfig",
                 kubeconfig.to_str().unwrap(),
             ];
-            let said = ctk(args).exits(0);
-            let mut results: Vec<(u64, String)> = said
+            let outcome = ctk(args).exits(0);
+            let mut results: Vec<(u64, String)> = outcome
                 .items()
                 .iter()
                 .map(|item| {
@@ -264,7 +271,7 @@ fn a_dry_run_by_the_api_asks_the_nodes_rules() {
                 })
                 .collect();
             results.sort();
-            let is_behind = said
+            let is_behind = outcome
                 .stderr
                 .contains("its rules still lead to 10.244.1.7:53");
             (results, is_behind)

@@ -45,9 +45,9 @@ fn with(server: &ApiServer, args: &str) -> Outcome {
     ctk(all)
 }
 
-fn verdicts(said: &Outcome) -> Vec<String> {
+fn verdicts(outcome: &Outcome) -> Vec<String> {
     let word = |item: &Value, key: &str| item[key].as_str().unwrap_or("null").to_owned();
-    let mut all: Vec<(u64, String)> = said
+    let mut all: Vec<(u64, String)> = outcome
         .items()
         .iter()
         .map(|item| {
@@ -71,13 +71,13 @@ fn rules_that_lag_behind_the_api_are_told_and_the_api_decides() {
         insert(&[to_dns(17, 40_000, both[0]), to_dns(17, 40_001, both[1])]);
         let args = "ls --cluster api,rules --udp 53 -o json";
         // They agree.
-        let said = with(&server_of(&BACKENDS), args).exits(0);
-        let cluster = &said.json()["summary"]["cluster"];
+        let outcome = with(&server_of(&BACKENDS), args).exits(0);
+        let cluster = &outcome.json()["summary"]["cluster"];
         assert_eq!(cluster["disagreements"], json!({"count": 0, "items": []}));
         assert_eq!(cluster["rules"]["kube_proxy"], json!(["iptables"]));
         assert_eq!(cluster["source"], "api");
-        assert!(!said.stderr.contains("behind"), "{said:#?}");
-        let announced = said
+        assert!(!outcome.stderr.contains("behind"), "{outcome:#?}");
+        let announced = outcome
             .stderr
             .lines()
             .filter(|line| line.starts_with("ctk: cluster: "));
@@ -89,15 +89,16 @@ fn rules_that_lag_behind_the_api_are_told_and_the_api_decides() {
         // The API has given up the first endpoint, the rules have not.
         let server = server_of(&BACKENDS[1..]);
         for source in ["api,rules", "rules,api"] {
-            let said = with(&server, &format!("ls --cluster {source} --udp 53 -o json")).exits(0);
-            assert_eq!(verdicts(&said), ["stale/endpoint-gone", "ok/endpoint"]);
+            let outcome =
+                with(&server, &format!("ls --cluster {source} --udp 53 -o json")).exits(0);
+            assert_eq!(verdicts(&outcome), ["stale/endpoint-gone", "ok/endpoint"]);
             assert!(
-                said.stderr.contains(
+                outcome.stderr.contains(
                     "kube-proxy on this node is behind: rules still list 10.244.1.7 for kube-system/kube-dns"
                 ),
-                "{said:#?}"
+                "{outcome:#?}"
             );
-            let found = &said.json()["summary"]["cluster"]["disagreements"];
+            let found = &outcome.json()["summary"]["cluster"]["disagreements"];
             assert_eq!(found["count"], 1);
             assert_eq!(
                 found["items"][0],
@@ -111,11 +112,11 @@ fn rules_that_lag_behind_the_api_are_told_and_the_api_decides() {
         }
         // And the other way round.
         lab.set_endpoints(&BACKENDS[1..]);
-        let said = with(&server_of(&BACKENDS), args).exits(0);
-        assert_eq!(verdicts(&said), ["ok/endpoint", "ok/endpoint"]);
+        let outcome = with(&server_of(&BACKENDS), args).exits(0);
+        assert_eq!(verdicts(&outcome), ["ok/endpoint", "ok/endpoint"]);
         let lacks =
             "kube-proxy on this node is behind: rules lack 10.244.1.7 for kube-system/kube-dns";
-        assert!(said.stderr.contains(lacks), "{said:#?}");
+        assert!(outcome.stderr.contains(lacks), "{outcome:#?}");
     });
 }
 
@@ -138,10 +139,10 @@ fn kube_proxy_is_not_behind_for_what_came_or_went_between_two_readings() {
                 }
                 objects.answer(asked)
             });
-            let said = with(&server, "ls --cluster api,rules -o json").exits(0);
-            let found = &said.json()["summary"]["cluster"]["disagreements"];
-            assert_eq!(found["count"], 0, "{said:#?}");
-            assert!(!said.stderr.contains("behind"), "{said:#?}");
+            let outcome = with(&server, "ls --cluster api,rules -o json").exits(0);
+            let found = &outcome.json()["summary"]["cluster"]["disagreements"];
+            assert_eq!(found["count"], 0, "{outcome:#?}");
+            assert!(!outcome.stderr.contains("behind"), "{outcome:#?}");
         }
     });
 }
@@ -151,20 +152,20 @@ fn doctor_tells_that_kube_proxy_is_behind_the_api() {
     private_netns(|| {
         let lab = Lab::new(Proxy::Nftables);
         lab.set_endpoints(&BACKENDS);
-        let of_check = |said: &Outcome| {
-            let mut items = said.items();
+        let of_check = |outcome: &Outcome| {
+            let mut items = outcome.items();
             items.retain(|item| item["check"] == "rules-behind");
             items
         };
         let once = "doctor --cluster api --sample 0 -o json";
-        let said = with(&server_of(&BACKENDS), once).exits(0);
-        assert!(of_check(&said).is_empty(), "{said:#?}");
+        let outcome = with(&server_of(&BACKENDS), once).exits(0);
+        assert!(of_check(&outcome).is_empty(), "{outcome:#?}");
         // At once nobody can tell whether kube-proxy is writing just then.
-        let said = with(&server_of(&BACKENDS[1..]), once).exits(0);
-        assert_eq!(of_check(&said)[0]["severity"], "info");
-        let said = with(&server_of(&BACKENDS[1..]), "doctor --cluster api -o json").exits(5);
-        let found = of_check(&said);
-        assert_eq!(found.len(), 1, "{said:#?}");
+        let outcome = with(&server_of(&BACKENDS[1..]), once).exits(0);
+        assert_eq!(of_check(&outcome)[0]["severity"], "info");
+        let outcome = with(&server_of(&BACKENDS[1..]), "doctor --cluster api -o json").exits(5);
+        let found = of_check(&outcome);
+        assert_eq!(found.len(), 1, "{outcome:#?}");
         assert_eq!(found[0]["severity"], "warning");
         assert_eq!(found[0]["evidence"]["differences"], 1);
         let line = "rules still list 10.244.1.7 for kube-system/kube-dns";
@@ -185,8 +186,8 @@ fn rules_among_the_sources_tell_whether_an_untranslated_entry_would_be_translate
         lab.set_endpoints(&BACKENDS);
         assert_eq!(verdicts(&of("api,rules")), ["stale/no-dnat"]);
         let purge = "purge --cluster api,rules --stale --yes --settle 0 --verify 0 -o json";
-        let said = with(&server, purge).exits(0);
-        assert_eq!(said.json()["summary"]["deleted"], 1, "{said:#?}");
+        let outcome = with(&server, purge).exits(0);
+        assert_eq!(outcome.json()["summary"]["deleted"], 1, "{outcome:#?}");
     });
 }
 
@@ -194,12 +195,12 @@ fn rules_among_the_sources_tell_whether_an_untranslated_entry_would_be_translate
 fn both_sources_are_needed_where_both_are_named() {
     private_netns(|| {
         be_the_node();
-        let said = ctk(["ls", "--cluster", "api,rules"]);
-        assert_error(&said, 1, &["no cluster is configured"]);
+        let outcome = ctk(["ls", "--cluster", "api,rules"]);
+        assert_error(&outcome, 1, &["no cluster is configured"]);
         // A table of connections without kube-proxy's rules: nothing to compare, and nothing is behind.
-        let said = with(&server_of(&BACKENDS), "ls --cluster api,rules -o json").exits(0);
+        let outcome = with(&server_of(&BACKENDS), "ls --cluster api,rules -o json").exits(0);
         assert_eq!(
-            said.json()["summary"]["cluster"]["disagreements"]["count"],
+            outcome.json()["summary"]["cluster"]["disagreements"]["count"],
             0
         );
     });
@@ -256,21 +257,21 @@ fn auto_takes_the_rules_where_the_api_cannot_judge() {
                 answer(asked).unwrap_or_else(|| objects.answer(asked))
             });
             let args = "ls --request-timeout 1s --udp 53 -o json";
-            let said = with(&server, args).exits(0);
+            let outcome = with(&server, args).exits(0);
             assert_eq!(
-                said.json()["summary"]["cluster"]["source"],
+                outcome.json()["summary"]["cluster"]["source"],
                 "rules",
-                "{what}: {said:#?}"
+                "{what}: {outcome:#?}"
             );
             assert_eq!(
-                verdicts(&said),
+                verdicts(&outcome),
                 ["suspect/not-in-node-rules", "ok/endpoint", "stale/no-dnat"],
                 "{what}"
             );
-            assert!(said.stderr.contains(told), "{what}: {said:#?}");
+            assert!(outcome.stderr.contains(told), "{what}: {outcome:#?}");
             assert!(
-                said.stderr.contains("cluster: this node's rules"),
-                "{what}: {said:#?}"
+                outcome.stderr.contains("cluster: this node's rules"),
+                "{what}: {outcome:#?}"
             );
         }
     });
@@ -301,12 +302,15 @@ fn auto_takes_the_rules_where_no_server_listens() {
         let folder = tempfile::tempdir().unwrap();
         let copy = server.copy_login(&kubeconfig, folder.path());
         drop(server);
-        for said in [refused, ls(copy.to_str().unwrap())] {
-            let cluster = &said.json()["summary"]["cluster"];
+        for outcome in [refused, ls(copy.to_str().unwrap())] {
+            let cluster = &outcome.json()["summary"]["cluster"];
             assert_eq!(cluster["source"], "rules");
             assert_eq!(cluster["rules"]["kube_proxy"], json!(["nftables"]));
-            assert_eq!(verdicts(&said), ["ok/endpoint"]);
-            assert!(said.stderr.contains("cluster: not the API"), "{said:#?}");
+            assert_eq!(verdicts(&outcome), ["ok/endpoint"]);
+            assert!(
+                outcome.stderr.contains("cluster: not the API"),
+                "{outcome:#?}"
+            );
         }
     });
 }
@@ -330,13 +334,13 @@ fn a_published_port_is_named_and_judged_by_its_rule_beside_the_api() {
             // Translated to an address outside of every range: without the range nobody could tell.
             let args =
                 format!("ls --cluster {source} --service-cidr 10.96.0.0/16 --udp 52897 -o json");
-            let said = with(&server, &args).exits(0);
+            let outcome = with(&server, &args).exits(0);
             assert_eq!(
-                said.items()[0]["service"]["frontend"],
+                outcome.items()[0]["service"]["frontend"],
                 frontend,
-                "{said:#?}"
+                "{outcome:#?}"
             );
-            assert_eq!(verdicts(&said), [words], "{source}");
+            assert_eq!(verdicts(&outcome), [words], "{source}");
         }
     });
 }
@@ -351,11 +355,11 @@ fn auto_keeps_the_names_of_an_api_that_cannot_judge_where_there_are_no_rules() {
             "endpointslices" => Answer::status(403),
             _ => objects.answer(asked),
         });
-        let said = with(&server, "ls -o json").exits(3);
-        assert_eq!(said.json()["summary"]["cluster"]["source"], "api");
-        assert_eq!(said.items()[0]["service"]["name"], "kube-dns");
-        assert_eq!(verdicts(&said), ["unknown/source-incomplete"]);
-        assert!(said.stderr.contains("cluster: the API"), "{said:#?}");
+        let outcome = with(&server, "ls -o json").exits(3);
+        assert_eq!(outcome.json()["summary"]["cluster"]["source"], "api");
+        assert_eq!(outcome.items()[0]["service"]["name"], "kube-dns");
+        assert_eq!(verdicts(&outcome), ["unknown/source-incomplete"]);
+        assert!(outcome.stderr.contains("cluster: the API"), "{outcome:#?}");
     });
 }
 
@@ -389,9 +393,9 @@ fn every_resource_that_is_refused_or_fails_is_named_with_its_rule() {
                     true => Answer::status(status),
                 });
                 let what = format!("{resource} {state}");
-                let said = with(&server, "ls --cluster api -o json");
-                let cluster = &said.json()["summary"]["cluster"];
-                assert_eq!(cluster["lists"][resource], state, "{what}: {said:#?}");
+                let outcome = with(&server, "ls --cluster api -o json");
+                let cluster = &outcome.json()["summary"]["cluster"];
+                assert_eq!(cluster["lists"][resource], state, "{what}: {outcome:#?}");
                 for other in [
                     "services",
                     "endpointslices",
@@ -400,19 +404,19 @@ fn every_resource_that_is_refused_or_fails_is_named_with_its_rule() {
                     "servicecidrs",
                 ] {
                     if other != resource {
-                        assert_eq!(cluster["lists"][other], "complete", "{what}: {said:#?}");
+                        assert_eq!(cluster["lists"][other], "complete", "{what}: {outcome:#?}");
                     }
                 }
                 let missing = cluster["missing"].as_array().unwrap();
                 assert!(missing.contains(&json!(resource)), "{what}: {cluster}");
                 assert_eq!(
-                    said.stderr.contains(rule),
+                    outcome.stderr.contains(rule),
                     status == 403,
-                    "{what}: {said:#?}"
+                    "{what}: {outcome:#?}"
                 );
-                let verdict = said.items()[0]["verdict"].clone();
+                let verdict = outcome.items()[0]["verdict"].clone();
                 // Without Nodes this namespace is not known to be the node's.
-                assert_eq!(verdict == "stale", judged, "{what}: {said:#?}");
+                assert_eq!(verdict == "stale", judged, "{what}: {outcome:#?}");
             }
         }
     });
@@ -429,29 +433,32 @@ fn nothing_is_stale_where_cilium_translates_and_no_rules_of_kube_proxy_are_seen(
         ]);
         let server = server_of(&BACKENDS);
         let args = "ls --cluster api --udp 53 -o json";
-        let said = with(&server, args).exits(0);
+        let outcome = with(&server, args).exits(0);
         assert_eq!(
-            verdicts(&said),
+            verdicts(&outcome),
             ["stale/no-dnat", "stale/endpoint-gone", "ok/endpoint"]
         );
-        assert_eq!(said.json()["summary"]["cluster"]["datapath"], Value::Null);
+        assert_eq!(
+            outcome.json()["summary"]["cluster"]["datapath"],
+            Value::Null
+        );
         for (device, name, word) in [
             ("cilium_host", "Cilium", "cilium"),
             ("bpfin.cali", "Calico eBPF", "calico-ebpf"),
         ] {
             run("ip", &["link", "add", device, "type", "bridge"]);
-            let said = with(&server, args).exits(0);
+            let outcome = with(&server, args).exits(0);
             let unknown = "unknown/not-kube-proxy";
             assert_eq!(
-                verdicts(&said),
+                verdicts(&outcome),
                 [unknown, unknown, "ok/endpoint"],
                 "{device}"
             );
-            let datapath = &said.json()["summary"]["cluster"]["datapath"];
+            let datapath = &outcome.json()["summary"]["cluster"]["datapath"];
             assert_eq!(datapath["name"], word);
             assert_eq!(datapath["replaces_kube_proxy"], true);
             let line = format!("{name} (its interface {device}) translates Services");
-            assert!(said.stderr.contains(&line), "{said:#?}");
+            assert!(outcome.stderr.contains(&line), "{outcome:#?}");
             let purge = "purge --cluster api --stale --yes --settle 0 --verify 0 -o json";
             assert_eq!(
                 with(&server, purge).exits(0).json()["summary"]["deleted"],
@@ -463,15 +470,15 @@ fn nothing_is_stale_where_cilium_translates_and_no_rules_of_kube_proxy_are_seen(
         run("ip", &["link", "add", "cilium_host", "type", "bridge"]);
         let lab = Lab::elsewhere(Proxy::Iptables);
         lab.set_endpoints(&BACKENDS);
-        let said = with(&server, args).exits(0);
+        let outcome = with(&server, args).exits(0);
         assert_eq!(
-            verdicts(&said),
+            verdicts(&outcome),
             ["stale/no-dnat", "stale/endpoint-gone", "ok/endpoint"]
         );
         assert_eq!(
-            said.json()["summary"]["cluster"]["datapath"]["replaces_kube_proxy"],
+            outcome.json()["summary"]["cluster"]["datapath"]["replaces_kube_proxy"],
             false
         );
-        assert!(said.stderr.contains("beside kube-proxy"), "{said:#?}");
+        assert!(outcome.stderr.contains("beside kube-proxy"), "{outcome:#?}");
     });
 }

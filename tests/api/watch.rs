@@ -451,8 +451,8 @@ fn a_server_that_is_not_there_is_an_error_and_auto_goes_on_without_it() {
         let kubeconfig = server.kubeconfig_of(&json!({"token": "wrong"}), "ca.pem");
         let path = kubeconfig.to_str().unwrap();
         let args = ["watch", "--for", "1s", "--kubeconfig", path, "--cluster"];
-        let said = ctk(args.iter().chain(&["api"]));
-        assert_error(&said, 1, &["401", "log in again"]);
+        let outcome = ctk(args.iter().chain(&["api"]));
+        assert_error(&outcome, 1, &["401", "log in again"]);
         let unread = start_unread(&["--for", "1s", "--kubeconfig", path]);
         let ended = unread.read().ended();
         assert_eq!(ended.status, Some(0), "{ended:#?}");

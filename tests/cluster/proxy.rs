@@ -123,12 +123,12 @@ impl KubeProxy {
 
     /// kube-proxy's rules, in the words of its mode's tool.
     pub fn rules(&self) -> String {
-        let said = Place::Node(1).run(|| match self.mode {
+        let outcome = Place::Node(1).run(|| match self.mode {
             Mode::Iptables => run("iptables-save", &[]),
             // Before the first writing the table is missing.
             Mode::Nftables => run("sh", &["-c", "nft list table ip kube-proxy 2>&1 || true"]),
         });
-        said.stdout
+        outcome.stdout
     }
 
     /// Ends it and removes its rules.

@@ -76,8 +76,8 @@ impl fmt::Display for Key {
 /// Every UDP entry of node1, by the tool.
 pub fn udp_entries() -> Vec<Key> {
     let args = ["-L", "-p", "udp", "-o", "extended,id"];
-    let said = Place::Node(1).run(|| run("conntrack", &args));
-    let lines = said.stdout.lines();
+    let outcome = Place::Node(1).run(|| run("conntrack", &args));
+    let lines = outcome.stdout.lines();
     lines
         .map(|line| Key::of(&conntrack_tool::text(line)))
         .collect()
@@ -164,8 +164,8 @@ pub fn ctk_on_node(line: &str) -> Outcome {
 /// UDP items of `ctk ls` by key, with the arguments of one line.
 #[track_caller]
 pub fn listed(line: &str) -> BTreeMap<Key, Value> {
-    let said = ctk_on_node(&format!("ls --udp -o json {line}")).exits(0);
-    by_key(said.items())
+    let outcome = ctk_on_node(&format!("ls --udp -o json {line}")).exits(0);
+    by_key(outcome.items())
 }
 
 #[track_caller]

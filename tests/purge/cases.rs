@@ -1,4 +1,4 @@
-//! Incidents that were reported in public: what `purge` takes and what it leaves.
+//! Incidents reported in public: entries that `purge` deletes and entries that it leaves.
 
 use std::ops::RangeInclusive;
 
@@ -13,7 +13,7 @@ struct Case {
     name: &'static str,
     rows: &'static [&'static str],
     cluster: &'static [&'static str],
-    /// Each purge follows the one before on the same table: arguments, rows left, held back.
+    /// Purges of one table, in order: arguments, rows left, entries held back.
     purges: &'static [(&'static str, &'static [usize], Held)],
 }
 
@@ -152,7 +152,7 @@ const CASES: &[Case] = &[
         ],
         purges: &[
             ("--stale", &[1], &[("draining", 1)]),
-            // Naming the verdict is not enough.
+            // The verdict alone is not enough.
             ("--verdict draining", &[1], &[("draining", 1)]),
             ("--reason endpoint-terminating", &[1], &[("draining", 1)]),
             ("--verdict draining --include draining", &[], &[]),
@@ -235,8 +235,8 @@ fn reported_incidents_lose_exactly_the_entries_that_they_should() {
                 let dry: Vec<&str> = [&args[..], &["--dry-run", "-o", "json"]].concat();
                 let would = ctk(&dry).exits(0).json();
                 assert_eq!(rows.left().len(), there, "{context}: a dry run");
-                let said = ctk([&args[..], &["-o", "json"]].concat()).exits(0);
-                let document = said.json();
+                let outcome = ctk([&args[..], &["-o", "json"]].concat()).exits(0);
+                let document = outcome.json();
                 assert_eq!(rows.left(), *left, "{context}: {document}");
                 let gone = there - left.len();
                 let summary = &document["summary"];
@@ -248,7 +248,7 @@ fn reported_incidents_lose_exactly_the_entries_that_they_should() {
                 assert_held(&would, held, &context);
                 for (why, count) in *held {
                     let line = format!("ctk: {count} entries held back ({why}): ");
-                    assert!(said.stderr.contains(&line), "{context}: {said:?}");
+                    assert!(outcome.stderr.contains(&line), "{context}: {outcome:?}");
                 }
                 there = left.len();
             }

@@ -1,4 +1,4 @@
-//! The incident that purge is for, with real packets: a client that keeps its source port is pinned to a pod that is gone.
+//! Main incident of purge, with real packets: a client that keeps its source port is pinned to a deleted pod.
 
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,7 +19,7 @@ use testkit::tools::{Outcome, nft, sysctl};
 
 const PROXIES: [Proxy; 2] = [Proxy::Iptables, Proxy::Nftables];
 
-/// A node on which one of two backends died, with a client of each of the two.
+/// Node on which one of two backends died, with one client of each.
 struct Incident {
     lab: Lab,
     pinned: Client,
@@ -30,7 +30,7 @@ const DEAD: Ipv4Addr = BACKENDS[0];
 const ALIVE: Ipv4Addr = BACKENDS[1];
 
 impl Incident {
-    /// `rules`: where the node's rules lead after the death.
+    /// `rules`: endpoints in the node's rules after the death.
     fn new(proxy: Proxy, rules: Ipv4Addr) -> Self {
         unshare(CloneFlags::CLONE_NEWNET).expect("one could be made a moment ago");
         for name in ["timestamp", "acct"] {
@@ -39,7 +39,7 @@ impl Incident {
         let mut lab = Lab::new(proxy);
         lab.set_endpoints(&BACKENDS);
         let [pinned, neighbour] = lab.client_of_each();
-        // Others that asked until both backends were chosen.
+        // Other clients asked until both backends were chosen.
         let ports = [&pinned, &neighbour].map(|client| Some(client.port()));
         let others = dump()
             .into_iter()
@@ -55,7 +55,7 @@ impl Incident {
         }
     }
 
-    /// Purges while the pinned client goes on asking.
+    /// Purges while the pinned client sends.
     fn purge_while_asking(&self, more: &str) -> Outcome {
         while_asking(&self.pinned, &args(&cluster(&[ALIVE]), more))
     }
@@ -67,7 +67,7 @@ impl Incident {
     }
 }
 
-/// Runs ctk while a client goes on asking.
+/// Runs ctk while a client sends.
 fn while_asking(client: &Client, args: &[&str]) -> Outcome {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -77,9 +77,9 @@ fn while_asking(client: &Client, args: &[&str]) -> Outcome {
                 std::thread::sleep(Duration::from_millis(20));
             }
         });
-        let said = ctk(args);
+        let outcome = ctk(args);
         done.store(true, Ordering::Relaxed);
-        said
+        outcome
     })
 }
 
@@ -89,7 +89,7 @@ fn args<'a>(file: &'a ClusterFile, more: &'a str) -> Vec<&'a str> {
     args
 }
 
-/// What the status words may be is not compared: packets flow.
+/// The status is not compared: packets change it.
 fn entries() -> Vec<String> {
     let key = |flow: &Flow| {
         let mut flow = flow.clone();
@@ -122,12 +122,12 @@ fn a_pinned_client_is_served_again_after_one_delete() {
             let table = entries();
 
             let file = cluster(&[ALIVE]);
-            let said = ctk(args(&file, "--settle 100ms --verify 100ms -o json")).exits(0);
-            let document = said.json();
+            let outcome = ctk(args(&file, "--settle 100ms --verify 100ms -o json")).exits(0);
+            let document = outcome.json();
             assert_eq!(document["summary"]["deleted"], 1, "{document}");
             assert_eq!(document["summary"]["matched"], 1, "{document}");
             assert_eq!(document["summary"]["came_back"], 0, "{document}");
-            let [item] = &said.items()[..] else {
+            let [item] = &outcome.items()[..] else {
                 panic!("{document}")
             };
             assert_eq!(item["original"]["sport"], pinned.port());
@@ -149,32 +149,37 @@ fn a_pinned_client_is_served_again_after_one_delete() {
 }
 
 #[test]
-fn a_flow_that_comes_back_to_the_dead_endpoint_is_partial() {
+fn a_flow_recreated_to_the_dead_endpoint_makes_the_answer_partial() {
     private_netns(|| {
-        // With a start the new entry is younger than the cluster file.
+        // With a start time the new entry is younger than the cluster file.
         for proxy in PROXIES {
             let incident = Incident::new(proxy, DEAD);
-            let said = incident.purge_while_asking("--settle 0 --verify 500ms -o json");
-            let said = said.exits(3);
-            let document = said.json();
+            let outcome = incident.purge_while_asking("--settle 0 --verify 500ms -o json");
+            let outcome = outcome.exits(3);
+            let document = outcome.json();
             assert_eq!(document["summary"]["deleted"], 1, "{document}");
             assert_eq!(document["summary"]["came_back"], 1, "{document}");
             assert!(
-                said.stderr.contains("this node's rules still point at it"),
-                "{said:?}"
+                outcome
+                    .stderr
+                    .contains("this node's rules still point at it"),
+                "{outcome:?}"
             );
-            assert!(said.stderr.contains("the same dead endpoint"), "{said:?}");
+            assert!(
+                outcome.stderr.contains("the same dead endpoint"),
+                "{outcome:?}"
+            );
             let told = "its rules still lead to 10.244.1.7:53; 1 entry leads there and may come";
-            let place = |words| said.stderr.find(words);
-            assert!(place(told).is_some(), "{said:?}");
-            assert!(place(told) < place("deleting 1 entry"), "{said:?}");
+            let place = |words| outcome.stderr.find(words);
+            assert!(place(told).is_some(), "{outcome:?}");
+            assert!(place(told) < place("deleting 1 entry"), "{outcome:?}");
             assert_eq!(incident.entry().reply.src, DEAD);
         }
     });
 }
 
 #[test]
-fn old_rules_are_told_before_the_question() {
+fn rules_out_of_date_are_reported_before_the_prompt() {
     private_netns(|| {
         let _incident = Incident::new(Proxy::Iptables, DEAD);
         let file = cluster(&[ALIVE]);
@@ -188,43 +193,43 @@ fn old_rules_are_told_before_the_question() {
 }
 
 #[test]
-fn a_client_that_asks_every_two_seconds_is_seen_where_the_rules_are_old() {
+fn a_client_with_two_seconds_between_packets_is_seen_where_the_rules_are_old() {
     private_netns(|| {
         let incident = Incident::new(Proxy::Nftables, DEAD);
         let file = cluster(&[ALIVE]);
         let (pinned, done) = (&incident.pinned, AtomicBool::new(false));
-        let said = std::thread::scope(|scope| {
+        let outcome = std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !done.load(Ordering::Relaxed) {
                     pinned.send();
                     std::thread::sleep(Duration::from_secs(2));
                 }
             });
-            // It just asked, and is not heard of for most of two seconds.
+            // It has just sent, and is silent for most of two seconds.
             std::thread::sleep(Duration::from_millis(100));
-            let said = ctk(args(&file, "--settle 0 -o json"));
+            let outcome = ctk(args(&file, "--settle 0 -o json"));
             done.store(true, Ordering::Relaxed);
-            said
+            outcome
         });
-        assert_eq!(said.exits(3).json()["summary"]["came_back"], 1);
+        assert_eq!(outcome.exits(3).json()["summary"]["came_back"], 1);
     });
 }
 
 #[test]
-fn a_flow_that_comes_back_to_a_live_endpoint_is_named_with_it() {
+fn a_flow_recreated_to_a_live_endpoint_is_reported_with_it() {
     private_netns(|| {
         for proxy in PROXIES {
             let incident = Incident::new(proxy, ALIVE);
-            let said = incident.purge_while_asking("--settle 0 --verify 500ms -o json");
-            let said = said.exits(0);
-            let document = said.json();
+            let outcome = incident.purge_while_asking("--settle 0 --verify 500ms -o json");
+            let outcome = outcome.exits(0);
+            let document = outcome.json();
             assert_eq!(document["summary"]["deleted"], 1, "{document}");
             assert_eq!(document["summary"]["came_back"], 0, "{document}");
-            let line = said
+            let line = outcome
                 .stderr
                 .lines()
                 .find(|line| line.contains("came back"))
-                .unwrap_or_else(|| panic!("{said:?}"));
+                .unwrap_or_else(|| panic!("{outcome:?}"));
             for word in ["kube-system/coredns-b", "10.244.2.33:53", "a live endpoint"] {
                 assert!(line.contains(word), "{line}");
             }
@@ -239,15 +244,15 @@ fn a_healthy_entry_that_may_be_younger_than_the_file_is_left() {
             unshare(CloneFlags::CLONE_NEWNET).expect("one could be made a moment ago");
             sysctl("timestamp", "0");
             let lab = Lab::new(proxy);
-            // Written before the first of the two backends was there.
+            // Written before the first of the two backends existed.
             let file = cluster(&[ALIVE]);
             lab.set_endpoints(&BACKENDS);
             let [early, _] = lab.client_of_each();
             let purge = || {
                 let more = "-o jsonl --settle 0 --verify 0";
-                let said = ctk(args(&file, more)).exits(0);
-                let told = said.stderr.contains("left: this node's rules lead to");
-                let items = said.jsonl();
+                let outcome = ctk(args(&file, more)).exits(0);
+                let told = outcome.stderr.contains("left: this node's rules lead to");
+                let items = outcome.jsonl();
                 let mut of_client = items
                     .iter()
                     .filter(|item| item["original"]["sport"] == early.port());
@@ -255,7 +260,7 @@ fn a_healthy_entry_that_may_be_younger_than_the_file_is_left() {
             };
             assert_eq!(purge(), ("changed".into(), true), "{proxy:?}");
             assert_eq!(early.ask(), Some(DEAD));
-            // The same entry, and no rule leads there any more.
+            // The same entry, without a rule to its endpoint.
             lab.set_endpoints(&[ALIVE]);
             assert_eq!(purge(), ("deleted".into(), false), "{proxy:?}");
         }
@@ -263,7 +268,7 @@ fn a_healthy_entry_that_may_be_younger_than_the_file_is_left() {
 }
 
 #[test]
-fn an_entry_older_than_the_rules_goes_and_its_client_is_served() {
+fn an_entry_older_than_the_rules_is_deleted_and_its_client_is_served() {
     private_netns(|| {
         for proxy in PROXIES {
             unshare(CloneFlags::CLONE_NEWNET).unwrap();
@@ -273,8 +278,8 @@ fn an_entry_older_than_the_rules_goes_and_its_client_is_served() {
             lab.set_endpoints(&BACKENDS);
             assert_eq!(early.ask(), None, "{proxy:?}");
             let file = cluster(&BACKENDS);
-            let said = ctk(args(&file, "--settle 0 --verify 0 -o json")).exits(0);
-            let items = said.items();
+            let outcome = ctk(args(&file, "--settle 0 --verify 0 -o json")).exits(0);
+            let items = outcome.items();
             assert_eq!(items.len(), 1, "{items:?}");
             assert_eq!(items[0]["reason"], "no-dnat");
             assert!(early.ask().is_some(), "{proxy:?}");
@@ -286,14 +291,14 @@ fn an_entry_older_than_the_rules_goes_and_its_client_is_served() {
 fn a_flow_that_no_rule_would_translate_is_left() {
     private_netns(|| {
         unshare(CloneFlags::CLONE_NEWNET).unwrap();
-        // kube-proxy is behind: the API has endpoints, and no rule leads to them.
+        // kube-proxy is behind: the API has endpoints that no rule has.
         let lab = Lab::new(Proxy::Iptables);
         let early = Client::bind(CLIENTS[1], 5353);
         early.send();
         let file = cluster(&BACKENDS);
-        // The file alone says that a new packet would be translated; the second look asks the rules, too.
-        let said = while_asking(&early, &args(&file, "--settle 0 --verify 500ms -o json"));
-        let items = said.exits(0).items();
+        // By the file alone a new packet would be translated; the second look reads the rules, too.
+        let outcome = while_asking(&early, &args(&file, "--settle 0 --verify 500ms -o json"));
+        let items = outcome.exits(0).items();
         assert_eq!(items[0]["result"], "changed", "{items:?}");
         assert_eq!(items[0]["reason"], "no-dnat-no-rule", "{items:?}");
         drop(lab);
@@ -301,14 +306,14 @@ fn a_flow_that_no_rule_would_translate_is_left() {
 }
 
 #[test]
-fn nothing_goes_from_a_namespace_in_which_nothing_is_translated() {
+fn nothing_is_deleted_in_a_namespace_without_translation() {
     private_netns(|| {
         unshare(CloneFlags::CLONE_NEWNET).unwrap();
-        // As in a pod: the packets of a healthy flow look untranslated, and connection tracking is on.
+        // As in a pod: packets of a healthy flow look untranslated, and connection tracking is on.
         let lab = Lab::elsewhere(Proxy::Nftables);
         let client = Client::bind(CLIENTS[0], 40_000);
         client.send();
-        // kube-proxy's rules would make the namespace the node's.
+        // kube-proxy's rules would identify the namespace as the node's.
         nft("flush ruleset");
         let before = entries();
         assert_eq!(before.len(), 1, "{before:?}");
@@ -320,14 +325,14 @@ fn nothing_goes_from_a_namespace_in_which_nothing_is_translated() {
                 "--tcp --udp",
             ] {
                 let more = format!("{more} --settle 0 --verify 0 -o json");
-                let said = ctk(args(&file, &more)).exits(3);
-                assert_eq!(said.items(), Vec::<Value>::new(), "{said:?}");
+                let outcome = ctk(args(&file, &more)).exits(3);
+                assert_eq!(outcome.items(), Vec::<Value>::new(), "{outcome:?}");
                 let held = "1 entries are not judged and left: this network namespace";
-                assert!(said.stderr.contains(held), "{said:?}");
+                assert!(outcome.stderr.contains(held), "{outcome:?}");
             }
             let verdict = ["--verdict", "!ok", "--yes", "--cluster", file.path()];
-            let said = ctk([&["purge", "--settle", "0"], &verdict[..]].concat());
-            assert!(said.exits(3).stderr.contains("nothing matched"));
+            let outcome = ctk([&["purge", "--settle", "0"], &verdict[..]].concat());
+            assert!(outcome.exits(3).stderr.contains("nothing matched"));
         }
         assert_eq!(entries(), before);
         drop(lab);

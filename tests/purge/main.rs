@@ -1,4 +1,4 @@
-//! `ctk purge` against the real kernel: it deletes exactly what it says, and says what happened to each.
+//! `ctk purge` on the real kernel: it deletes exactly what it announces and reports the result for each entry.
 //!
 //! Every test has network namespaces of its own.
 
@@ -21,12 +21,12 @@ use ctnetlink::netns::Netns;
 use nix::sched::{CloneFlags, unshare};
 use testkit::lab::cluster::ClusterFile;
 
-/// Address of the node that the namespace is made to be.
+/// Address of the node that owns the namespace.
 const NODE: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 11));
-/// Its object, and that of a neighbour.
+/// Node object, and that of a neighbour.
 const NODES: [&str; 2] = ["node node1 192.0.2.11", "node node2 192.0.2.12"];
 
-/// A cluster file with these objects (see [`shorthand`]), two nodes, and what every cluster has.
+/// Cluster file with these objects (see [`shorthand`]), two nodes, and the objects of every cluster.
 fn cluster(lines: &[&str]) -> ClusterFile {
     let all: Vec<&str> = shorthand::API
         .iter()
@@ -37,14 +37,14 @@ fn cluster(lines: &[&str]) -> ClusterFile {
     ClusterFile::of_text(&shorthand::list(&all))
 }
 
-/// Moves the calling thread into a new, empty namespace that is node1's.
+/// Moves the calling thread into a new, empty namespace that belongs to node1.
 fn new_node() {
     unshare(CloneFlags::CLONE_NEWNET).expect("one could be made a moment ago");
     ctnetlink::rtnetlink::add_loopback_address(&Netns::current(), NODE)
         .expect("lo takes addresses");
 }
 
-/// Arguments of a purge that asks nobody, waits for nothing and does not look again.
+/// Arguments of a purge without questions, waits and verification.
 fn at_once<'a>(file: &'a ClusterFile, more: &'a str) -> Vec<&'a str> {
     let mut args = vec!["purge", "--cluster", file.path(), "--yes"];
     args.extend(["--settle", "0", "--verify", "0"]);

@@ -1,4 +1,4 @@
-//! What a purge says of what it did: JSON, counts, and the record of a purge that was cut short.
+//! Report of a purge: JSON, counts, and the record of an interrupted purge.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -28,7 +28,7 @@ const ROWS: &[&str] = &[
     "tcp 6 90 ESTABLISHED src=10.244.1.7 dst=10.96.0.10 sport=40004 dport=53 src=10.244.2.9 dst=10.244.1.7 sport=53 dport=40004 [ASSURED]",
     "udp 17 29 src=10.244.1.7 dst=10.96.0.10 sport=40005 dport=53 src=10.244.2.9 dst=10.244.1.7 sport=53 dport=40005 zone=5",
 ];
-/// Keys of the summary that are counts.
+/// Keys of the counts in the summary.
 const COUNTS: [&str; 8] = [
     "matched",
     "deleted",
@@ -72,7 +72,7 @@ fn the_document_counts_what_was_done_and_every_item_has_its_result() {
                 assert_eq!(item["error"], Value::Null);
                 assert_eq!(item["verdict"], "stale");
             }
-            // Besides the result and the timer an item is what `ls` shows.
+            // Apart from result and timer, an item equals that of `ls`.
             let plain = |item: &Value| {
                 let mut item = item.clone();
                 for key in ["result", "error", "timeout"] {
@@ -94,10 +94,17 @@ fn lines_are_items_and_nothing_else() {
         new_node();
         let rows = Rows::insert(ROWS);
         let file = cluster(DNS);
-        let said = ctk(at_once(&file, "--stale -o jsonl")).exits(0);
-        let results: Vec<Value> = said.jsonl().iter().map(|i| i["result"].clone()).collect();
+        let outcome = ctk(at_once(&file, "--stale -o jsonl")).exits(0);
+        let results: Vec<Value> = outcome
+            .jsonl()
+            .iter()
+            .map(|i| i["result"].clone())
+            .collect();
         assert_eq!(results, ["deleted", "deleted"]);
-        assert!(said.stderr.contains("2 of 2 entries deleted"), "{said:?}");
+        assert!(
+            outcome.stderr.contains("2 of 2 entries deleted"),
+            "{outcome:?}"
+        );
         assert_eq!(rows.left(), [3, 4, 5]);
     });
 }
@@ -109,19 +116,19 @@ fn nothing_to_delete_is_no_failure() {
         new_node();
         for line in ["--udp", "--stale", "--udp --unreplied", "--all"] {
             let file = cluster(DNS);
-            let said = ctk(at_once(&file, &format!("{line} -o json"))).exits(0);
-            let summary = &said.json()["summary"];
+            let outcome = ctk(at_once(&file, &format!("{line} -o json"))).exits(0);
+            let summary = &outcome.json()["summary"];
             assert_eq!(summary["deleted"], 0, "{line}");
             assert_eq!(summary["matched"], 0, "{line}");
-            assert_eq!(said.items(), Vec::<Value>::new());
+            assert_eq!(outcome.items(), Vec::<Value>::new());
             assert!(
-                said.stderr.contains("0 entries deleted"),
-                "{line}: {said:?}"
+                outcome.stderr.contains("0 entries deleted"),
+                "{line}: {outcome:?}"
             );
         }
         let file = cluster(DNS);
-        let said = ctk(at_once(&file, "--stale -o jsonl")).exits(0);
-        assert_eq!(said.stdout, "");
+        let outcome = ctk(at_once(&file, "--stale -o jsonl")).exits(0);
+        assert_eq!(outcome.stdout, "");
     });
 }
 
@@ -131,14 +138,14 @@ fn a_dry_run_beyond_the_limit_still_shows_the_set() {
         new_node();
         let rows = Rows::insert(ROWS);
         let args = ["purge", "--udp", "--dry-run", "--max", "2", "-o", "jsonl"];
-        let said = ctk(args.into_iter().chain(["--cluster", "none"])).exits(0);
-        assert_eq!(said.jsonl().len(), 4);
-        assert!(said.stderr.contains("more than --max 2"), "{said:?}");
-        rows.assert_untouched(said);
+        let outcome = ctk(args.into_iter().chain(["--cluster", "none"])).exits(0);
+        assert_eq!(outcome.jsonl().len(), 4);
+        assert!(outcome.stderr.contains("more than --max 2"), "{outcome:?}");
+        rows.assert_untouched(outcome);
     });
 }
 
-/// Rows of some batches, more than one pipe holds the lines of.
+/// Rows of several batches, whose lines exceed the capacity of a pipe.
 fn many() -> Rows {
     let row = |port: u16| {
         flow(&format!(
@@ -168,13 +175,13 @@ fn an_interrupt_stops_between_batches_and_everything_done_is_reported() {
             let rows = many();
             let mut purge = Started::new(&MANY);
             let mut first = String::new();
-            // One line is out, so a batch is deleted; the rest of its lines do not fit into the pipe.
+            // One line has arrived, so one batch is deleted; its other lines do not fit into the pipe.
             purge.stdout.read_line(&mut first).unwrap();
             kill_process(Pid::from_child(&purge.child), signal).unwrap();
-            let mut said = purge.finish();
-            said.stdout.insert_str(0, &first);
-            assert_eq!(said.status, Some(3), "{signal:?}: {}", said.stderr);
-            let items = said.jsonl();
+            let mut outcome = purge.finish();
+            outcome.stdout.insert_str(0, &first);
+            assert_eq!(outcome.status, Some(3), "{signal:?}: {}", outcome.stderr);
+            let items = outcome.jsonl();
             assert!(items.iter().all(|item| item["result"] == "deleted"));
             let left = rows.left().len();
             assert_eq!(left + items.len(), 900, "every delete has its line");
@@ -183,7 +190,7 @@ fn an_interrupt_stops_between_batches_and_everything_done_is_reported() {
                 "{} of 900 entries deleted; stopped before the rest",
                 items.len()
             );
-            assert!(said.stderr.contains(&line), "{}", said.stderr);
+            assert!(outcome.stderr.contains(&line), "{}", outcome.stderr);
         }
     });
 }
@@ -201,8 +208,11 @@ fn an_interrupt_ends_the_wait_after_the_deletes() {
         let mut first = String::new();
         purge.stdout.read_line(&mut first).unwrap();
         kill_process(Pid::from_child(&purge.child), Signal::INT).unwrap();
-        let said = purge.finish().exits(0);
-        assert!(said.stderr.contains("2 of 2 entries deleted"), "{said:?}");
+        let outcome = purge.finish().exits(0);
+        assert!(
+            outcome.stderr.contains("2 of 2 entries deleted"),
+            "{outcome:?}"
+        );
         assert!(began.elapsed() < Duration::from_secs(500), "it waited");
         assert_eq!(rows.left(), [3, 4, 5]);
     });
@@ -218,11 +228,11 @@ fn no_further_batch_is_sent_when_the_record_cannot_be_written() {
         command.stdout(Stdio::from(
             File::options().write(true).open("/dev/full").unwrap(),
         ));
-        let said = Outcome::of(command.output().unwrap()).exits(3);
-        assert!(said.stderr.contains("No space left"), "{said:?}");
+        let outcome = Outcome::of(command.output().unwrap()).exits(3);
+        assert!(outcome.stderr.contains("No space left"), "{outcome:?}");
         let left = rows.left().len();
         assert!((1..900).contains(&left), "one batch was deleted: {left}");
-        // A reader that goes away.
+        // Closed pipe.
         let mut purge = Started::new(&MANY);
         let mut line = String::new();
         purge.stdout.read_line(&mut line).unwrap();

@@ -1,4 +1,4 @@
-//! Purges for operators without Kubernetes, and selectors that must not reach further than they say.
+//! Purges without Kubernetes, and the exact reach of selectors.
 
 use crate::{at_once, cluster, new_node};
 use testkit::ctk_binary::ctk;
@@ -6,7 +6,7 @@ use testkit::private_netns::private_netns;
 use testkit::rows::Rows;
 use testkit::tools::nft;
 
-/// Purges a table of these rows once for each line of arguments, and compares what is left.
+/// Purges a table of these rows once for each line of arguments, and compares the rest.
 #[track_caller]
 fn purges(rows: &[&str], purges: &[(&str, &[usize])]) {
     for (line, left) in purges {
@@ -14,8 +14,8 @@ fn purges(rows: &[&str], purges: &[(&str, &[usize])]) {
         let rows = Rows::insert(rows);
         let mut args = vec!["purge", "--yes", "--verify", "0", "--cluster", "none"];
         args.extend(line.split_whitespace());
-        let said = ctk(&args).exits(0);
-        assert_eq!(rows.left(), *left, "{line}: {said:#?}");
+        let outcome = ctk(&args).exits(0);
+        assert_eq!(rows.left(), *left, "{line}: {outcome:#?}");
     }
 }
 
@@ -32,7 +32,7 @@ const SIP: &[&str] = &[
 ];
 
 #[test]
-fn plain_selectors_take_what_they_name_and_nothing_else() {
+fn plain_selectors_delete_exactly_what_they_name() {
     private_netns(|| {
         purges(
             SIP,
@@ -90,7 +90,7 @@ fn an_address_that_is_used_again_is_found_in_both_directions() {
 }
 
 #[test]
-fn a_label_is_not_in_what_has_none() {
+fn a_label_selector_does_not_match_entries_without_labels() {
     const LABELLED: &[&str] = &[
         "tcp 6 300 ESTABLISHED src=10.244.0.5 dst=203.0.113.9 sport=1 dport=443 src=203.0.113.9 dst=10.244.0.5 sport=443 dport=1 [ASSURED] mark=0 zone=7 labels=0x00000000020a0afe00000000 use=1",
         "tcp 6 300 ESTABLISHED src=10.244.0.5 dst=203.0.113.9 sport=2 dport=443 src=203.0.113.9 dst=10.244.0.5 sport=443 dport=2 [ASSURED] mark=0 zone=7 use=1",
@@ -100,21 +100,21 @@ fn a_label_is_not_in_what_has_none() {
         for (label, left) in [
             (VALUE, &[2][..]),
             ("0x1", &[1, 2]),
-            // Row 2 has no labels, so it has no other ones either.
+            // Row 2 has no labels, so it has no other labels either.
             (&format!("!{VALUE}"), &[1, 2]),
         ] {
             new_node();
             nft("table inet t { chain c { type filter hook input priority 0; ct label set 1; }; }");
             let rows = Rows::insert(LABELLED);
             let args = ["purge", "--yes", "--verify", "0", "--cluster", "none"];
-            let said = ctk(args.into_iter().chain(["--label", label])).exits(0);
-            assert_eq!(rows.left(), left, "{label}: {said:?}");
+            let outcome = ctk(args.into_iter().chain(["--label", label])).exits(0);
+            assert_eq!(rows.left(), left, "{label}: {outcome:?}");
         }
     });
 }
 
 #[test]
-fn a_verdict_that_is_excluded_does_not_reach_what_nobody_decided() {
+fn excluding_a_verdict_does_not_select_undecided_entries() {
     private_netns(|| {
         new_node();
         let rows = Rows::insert(&[
@@ -135,25 +135,25 @@ fn a_verdict_that_is_excluded_does_not_reach_what_nobody_decided() {
             "--verdict !ok,stale",
             "--reason !endpoint-gone",
         ] {
-            // What is not stale here is ok or undecided; ok is a verdict that may be purged when asked for.
-            let said = ctk(at_once(&file, &format!("{line} --verdict !ok"))).exits(0);
-            rows.assert_untouched((line, said));
+            // Entries that are not stale are ok or undecided; an ok entry may be purged on request.
+            let outcome = ctk(at_once(&file, &format!("{line} --verdict !ok"))).exits(0);
+            rows.assert_untouched((line, outcome));
         }
-        let said = ctk(at_once(&file, "--verdict !ok")).exits(0);
-        assert_eq!(rows.left(), [1, 3, 4, 5, 6], "{said:?}");
+        let outcome = ctk(at_once(&file, "--verdict !ok")).exits(0);
+        assert_eq!(rows.left(), [1, 3, 4, 5, 6], "{outcome:?}");
     });
 }
 
 #[test]
-fn a_broad_purge_says_how_many_before_it_deletes() {
+fn a_broad_purge_prints_the_count_before_it_deletes() {
     private_netns(|| {
         new_node();
         let rows = Rows::insert(SIP);
         let args = ["purge", "-p", "udp", "--yes", "--verify", "0"];
-        let said = ctk(args.into_iter().chain(["--cluster", "none"])).exits(0);
-        let deleting = said.stderr.find("ctk: deleting 6 entries");
-        let deleted = said.stderr.find("ctk: 6 of 6 entries deleted");
-        assert!(deleting.is_some() && deleting < deleted, "{said:?}");
+        let outcome = ctk(args.into_iter().chain(["--cluster", "none"])).exits(0);
+        let deleting = outcome.stderr.find("ctk: deleting 6 entries");
+        let deleted = outcome.stderr.find("ctk: 6 of 6 entries deleted");
+        assert!(deleting.is_some() && deleting < deleted, "{outcome:?}");
         assert_eq!(rows.left(), [6, 7, 8]);
     });
 }

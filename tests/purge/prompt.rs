@@ -1,4 +1,4 @@
-//! The question on a terminal.
+//! Prompt on a terminal.
 
 use crate::started::Seated;
 use crate::{cluster, new_node};
@@ -23,7 +23,7 @@ fn only_a_yes_deletes() {
             ("n\n", 1, &[1, 2, 3][..]),
             ("\n", 1, &[1, 2, 3]),
             ("yeah\n", 1, &[1, 2, 3]),
-            // Control-D: the end of the input.
+            // Control-D ends the input.
             ("\u{4}", 1, &[1, 2, 3]),
             ("y\n", 0, &[3]),
             ("YES\n", 0, &[3]),
@@ -50,22 +50,29 @@ fn only_a_yes_deletes() {
             assert!(!shown.contains("40003"), "{shown}");
             rows.assert_untouched("before the answer");
             purge.answer(answer);
-            let said = purge.finish();
-            assert_eq!(said.status, Some(status), "{answer:?}: {said:?}");
-            assert_eq!(rows.left(), left, "{answer:?}: {said:?}");
+            let outcome = purge.finish();
+            assert_eq!(outcome.status, Some(status), "{answer:?}: {outcome:?}");
+            assert_eq!(rows.left(), left, "{answer:?}: {outcome:?}");
             let deleted = ROWS.len() - left.len();
-            assert_eq!(said.stdout.lines().count(), deleted, "stdout has data only");
+            assert_eq!(
+                outcome.stdout.lines().count(),
+                deleted,
+                "stdout has data only"
+            );
             if status == 1 {
-                assert!(said.stderr.contains("not confirmed"), "{said:?}");
+                assert!(outcome.stderr.contains("not confirmed"), "{outcome:?}");
             } else {
-                assert!(said.stderr.contains("2 of 2 entries deleted"), "{said:?}");
+                assert!(
+                    outcome.stderr.contains("2 of 2 entries deleted"),
+                    "{outcome:?}"
+                );
             }
         }
     });
 }
 
 #[test]
-fn all_asks_and_a_larger_set_than_allowed_is_not_even_asked_about() {
+fn a_purge_of_all_asks_and_a_set_above_the_maximum_is_refused_without_a_prompt() {
     private_netns(|| {
         new_node();
         let rows = Rows::insert(ROWS);
@@ -75,14 +82,14 @@ fn all_asks_and_a_larger_set_than_allowed_is_not_even_asked_about() {
         purge.answer("n\n");
         assert_eq!(purge.finish().status, Some(1));
         let args = ["purge", "--all", "--cluster", "none", "--max", "2"];
-        let said = Seated::new(&args).finish();
-        assert_eq!(said.status, Some(2), "{said:?}");
-        assert!(!said.stderr.contains("[y/N]"), "{said:?}");
-        rows.assert_untouched(said);
+        let outcome = Seated::new(&args).finish();
+        assert_eq!(outcome.status, Some(2), "{outcome:?}");
+        assert!(!outcome.stderr.contains("[y/N]"), "{outcome:?}");
+        rows.assert_untouched(outcome);
         let args = ["purge", "--all", "--cluster", "none", "--dry-run"];
-        let said = Seated::new(&args).finish();
-        assert_eq!(said.status, Some(0), "{said:?}");
-        assert!(!said.stderr.contains("[y/N]"), "{said:?}");
-        rows.assert_untouched(said);
+        let outcome = Seated::new(&args).finish();
+        assert_eq!(outcome.status, Some(0), "{outcome:?}");
+        assert!(!outcome.stderr.contains("[y/N]"), "{outcome:?}");
+        rows.assert_untouched(outcome);
     });
 }

@@ -1,4 +1,4 @@
-//! The table changes between the plan and the deletes.
+//! Changes of the table between plan and delete.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -23,7 +23,7 @@ fn dns(port: u16, endpoint: &str, status: &str) -> Flow {
     ))
 }
 
-/// An entry that nobody translates, with a source address of its own: `conntrack -U` can be told to change this one.
+/// Entry without translation and with its own source address, so that `conntrack -U` can select it.
 fn unreplied(host: u8) -> Flow {
     flow(&format!(
         "udp 17 29 src=10.244.5.{host} dst=203.0.113.9 sport=5353 dport=53 [UNREPLIED] src=203.0.113.9 dst=10.244.5.{host} sport=53 dport=5353"
@@ -39,7 +39,7 @@ fn assure(host: u8) {
     );
 }
 
-/// The entry as the kernel has it.
+/// Entry as the kernel has it.
 fn seen(table: &mut Table, flow: &Flow) -> Flow {
     let found = table.get(&flow.original, Direction::Original, flow.zone);
     found.unwrap().expect("it is there")
@@ -68,7 +68,7 @@ fn plan(flows: &[Flow]) -> Plan {
     plan.finish(false)
 }
 
-/// Executes to the end, and gives the outcomes in the order of the plan.
+/// Executes to the end and returns the outcomes in the order of the plan.
 fn execute_all(
     table: &mut Table,
     plan: &Plan,
@@ -123,7 +123,7 @@ fn an_entry_that_changed_between_the_looks_survives() {
         let mut table = table();
         let flows: Vec<Flow> = (0..3).map(|n| put(&mut table, &unreplied(n))).collect();
         let plan = plan(&flows);
-        // The second one becomes assured, the third one ends.
+        // The second entry becomes assured, the third one ends.
         assure(1);
         delete(&mut table, &flows[2]);
         let mut wanted = |flow: &Flow| flow.status.is_unreplied();
@@ -141,7 +141,7 @@ fn an_entry_that_changed_between_the_looks_survives() {
 }
 
 #[test]
-fn an_entry_that_is_not_wanted_any_more_is_left_without_a_look() {
+fn an_entry_outside_the_selection_at_the_second_look_is_left() {
     private_netns(|| {
         new_node();
         let mut table = table();
@@ -155,8 +155,8 @@ fn an_entry_that_is_not_wanted_any_more_is_left_without_a_look() {
 }
 
 #[test]
-fn one_failure_does_not_keep_the_others() {
-    // One that fails among others.
+fn one_failed_delete_does_not_prevent_the_others() {
+    // One failure among successes.
     private_netns(|| {
         new_node();
         let mut table = table();
@@ -175,7 +175,7 @@ fn one_failure_does_not_keep_the_others() {
 }
 
 #[test]
-fn a_capability_that_is_gone_after_the_scan_is_told_for_every_entry() {
+fn a_capability_lost_after_the_scan_is_reported_for_every_entry() {
     private_netns(|| {
         new_node();
         let mut first = table();
@@ -183,7 +183,7 @@ fn a_capability_that_is_gone_after_the_scan_is_told_for_every_entry() {
         assert!(first.insert_all(many).iter().all(Result::is_ok));
         let before: Vec<String> = dump().iter().map(identity).collect();
         for look_again in [false, true] {
-            // Capabilities are a thread's own, and this one ends.
+            // Capabilities belong to a thread, and this thread ends.
             std::thread::scope(|scope| {
                 let refused = scope.spawn(|| {
                     let mut table = table();
@@ -263,7 +263,7 @@ fn no_batch_is_sent_after_a_stop_or_a_failed_write() {
 }
 
 #[test]
-fn flows_that_have_an_entry_again_are_found_afterwards() {
+fn recreated_entries_are_found_by_the_verification() {
     private_netns(|| {
         new_node();
         let mut table = table();
@@ -271,7 +271,7 @@ fn flows_that_have_an_entry_again_are_found_afterwards() {
             .map(|n| put(&mut table, &dns(40_000 + n, "10.244.2.9", "[ASSURED]")))
             .collect();
         let plan = plan(&flows);
-        // Deleted by somebody else before, and back at the same endpoint under another id.
+        // Deleted by another process before, and back at the same endpoint with another id.
         delete(&mut table, &flows[3]);
         let (report, outcomes) = execute_all(&mut table, &plan, false, &mut |_| true);
         use Outcome::{AlreadyGone, Deleted};
@@ -299,7 +299,7 @@ const DNS: &[&str] = &[
 ];
 
 #[test]
-fn the_command_tells_replaced_and_gone_entries_from_deleted_ones() {
+fn replaced_and_gone_entries_are_not_reported_as_deleted() {
     private_netns(|| {
         new_node();
         let mut table = table();
@@ -410,11 +410,11 @@ fn the_command_leaves_an_entry_that_became_assured() {
 }
 
 #[test]
-fn a_connection_that_is_made_while_waiting_survives() {
+fn a_connection_attempt_during_the_wait_survives() {
     private_netns(|| {
         new_node();
         let mut table = table();
-        // The pod lives and has left the Service: nothing is lost while its connection is only being tried.
+        // The pod lives and has left the Service: a connection attempt under way must not be deleted.
         let trying = |client: u8, endpoint: &str| {
             flow(&format!(
                 "tcp 6 119 SYN_SENT src=198.51.100.{client} dst=10.96.10.10 sport=61000 dport=80 [UNREPLIED] src={endpoint} dst=192.0.2.11 sport=80 dport=4500{client}"

@@ -1,4 +1,4 @@
-//! An address that no Service has may be a deleted one's: without the Service range nobody knows, and that is said.
+//! Address without a Service: it may belong to a deleted one. Without the Service range this is unknown, and reported.
 
 use crate::{cluster, new_node};
 use testkit::ctk_binary::ctk;
@@ -17,7 +17,7 @@ const DNS: [&str; 3] = [
     "pod shop/web-1 10.244.1.5 @node1",
 ];
 
-/// Arguments, status, entries that are shown, and entries of which the note on stderr says that they are not judged.
+/// Arguments, exit status, entries shown, and entries that the note on stderr counts as not judged.
 const ASKED: &[(&str, i32, usize, usize)] = &[
     ("ls", 0, 3, 2),
     ("ls --udp", 0, 2, 1),
@@ -40,7 +40,7 @@ const ASKED: &[(&str, i32, usize, usize)] = &[
 ];
 
 #[test]
-fn entries_that_may_be_a_deleted_services_are_told_and_an_answer_that_hangs_on_them_is_partial() {
+fn entries_possibly_of_a_deleted_service_are_counted_and_make_the_answer_partial() {
     private_netns(|| {
         new_node();
         let rows = Rows::insert(ROWS);
@@ -48,8 +48,8 @@ fn entries_that_may_be_a_deleted_services_are_told_and_an_answer_that_hangs_on_t
         for (line, status, shown, open) in ASKED {
             let mut args: Vec<&str> = line.split_whitespace().collect();
             args.extend(["--cluster", file.path(), "-o", "json"]);
-            let said = ctk(&args).exits(*status);
-            assert_eq!(said.items().len(), *shown, "{line}: {said:?}");
+            let outcome = ctk(&args).exits(*status);
+            assert_eq!(outcome.items().len(), *shown, "{line}: {outcome:?}");
             let words = match open {
                 0 => None,
                 1 => Some("1 entry is not judged: no Service has its destination".to_owned()),
@@ -57,19 +57,19 @@ fn entries_that_may_be_a_deleted_services_are_told_and_an_answer_that_hangs_on_t
                     "{open} entries are not judged: no Service has their"
                 )),
             };
-            let told = said.stderr.contains("not judged");
-            assert_eq!(told, words.is_some(), "{line}: {said:?}");
+            let told = outcome.stderr.contains("not judged");
+            assert_eq!(told, words.is_some(), "{line}: {outcome:?}");
             for word in words
                 .iter()
                 .map(String::as_str)
                 .chain(["--service-cidr", "servicecidrs"])
             {
                 assert!(
-                    !told || said.stderr.contains(word),
-                    "{line}: {word}: {said:?}"
+                    !told || outcome.stderr.contains(word),
+                    "{line}: {word}: {outcome:?}"
                 );
             }
-            // With the range, by an object or by the flag, nothing is open.
+            // With the range, by an object or by the flag, every entry is judged.
             let with_range = cluster(&[&DNS[..], &["cidr 10.96.0.0/16"]].concat());
             let by_object = line
                 .split_whitespace()
@@ -77,13 +77,19 @@ fn entries_that_may_be_a_deleted_services_are_told_and_an_answer_that_hangs_on_t
             let by_object: Vec<&str> = by_object.collect();
             let by_flag = [&args[..], &["--service-cidr", "10.96.0.0/16"]].concat();
             for args in [by_object, by_flag] {
-                let said = ctk(&args).exits(0);
-                assert!(!said.stderr.contains("not judged"), "{args:?}: {said:?}");
+                let outcome = ctk(&args).exits(0);
+                assert!(
+                    !outcome.stderr.contains("not judged"),
+                    "{args:?}: {outcome:?}"
+                );
             }
         }
         let args = ["purge", "--stale", "--yes", "--cluster", file.path()];
-        let said = ctk([&args[..], &["--settle", "0", "--verify", "0"]].concat()).exits(3);
-        assert!(said.stderr.contains("1 of 1 entry deleted"), "{said:?}");
+        let outcome = ctk([&args[..], &["--settle", "0", "--verify", "0"]].concat()).exits(3);
+        assert!(
+            outcome.stderr.contains("1 of 1 entry deleted"),
+            "{outcome:?}"
+        );
         assert_eq!(rows.left(), [1, 2], "what is known to be stale is deleted");
     });
 }

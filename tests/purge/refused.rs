@@ -1,4 +1,4 @@
-//! What is refused, and that nothing was deleted then.
+//! Refusals, after which no entry is deleted.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
@@ -10,7 +10,7 @@ use testkit::private_netns::private_netns;
 use testkit::rows::Rows;
 use testkit::tools::{Outcome, clean};
 
-/// Two stale entries, a healthy one, and one of nobody.
+/// Two stale entries, a healthy one, and an unrelated one.
 const ROWS: &[&str] = &[
     "udp 17 29 src=10.244.1.5 dst=10.96.0.10 sport=40001 dport=53 src=10.244.2.9 dst=10.244.1.5 sport=53 dport=40001 [ASSURED]",
     "udp 17 29 src=10.244.1.6 dst=10.96.0.10 sport=40002 dport=53 [UNREPLIED] src=10.244.2.9 dst=10.244.1.6 sport=53 dport=40002",
@@ -27,18 +27,26 @@ const DNS: &[&str] = &[
     "pod stage/same 10.244.1.6 @node1",
 ];
 
-/// What each refusal is called by, its arguments, status, and words on stderr. `FILE` is a good source, `OLD` the same and
-/// two minutes old, `LACKING` one without slices, `CUT` the first half of it.
+/// Name of each refusal, its arguments, status, and words on stderr. `FILE` is a good source, `OLD` the same and two
+/// minutes old, `LACKING` one without slices, `CUT` the first half of it.
 const REFUSED: &[(&str, i32, &[&str])] = &[
     ("", 2, &["needs a selector", "hint: ", "--all"]),
     ("--yes", 2, &["needs a selector"]),
     ("--yes --cluster FILE", 2, &["needs a selector"]),
     ("--dry-run", 2, &["needs a selector"]),
-    ("--all", 2, &["nobody to ask", "--yes"]),
+    ("--all", 2, &["no confirmation is possible", "--yes"]),
     ("--all --udp --yes", 2, &["--all"]),
-    ("--udp", 2, &["nobody to ask", "--yes", "--dry-run"]),
-    ("--proto udp", 2, &["nobody to ask"]),
-    ("--stale --cluster FILE", 2, &["nobody to ask"]),
+    (
+        "--udp",
+        2,
+        &["no confirmation is possible", "--yes", "--dry-run"],
+    ),
+    ("--proto udp", 2, &["no confirmation is possible"]),
+    (
+        "--stale --cluster FILE",
+        2,
+        &["no confirmation is possible"],
+    ),
     ("--stale --cluster -", 2, &["standard input holds the data"]),
     (
         "--udp --cluster - -o json",
@@ -172,7 +180,7 @@ const REFUSED: &[(&str, i32, &[&str])] = &[
 ];
 
 #[test]
-fn what_is_refused_deletes_nothing() {
+fn a_refused_purge_deletes_nothing() {
     private_netns(|| {
         new_node();
         let rows = Rows::insert_without_start(ROWS);
@@ -201,20 +209,23 @@ fn what_is_refused_deletes_nothing() {
                 .into_iter()
                 .chain(args)
                 .collect();
-            let said = ctk(&args);
-            rows.assert_untouched((line, &said));
-            assert_eq!(said.status, Some(*status), "{line}: {said:#?}");
+            let outcome = ctk(&args);
+            rows.assert_untouched((line, &outcome));
+            assert_eq!(outcome.status, Some(*status), "{line}: {outcome:#?}");
             assert!(
-                said.stderr.contains("ctk: error: "),
+                outcome.stderr.contains("ctk: error: "),
                 "{line}: {}",
-                said.stderr
+                outcome.stderr
             );
-            assert_eq!(said.stdout, "", "{line}");
+            assert_eq!(outcome.stdout, "", "{line}");
             for word in *words {
-                assert!(said.stderr.contains(word), "{line}: {word} in {said:#?}");
+                assert!(
+                    outcome.stderr.contains(word),
+                    "{line}: {word} in {outcome:#?}"
+                );
             }
         }
-        // The same with what was missing.
+        // The same with the missing part.
         for (line, deleted) in [
             ("--stale --max-age 5m --dry-run", 0),
             ("--stale --max-age 5m --yes", 2),
@@ -222,9 +233,9 @@ fn what_is_refused_deletes_nothing() {
             let mut args = vec!["purge", "--settle", "0", "--verify", "0", "-o", "json"];
             args.extend(["--cluster", old.path()]);
             args.extend(line.split_whitespace());
-            let said = ctk(&args).exits(0);
-            assert_eq!(said.json()["summary"]["matched"], 2, "{line}");
-            assert_eq!(said.json()["summary"]["deleted"], deleted, "{line}");
+            let outcome = ctk(&args).exits(0);
+            assert_eq!(outcome.json()["summary"]["matched"], 2, "{line}");
+            assert_eq!(outcome.json()["summary"]["deleted"], deleted, "{line}");
         }
         assert_eq!(rows.left(), [3, 4]);
     });
@@ -244,9 +255,9 @@ fn a_file_that_grows_too_old_while_waiting_deletes_nothing() {
         let file = cluster(DNS);
         age(&file, 58);
         let args = ["purge", "--stale", "--yes", "--cluster", file.path()];
-        let said = ctk(args.into_iter().chain(["--settle", "3s"])).exits(3);
-        assert!(said.stderr.contains("--max-age is 1m"), "{said:?}");
-        rows.assert_untouched(said);
+        let outcome = ctk(args.into_iter().chain(["--settle", "3s"])).exits(3);
+        assert!(outcome.stderr.contains("--max-age is 1m"), "{outcome:?}");
+        rows.assert_untouched(outcome);
     });
 }
 
@@ -260,10 +271,10 @@ fn a_cluster_on_stdin_purges_with_yes_and_is_not_read_again() {
         args.extend(["--settle", "0", "--verify", "0"]);
         let mut command = ctk_command(&args);
         command.stdin(Stdio::from(std::fs::File::open(file.path()).unwrap()));
-        let said = Outcome::of(command.output().unwrap()).exits(0);
-        let summary = &said.json()["summary"];
+        let outcome = Outcome::of(command.output().unwrap()).exits(0);
+        let summary = &outcome.json()["summary"];
         assert_eq!(summary["deleted"], 2);
-        // A file on stdin is no pipe, and still cannot be read twice.
+        // A file on stdin is no pipe, but cannot be read twice either.
         assert_eq!(summary["cluster"]["read_again"], false);
         assert_eq!(rows.left(), [3, 4]);
     });
@@ -285,12 +296,18 @@ fn without_the_capability_nothing_is_attempted() {
             command.args(["--bounding-set=-all", "--inh-caps=-all", ctk_path()]);
             let mut args = vec!["purge", "--cluster", file.path()];
             args.extend(line.split_whitespace());
-            let said = Outcome::of(clean(command, args).output().expect("setpriv starts"));
-            let said = said.exits(4);
-            assert!(said.stderr.contains("CAP_NET_ADMIN"), "{line}: {said:?}");
-            assert!(said.stderr.contains("ctk: error: "), "{line}: {said:?}");
-            assert!(!said.stderr.contains("deleting"), "{line}: {said:?}");
-            assert_eq!(said.stdout, "", "{line}");
+            let outcome = Outcome::of(clean(command, args).output().expect("setpriv starts"));
+            let outcome = outcome.exits(4);
+            assert!(
+                outcome.stderr.contains("CAP_NET_ADMIN"),
+                "{line}: {outcome:?}"
+            );
+            assert!(
+                outcome.stderr.contains("ctk: error: "),
+                "{line}: {outcome:?}"
+            );
+            assert!(!outcome.stderr.contains("deleting"), "{line}: {outcome:?}");
+            assert_eq!(outcome.stdout, "", "{line}");
             rows.assert_untouched(line);
         }
     });

@@ -1,4 +1,5 @@
-//! The second look is by the source of the first and no less of it, or nothing is deleted; a dry run takes the same look.
+//! Second look: it needs the source of the first look, at least as complete; otherwise nothing is deleted. A dry run takes
+//! the same look.
 
 use std::fs;
 use std::time::{Duration, SystemTime};
@@ -15,14 +16,14 @@ use testkit::private_netns::private_netns;
 use testkit::rows::{Rows, dump, identity, table};
 use testkit::tools::{Outcome, nft, run, sysctl};
 
-/// A stale entry of each of three kinds: by endpoints, by the Service range, by a Pod that has the address now.
+/// Stale entries of three kinds: by endpoints, by the Service range, by a Pod that has the address now.
 const ROWS: &[&str] = &[
     "udp 17 29 src=10.244.1.5 dst=10.96.0.10 sport=40001 dport=53 src=10.244.2.9 dst=10.244.1.5 sport=53 dport=40001 [ASSURED]",
     "udp 17 29 src=10.244.1.5 dst=10.96.0.99 sport=40002 dport=514 src=10.244.2.9 dst=10.244.1.5 sport=514 dport=40002 [ASSURED]",
     "udp 17 29 src=10.244.1.5 dst=10.96.0.10 sport=40003 dport=53 src=10.244.2.8 dst=10.244.1.5 sport=53 dport=40003 [ASSURED]",
 ];
 
-/// The objects of a cluster in which all of [`ROWS`] are stale, as kubectl prints them.
+/// Objects of a cluster in which all of [`ROWS`] are stale, as kubectl prints them.
 fn objects() -> Vec<Value> {
     let mut objects = cluster_objects(&BACKENDS[1..]);
     objects.push(lab::cluster::pod("shop", "reused", "10.244.2.8", "node2"));
@@ -42,14 +43,14 @@ fn without(kind: &str) -> Vec<Value> {
     objects
 }
 
-/// Replaces a file's text at once, as `mv` does, so that no reader meets half of it.
+/// Replaces a file's content atomically, as `mv` does, so that no reader sees half of it.
 fn replace(file: &ClusterFile, objects: &[Value]) {
     let new = format!("{}.new", file.path());
     fs::write(&new, list(objects)).unwrap();
     fs::rename(&new, file.path()).unwrap();
 }
 
-/// Purges by a file, with `meanwhile` between the two looks; `matched` begins what is said after the first.
+/// Purges by a file, with `meanwhile` between the two looks. `matched` is the start of the message after the first look.
 fn purge(source: &str, more: &[&str], matched: &str, meanwhile: impl FnOnce()) -> Outcome {
     let args = ["purge", "--stale", "--yes", "--cluster", source];
     let waits = ["--settle", "700ms", "--verify", "0"];
@@ -60,7 +61,7 @@ fn purge(source: &str, more: &[&str], matched: &str, meanwhile: impl FnOnce()) -
 }
 
 #[test]
-fn a_file_that_became_less_or_another_one_deletes_nothing() {
+fn a_less_complete_or_different_file_at_the_second_look_deletes_nothing() {
     type Change = fn(&ClusterFile);
     let changes: [(&str, Change, &str); 9] = [
         (
@@ -130,16 +131,16 @@ fn a_file_that_became_less_or_another_one_deletes_nothing() {
             crate::new_node();
             let rows = Rows::insert(ROWS);
             let file = ClusterFile::of(&objects());
-            let said = purge(file.path(), &[], "3 entries match", || change(&file)).exits(3);
-            assert!(said.stderr.contains(words), "{what}: {said:?}");
-            assert!(said.stderr.contains("deleted"), "{what}: {said:?}");
-            assert_eq!(said.stdout, "", "{what}");
+            let outcome = purge(file.path(), &[], "3 entries match", || change(&file)).exits(3);
+            assert!(outcome.stderr.contains(words), "{what}: {outcome:?}");
+            assert!(outcome.stderr.contains("deleted"), "{what}: {outcome:?}");
+            assert_eq!(outcome.stdout, "", "{what}");
             rows.assert_untouched(what);
-            // The file's end wants to remove a file of that name.
+            // The temporary file removes a file of that name at its end.
             let _ = fs::remove_file(file.path());
             fs::write(file.path(), "").unwrap();
         }
-        // The same, written anew with nothing less in it.
+        // The same content, written again, and complete.
         crate::new_node();
         let rows = Rows::insert(ROWS);
         let file = ClusterFile::of(&objects());
@@ -149,7 +150,7 @@ fn a_file_that_became_less_or_another_one_deletes_nothing() {
     });
 }
 
-/// A node on which a client sent before there were rules: its entry is stale by the rules alone.
+/// Node on which a client sent before rules existed: its entry is stale by the rules alone.
 fn node_with_an_untranslated_entry(proxy: Proxy) -> (Lab, Client) {
     unshare(CloneFlags::CLONE_NEWNET).expect("one could be made a moment ago");
     let lab = Lab::new(proxy);
@@ -167,10 +168,10 @@ fn rules_that_are_gone_at_the_second_look_delete_nothing() {
                 let (lab, _early) = node_with_an_untranslated_entry(proxy);
                 let before = dump().iter().map(identity).collect::<Vec<_>>();
                 let flush = || nft("flush ruleset");
-                let said = purge(source, &[], "1 entry matches", flush).exits(3);
+                let outcome = purge(source, &[], "1 entry matches", flush).exits(3);
                 assert!(
-                    said.stderr.contains("nothing was deleted"),
-                    "{proxy:?} {source}: {said:?}"
+                    outcome.stderr.contains("nothing was deleted"),
+                    "{proxy:?} {source}: {outcome:?}"
                 );
                 assert_eq!(dump().iter().map(identity).collect::<Vec<_>>(), before);
                 drop(lab);
@@ -189,13 +190,16 @@ fn a_service_that_is_gone_at_the_second_look_deletes_nothing_by_its_name() {
         less.retain(|object| object["metadata"]["name"] != "kube-dns");
         let by_name = ["--svc", "kube-dns"];
         let meanwhile = || replace(&file, &less);
-        let said = purge(file.path(), &by_name, "2 entries match", meanwhile).exits(3);
-        assert!(said.stderr.contains("nothing was deleted"), "{said:?}");
-        rows.assert_untouched(said);
+        let outcome = purge(file.path(), &by_name, "2 entries match", meanwhile).exits(3);
+        assert!(
+            outcome.stderr.contains("nothing was deleted"),
+            "{outcome:?}"
+        );
+        rows.assert_untouched(outcome);
     });
 }
 
-/// Result, verdict's reason and source port of each item.
+/// Result, reason of the verdict and source port of each item.
 fn results(items: &[Value]) -> Vec<(String, String, u64)> {
     let word = |value: &Value| value.as_str().unwrap().to_owned();
     let mut all: Vec<_> = items
@@ -209,9 +213,9 @@ fn results(items: &[Value]) -> Vec<(String, String, u64)> {
     all
 }
 
-/// A node whose kube-proxy stopped before the first backend came: the file has both, rules lead to the second only. The
-/// first entry was never translated, and no rule translates its destination; the second leads to a backend that the file
-/// does not have, and nothing tells which of the two is older.
+/// Node whose kube-proxy stopped before the first backend was added: the file has both, the rules lead to the second only.
+/// The first entry is untranslated, and no rule translates its destination. The second leads to a backend that the file
+/// lacks, and the newer of the two sources is unknown.
 fn node_behind(proxy: Proxy) -> (Lab, ClusterFile, [Client; 2]) {
     unshare(CloneFlags::CLONE_NEWNET).expect("one could be made a moment ago");
     sysctl("timestamp", "0");
@@ -246,7 +250,7 @@ fn node_behind(proxy: Proxy) -> (Lab, ClusterFile, [Client; 2]) {
 }
 
 #[test]
-fn a_dry_run_shows_as_left_what_the_purge_leaves() {
+fn a_dry_run_shows_the_entries_that_the_purge_leaves() {
     private_netns(|| {
         for proxy in [Proxy::Iptables, Proxy::Nftables] {
             let (lab, file, [young, _]) = node_behind(proxy);
@@ -276,7 +280,7 @@ fn a_dry_run_shows_as_left_what_the_purge_leaves() {
             let more = ["--yes", "--settle", "0", "--verify", "0"];
             let done = ctk([&args[..], &more].concat()).exits(0);
             assert_eq!(results(&done.items()), expected, "{proxy:?}: {done:?}");
-            // The rules let go of it, and the Service gets its rule by a sync: both go, as the dry run says.
+            // The rules drop the flow and a sync adds the Service's rule: both entries are deleted, as the dry run says.
             lab.set_endpoints(&BACKENDS[1..]);
             let dry = ctk([&args[..], &["--dry-run"]].concat()).exits(0);
             let gone = (
@@ -291,7 +295,7 @@ fn a_dry_run_shows_as_left_what_the_purge_leaves() {
 }
 
 #[test]
-fn the_question_shows_what_would_be_left() {
+fn the_prompt_shows_the_entries_that_would_be_left() {
     private_netns(|| {
         let (_lab, file, _clients) = node_behind(Proxy::Nftables);
         let args = ["purge", "--stale", "--cluster", file.path(), "-o", "jsonl"];
@@ -304,11 +308,11 @@ fn the_question_shows_what_would_be_left() {
         let found = (rows("changed"), shown.contains("would-delete"));
         assert_eq!(found, (2, false), "{shown}");
         purge.answer("y\n");
-        let said = purge.finish().exits(0);
-        let results = said.jsonl();
+        let outcome = purge.finish().exits(0);
+        let results = outcome.jsonl();
         assert!(
             results.iter().all(|item| item["result"] == "changed"),
-            "{said:?}"
+            "{outcome:?}"
         );
     });
 }

@@ -1,4 +1,4 @@
-//! A `ctk` that runs while the test does something to its table, with or without a terminal.
+//! `ctk` process that runs while the test changes its table, with or without a terminal.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
@@ -14,7 +14,7 @@ pub struct Started {
     pub child: Child,
     pub stdout: BufReader<ChildStdout>,
     stderr: BufReader<ChildStderr>,
-    said: String,
+    outcome: String,
 }
 
 impl Started {
@@ -28,32 +28,36 @@ impl Started {
             child,
             stdout,
             stderr,
-            said: String::new(),
+            outcome: String::new(),
         }
     }
 
-    /// Waits until it says this on stderr.
+    /// Waits until stderr contains this text.
     #[track_caller]
     pub fn wait_for(&mut self, text: &str) {
         let mut line = String::new();
         while !line.contains(text) {
             line.clear();
             let read = self.stderr.read_line(&mut line).expect("it is text");
-            assert!(read > 0, "it ended before it said {text:?}: {}", self.said);
-            self.said.push_str(&line);
+            assert!(
+                read > 0,
+                "it ended before it said {text:?}: {}",
+                self.outcome
+            );
+            self.outcome.push_str(&line);
         }
     }
 
-    /// Reads what is left to be read, and waits for the end.
+    /// Reads the rest of the output and waits for the end.
     pub fn finish(mut self) -> Outcome {
         let mut stdout = String::new();
         self.stdout.read_to_string(&mut stdout).expect("text");
-        self.stderr.read_to_string(&mut self.said).expect("text");
+        self.stderr.read_to_string(&mut self.outcome).expect("text");
         let status = self.child.wait().expect("it ends");
         Outcome {
             status: status.code(),
             stdout,
-            stderr: self.said,
+            stderr: self.outcome,
         }
     }
 }
@@ -82,7 +86,7 @@ impl Seated {
         }
     }
 
-    /// Reads the terminal until this is on it, and gives everything that is.
+    /// Reads the terminal until it shows this text. Returns everything shown.
     #[track_caller]
     pub fn wait_for(&mut self, text: &str) -> String {
         let mut bytes = [0; 4096];
@@ -98,7 +102,7 @@ impl Seated {
         self.terminal.write_all(text.as_bytes()).expect("it reads");
     }
 
-    /// Waits for the end. `stderr` is what was on the terminal, echoed answers included.
+    /// Waits for the end. `stderr` is the content of the terminal, echoed answers included.
     pub fn finish(mut self) -> Outcome {
         let mut stdout = String::new();
         let out = self.child.stdout.as_mut().expect("it is piped");
@@ -112,7 +116,7 @@ impl Seated {
                     self.seen.push_str(&String::from_utf8_lossy(&bytes[..read]))
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // Nothing more, or (EIO) nobody has the other end any more.
+                // No more output, or (EIO) no process has the other end any more.
                 _ => break,
             }
         }

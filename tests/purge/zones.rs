@@ -1,4 +1,4 @@
-//! Entries with one tuple in several zones are several entries.
+//! Entries with one tuple in several zones are separate entries.
 
 use crate::{at_once, cluster, new_node};
 use testkit::ctk_binary::ctk;
@@ -25,14 +25,14 @@ fn twins_in_other_zones_stay() {
             let rows = Rows::insert(&[twin(""), twin("zone=12"), twin("zone=13")]);
             let mut args = vec!["purge", "--yes", "--verify", "0", "--cluster", "none"];
             args.extend(line.split_whitespace());
-            let said = ctk(&args).exits(0);
-            assert_eq!(rows.left(), left, "{line}: {said:?}");
+            let outcome = ctk(&args).exits(0);
+            assert_eq!(rows.left(), left, "{line}: {outcome:?}");
         }
     });
 }
 
 #[test]
-fn stale_twins_go_only_from_the_zone_that_is_named() {
+fn stale_twins_are_deleted_only_in_the_named_zone() {
     private_netns(|| {
         new_node();
         let rows = Rows::insert(&[twin(""), twin("zone=12"), twin("zone=13")]);
@@ -40,10 +40,10 @@ fn stale_twins_go_only_from_the_zone_that_is_named() {
             "svc kube-system/kube-dns 10.96.0.10 dns:53/UDP",
             "slice kube-system/kube-dns dns:53/UDP 10.244.2.30(ready)",
         ]);
-        let said = ctk(at_once(&file, "--stale")).exits(0);
-        assert_eq!(rows.left(), [2, 3], "{said:?}");
+        let outcome = ctk(at_once(&file, "--stale")).exits(0);
+        assert_eq!(rows.left(), [2, 3], "{outcome:?}");
         let held = "2 entries held back (foreign-zone): --zone N";
-        assert!(said.stderr.contains(held), "{said:?}");
+        assert!(outcome.stderr.contains(held), "{outcome:?}");
         ctk(at_once(&file, "--stale --zone 13")).exits(0);
         assert_eq!(rows.left(), [2]);
     });
@@ -52,7 +52,7 @@ fn stale_twins_go_only_from_the_zone_that_is_named() {
 #[test]
 fn a_zone_of_one_direction_is_purged_like_any_other() {
     private_netns(|| {
-        // Two flows for each direction: the one that is purged, and one beside it.
+        // Two flows for each direction: one to purge and one to keep.
         let flow = |port: u16, zone: &str| {
             format!(
                 "udp 17 29 src=10.244.1.5 dst=203.0.113.9 sport={port} dport=53 src=203.0.113.9 dst=192.0.2.11 sport=53 dport={port} [ASSURED] {zone}"
@@ -71,7 +71,7 @@ fn a_zone_of_one_direction_is_purged_like_any_other() {
             ("--zone 14,15", &[5]),
             ("--zone 0", &[1, 2, 3, 4]),
             ("--sport 1-5", &[]),
-            // Second looks go by the original tuple, which is in a zone of its own.
+            // The second look searches by the original tuple, which is in a zone of its own.
             ("--assured", &[]),
         ] {
             new_node();
@@ -79,9 +79,9 @@ fn a_zone_of_one_direction_is_purged_like_any_other() {
             let mut args = vec!["purge", "--yes", "--verify", "0", "--cluster", "none"];
             args.extend(["-o", "json"]);
             args.extend(line.split_whitespace());
-            let said = ctk(&args).exits(0);
-            assert_eq!(rows.left(), left, "{line}: {said:?}");
-            let summary = &said.json()["summary"];
+            let outcome = ctk(&args).exits(0);
+            assert_eq!(rows.left(), left, "{line}: {outcome:?}");
+            let summary = &outcome.json()["summary"];
             assert_eq!(summary["deleted"], lines.len() - left.len(), "{summary}");
         }
     });

@@ -15,7 +15,7 @@ use crate::{
 };
 
 #[test]
-fn without_leave_nothing_is_touched() {
+fn without_consent_nothing_is_restored() {
     private_netns(|| {
         let lines = purged(&[udp(1), udp(2)]);
         let folder = Folder::new();
@@ -27,7 +27,7 @@ fn without_leave_nothing_is_touched() {
 }
 
 #[test]
-fn a_dry_run_changes_nothing_and_needs_no_leave() {
+fn a_dry_run_changes_nothing_and_needs_no_consent() {
     private_netns(|| {
         let lines = purged(&every_kind());
         let folder = Folder::new();
@@ -41,7 +41,7 @@ fn a_dry_run_changes_nothing_and_needs_no_leave() {
 }
 
 #[test]
-fn without_the_capability_it_says_which() {
+fn a_missing_capability_is_named() {
     private_netns(|| {
         let flows: Vec<Flow> = (1..=200).map(udp).collect();
         let lines = purged(&flows);
@@ -71,7 +71,7 @@ fn without_the_capability_it_says_which() {
     });
 }
 
-/// Runs a command on a terminal of its own, with these answers typed. Everything shown there, and the exit status.
+/// Runs a command on a terminal with these answers as input. Returns exit status and content of the terminal.
 fn on_a_terminal(command: &str, typed: &str) -> (i32, String) {
     let mut child = Command::new("script")
         .args(["-qec", command, "/dev/null"])
@@ -80,7 +80,7 @@ fn on_a_terminal(command: &str, typed: &str) -> (i32, String) {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    // It may have ended by now, where it has nothing to ask.
+    // The command may have ended already, where it asks nothing.
     let _ = child.stdin.take().unwrap().write_all(typed.as_bytes());
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.status.signal(), None);
@@ -91,7 +91,7 @@ fn on_a_terminal(command: &str, typed: &str) -> (i32, String) {
 }
 
 #[test]
-fn on_a_terminal_the_set_is_shown_and_the_answer_counts() {
+fn the_prompt_shows_the_entries_and_obeys_the_answer() {
     private_netns(|| {
         let before = Purged::filled_with(&[udp(4711), udp(4712)]);
         let lines = &before.lines;
@@ -112,10 +112,10 @@ fn on_a_terminal_the_set_is_shown_and_the_answer_counts() {
             }
             assert_eq!(dump(), []);
         }
-        // Data on standard input leaves nobody to ask.
+        // Data on standard input leaves no input for a prompt.
         let (code, shown) = on_a_terminal(&format!("{} restore -", ctk_path()), "y\n");
         assert_eq!(code, 2, "{shown}");
-        // Nothing is asked where nothing is to be done, nor in a dry run.
+        // Without entries to restore, and in a dry run, no prompt is shown.
         let (code, shown) = on_a_terminal(&format!("{command} --dry-run"), "");
         assert_eq!((code, shown.contains("[y/N]")), (0, false), "{shown}");
         assert_eq!(dump(), []);

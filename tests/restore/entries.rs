@@ -23,7 +23,7 @@ fn tcp(port: u16, state: u8, flags: (u8, u8)) -> Flow {
     flow
 }
 
-/// All protocols, translation each way, zones, marks, labels, helper.
+/// Entries of all protocols, with translation of each kind, zones, marks, labels, a helper.
 pub fn every_kind() -> Vec<Flow> {
     let v4 = |protocol, l4| plain(tuple(protocol, "10.0.0.1", "10.0.0.2", l4), REPLIED);
     let v6 = |protocol, l4| plain(tuple(protocol, "fd00::1", "fd00::2", l4), ASSURED);
@@ -33,7 +33,7 @@ pub fn every_kind() -> Vec<Flow> {
         plain(udp(4002).original, ASSURED.with(Status::FIXED_TIMEOUT)),
         v6(17, ports(4000, 53)),
         v4(136, ports(1, 2)),
-        // A tracker for DCCP exists in kernels before 6.16 only.
+        // Kernels since 6.16 have no tracker for DCCP.
         v4(33, L4::None),
         v4(1, ping(8, 77)),
         v6(58, ping(128, 9)),
@@ -103,7 +103,7 @@ fn translations() -> Vec<Flow> {
     ]
 }
 
-/// One tuple in three zones, and zones that hold in one direction: the other direction is in zone 0 then.
+/// One tuple in three zones, and zones of one direction, whose other direction is in zone 0.
 fn zones() -> impl Iterator<Item = Flow> {
     let zoned = |port, id, direction| {
         let mut flow = udp(port);

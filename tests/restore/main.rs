@@ -48,7 +48,7 @@ fn delete_all() {
     assert_eq!(dump(), []);
 }
 
-/// The entries are those of before, as far as they can be. A timer may only have run, and no longer than time passed.
+/// Asserts that the entries equal those of before, as far as they can. Timers have run for at most the time that passed.
 #[track_caller]
 fn assert_same(before: &Purged, after: &[Flow]) {
     assert_eq!(before.flows.len(), after.len());
@@ -129,12 +129,12 @@ fn restore_stdin(arguments: &[&str], text: &str) -> Outcome {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    // Who refuses at once may not read at all.
+    // A command that refuses at once may not read at all.
     let _ = child.stdin.take().unwrap().write_all(text.as_bytes());
     Outcome::of(child.wait_with_output().unwrap())
 }
 
-/// The table as `purge -o jsonl` would have printed it.
+/// Table in the form of `purge -o jsonl`.
 fn saved() -> String {
     let text = ctk_line("ls --cluster none -o jsonl").exits(0).stdout;
     text.lines()
@@ -145,7 +145,7 @@ fn saved() -> String {
         .collect()
 }
 
-/// Entries that were in the table, and their lines.
+/// Deleted entries and their lines.
 struct Purged {
     flows: Vec<Flow>,
     lines: String,
@@ -153,7 +153,7 @@ struct Purged {
 }
 
 impl Purged {
-    /// Whatever is in the table now.
+    /// Saves and deletes all entries.
     fn all() -> Self {
         let since = Instant::now();
         let (flows, lines) = (dump(), saved());
@@ -190,7 +190,7 @@ impl Folder {
     }
 }
 
-/// The lines with one field of one of them changed.
+/// Lines with one field of one of them changed.
 fn changed(lines: &str, index: usize, change: impl FnOnce(&mut Value)) -> String {
     let mut lines: Vec<String> = lines.lines().map(str::to_owned).collect();
     let mut item: Value = serde_json::from_str(&lines[index]).unwrap();
@@ -200,7 +200,7 @@ fn changed(lines: &str, index: usize, change: impl FnOnce(&mut Value)) -> String
 }
 
 #[test]
-fn every_kind_of_entry_comes_back_as_it_was() {
+fn every_kind_of_entry_is_restored_exactly() {
     private_netns(|| {
         sysctl("acct", "1");
         sysctl("timestamp", "1");
@@ -219,7 +219,7 @@ fn every_kind_of_entry_comes_back_as_it_was() {
         let after = dump();
         assert_same(&before, &after);
 
-        // Again: nothing new, and nothing lost.
+        // Second restore: nothing new, and nothing lost.
         let ran = restore(&["--yes", "-o", "jsonl"], &file);
         assert_eq!(ran.status, Some(0), "{}", ran.stderr);
         assert_eq!(ran.results(), vec!["exists"; flows.len()]);
@@ -227,7 +227,7 @@ fn every_kind_of_entry_comes_back_as_it_was() {
         let identities = |flows: &[Flow]| flows.iter().map(|f| (f.id, f.start)).collect::<Vec<_>>();
         assert_eq!(identities(&dump()), identities(&after));
 
-        // And round once more, by what was restored, as one document on standard input.
+        // Another round with the restored entries, as one document on standard input.
         let again = Purged::all();
         let lines = again.lines.lines();
         let items: Vec<Value> = lines
@@ -242,7 +242,7 @@ fn every_kind_of_entry_comes_back_as_it_was() {
 }
 
 #[test]
-fn entries_of_many_batches_come_back_and_are_answered_in_their_order() {
+fn entries_of_many_batches_are_restored_and_reported_in_order() {
     private_netns(|| {
         let flows: Vec<Flow> = (1..=1000).map(udp).collect();
         let before = Purged::filled_with(&flows);
@@ -274,7 +274,7 @@ fn entries_of_many_batches_come_back_and_are_answered_in_their_order() {
 }
 
 #[test]
-fn when_nobody_reads_on_no_further_batch_is_sent() {
+fn a_closed_pipe_stops_the_restore_between_batches() {
     private_netns(|| {
         let flows: Vec<Flow> = (1..=300).map(udp).collect();
         let lines = purged(&flows);
@@ -300,7 +300,7 @@ fn when_nobody_reads_on_no_further_batch_is_sent() {
 }
 
 #[test]
-fn another_namespace_is_filled_and_the_own_one_left() {
+fn restore_into_another_namespace_leaves_the_own_one_unchanged() {
     private_netns(|| {
         let before = Purged::filled_with(&[udp(1), udp(2)]);
         let lines = &before.lines;

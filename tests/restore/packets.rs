@@ -14,7 +14,7 @@ use crate::{
     BOTH, Purged, assert_same, delete_all, dump, ip, purged, restore_stdin, saved, translated,
 };
 
-/// Addresses on `lo` of one namespace, and a rule so that packets are tracked and translated at all.
+/// Adds addresses to `lo`, and a rule so that packets are tracked and translated at all.
 fn local_world() {
     ip("link set lo up");
     for address in ["10.244.0.2/32", "10.244.1.7/32"] {
@@ -67,7 +67,7 @@ fn a_restored_translation_translates_packets_both_ways() {
 }
 
 #[test]
-fn a_flow_of_real_packets_is_what_it_was_but_for_the_bits_that_say_nothing() {
+fn a_flow_of_real_packets_is_restored_except_for_informative_status_bits() {
     private_netns(|| {
         local_world();
         nft("add rule ip t c ip daddr 10.96.0.10 udp dport 53 dnat to 10.244.1.7:5353");
@@ -100,7 +100,7 @@ fn a_flow_of_real_packets_is_what_it_was_but_for_the_bits_that_say_nothing() {
 }
 
 #[test]
-fn a_restored_connection_with_scaled_windows_goes_on_without_an_invalid_packet() {
+fn a_restored_connection_with_scaled_windows_has_no_invalid_packets() {
     private_netns(|| {
         local_world();
         nft(
@@ -130,7 +130,7 @@ fn a_restored_connection_with_scaled_windows_goes_on_without_an_invalid_packet()
     });
 }
 
-/// More than any unscaled window, all of which arrives.
+/// Transfers more than any unscaled window, and waits for all of it.
 fn transfer(from: &mut TcpStream, to: &mut TcpStream) {
     const LENGTH: usize = 16 << 20;
     std::thread::scope(|scope| {

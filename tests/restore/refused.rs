@@ -12,7 +12,7 @@ use crate::{
 };
 
 #[test]
-fn an_input_with_anything_wrong_in_it_is_refused_as_a_whole() {
+fn an_input_with_one_error_is_refused_as_a_whole() {
     private_netns(|| {
         let flows: Vec<Flow> = (1..=300).map(udp).collect();
         let lines = purged(&flows);
@@ -23,7 +23,7 @@ fn an_input_with_anything_wrong_in_it_is_refused_as_a_whole() {
         let port = changed(&lines, 280, |item| {
             item["original"]["sport"] = json!(99_999)
         });
-        // What is skipped must be readable, too.
+        // Skipped items must be readable, too.
         let skipped = changed(&lines, 1, |item| {
             item["result"] = json!("failed");
             item["reply"]["src"] = json!("nowhere");
@@ -65,7 +65,7 @@ fn an_input_with_anything_wrong_in_it_is_refused_as_a_whole() {
 }
 
 #[test]
-fn only_deleted_entries_are_put_back_and_the_rest_is_counted() {
+fn only_deleted_entries_are_restored_and_the_rest_is_counted() {
     private_netns(|| {
         let mut lines = purged(&[1, 2, 3, 4, 5, 6].map(udp));
         for (index, result) in ["already-gone", "replaced", "changed", "failed"]
@@ -97,7 +97,7 @@ fn only_deleted_entries_are_put_back_and_the_rest_is_counted() {
             assert!(ran.stderr.contains(part), "{}", ran.stderr);
         }
         assert_eq!(dump().len(), 2);
-        // Nothing to do is done.
+        // An empty input succeeds.
         let nothing = restore_stdin(&["--yes", "-o", "json", "-"], "");
         assert_eq!(nothing.status, Some(0), "{}", nothing.stderr);
         let document: Value = serde_json::from_str(&nothing.stdout).unwrap();
@@ -106,7 +106,7 @@ fn only_deleted_entries_are_put_back_and_the_rest_is_counted() {
 }
 
 #[test]
-fn what_cannot_come_back_fails_for_itself() {
+fn an_entry_that_cannot_be_restored_does_not_affect_the_others() {
     private_netns(|| {
         let mut sctp = plain(tuple(132, "10.0.0.1", "10.0.0.2", ports(1, 2)), REPLIED);
         sctp.state = Some(ProtocolState::Sctp {

@@ -74,8 +74,8 @@ fn published_container_ports_are_judged_by_the_engines_rules() {
             for source in ["--cluster rules", "--cluster auto"] {
                 assert_eq!(verdicts(source), expected, "{flavour} {source}");
             }
-            let said = ctk_line("ls --cluster rules --sport 40555 -o json").exits(0);
-            let document = said.json();
+            let outcome = ctk_line("ls --cluster rules --sport 40555 -o json").exits(0);
+            let document = outcome.json();
             assert_eq!(document["summary"]["cluster"]["source"], "rules");
             let item = &document["items"][0];
             assert_eq!(item["service"]["frontend"], "rule", "{item}");
@@ -143,7 +143,7 @@ COMMIT
 }
 
 #[test]
-fn a_forward_that_came_after_its_peers_is_the_evidence() {
+fn a_forward_created_after_its_peers_sent_is_the_evidence() {
     private_netns(|| {
         fresh();
         address("lo", "192.0.2.5/32");
@@ -155,7 +155,7 @@ fn a_forward_that_came_after_its_peers_is_the_evidence() {
             "198.51.100.80:49737 192.0.2.5:49737 192.0.2.5:49737",
             UNREPLIED,
         );
-        // The container behind the forward answers, and its own port is taken.
+        // The container behind the forward answers, and its own port is in use.
         let line = "-I -p udp -t 100 -s 10.0.3.10 --sport 49737 -d 198.51.100.80 --dport 49737 -r 198.51.100.80 \
                     --reply-port-src 49737 -q 192.0.2.5 --reply-port-dst 1024";
         run("conntrack", &line.split_whitespace().collect::<Vec<_>>());
@@ -171,10 +171,10 @@ fn a_forward_that_came_after_its_peers_is_the_evidence() {
         ] {
             assert!(evidence.contains(words), "{evidence}");
         }
-        let said = ctk_line("ls --cluster rules --stale -o jsonl").exits(0);
-        let items = said.jsonl();
+        let outcome = ctk_line("ls --cluster rules --stale -o jsonl").exits(0);
+        let items = outcome.jsonl();
         let [item] = &items[..] else {
-            panic!("{said:?}")
+            panic!("{outcome:?}")
         };
         assert_eq!(item["reason"], "no-dnat");
         let evidence = item["evidence"].as_str().unwrap();

@@ -1,5 +1,5 @@
-//! The node's rules as the cluster source: loaded by the real tools into namespaces of their own and read back through `ctk`.
-//! Real incidents among them.
+//! The node's rules as the cluster source, loaded by the real tools into private namespaces and read through `ctk`. Several
+//! tables are of reported incidents.
 
 mod container_engine;
 mod packets;
@@ -17,7 +17,7 @@ use testkit::lab::{BACKENDS, CLIENTS, Client, Lab, NODE, Proxy, be_the_node};
 use testkit::private_netns::private_netns;
 use testkit::tools::{assert_error, nft, run, run_with, sysctl};
 
-/// Makes an entry: `SRC:PORT DST:PORT REPLY_SRC:PORT`, UDP, replied when `status` says so.
+/// Creates a UDP entry: `SRC:PORT DST:PORT REPLY_SRC:PORT`, replied to when `status` says so.
 fn entry(text: &str, status: &str) {
     let places: Vec<(&str, &str)> = text
         .split_whitespace()
@@ -45,7 +45,7 @@ fn address(device: &str, address: &str) {
     run("ip", &["addr", "add", address, "dev", device]);
 }
 
-/// A namespace for each of several trials.
+/// Moves the calling thread into a new namespace with `lo` up.
 fn fresh() {
     nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
     run("ip", &["link", "set", "lo", "up"]);
@@ -53,8 +53,8 @@ fn fresh() {
 
 /// Verdict and reason by source port.
 fn verdicts(args: &str) -> Vec<(u64, String)> {
-    let said = ctk_line(&format!("ls {args} -p udp -o json")).exits(0);
-    let mut all: Vec<(u64, String)> = said.items().iter().map(verdict).collect();
+    let outcome = ctk_line(&format!("ls {args} -p udp -o json")).exits(0);
+    let mut all: Vec<(u64, String)> = outcome.items().iter().map(verdict).collect();
     all.sort();
     all
 }
@@ -77,7 +77,7 @@ fn rules_of(proxy: Proxy) -> &'static str {
 }
 
 #[test]
-fn rules_and_the_matching_cluster_file_agree_but_for_what_rules_cannot_know() {
+fn rules_and_the_matching_cluster_file_give_the_same_verdicts() {
     private_netns(|| {
         for proxy in [Proxy::Iptables, Proxy::Nftables] {
             fresh();
@@ -89,7 +89,7 @@ fn rules_and_the_matching_cluster_file_agree_but_for_what_rules_cannot_know() {
             lab.set_endpoints(&BACKENDS[1..]);
             let file = lab::cluster(&BACKENDS[1..]);
             let of = |source: &str| {
-                let said = ctk([
+                let outcome = ctk([
                     "ls",
                     "--cluster",
                     source,
@@ -98,7 +98,7 @@ fn rules_and_the_matching_cluster_file_agree_but_for_what_rules_cannot_know() {
                     "-o",
                     "json",
                 ]);
-                let all = said.exits(0).items();
+                let all = outcome.exits(0).items();
                 let mut named = Vec::new();
                 for client in [&early, &first, &second] {
                     let port = u64::from(client.port());
@@ -123,20 +123,21 @@ fn rules_and_the_matching_cluster_file_agree_but_for_what_rules_cannot_know() {
             for (file, rules) in by_file.iter().zip(&by_rules) {
                 assert_eq!(file.0, rules.0, "{proxy:?}: the Service has the same name");
             }
-            let said = ctk_line("ls --cluster auto -o json").exits(0);
-            let kube_proxy = &said.json()["summary"]["cluster"]["rules"]["kube_proxy"];
+            let outcome = ctk_line("ls --cluster auto -o json").exits(0);
+            let kube_proxy = &outcome.json()["summary"]["cluster"]["rules"]["kube_proxy"];
             assert_eq!(*kube_proxy, serde_json::json!([rules_of(proxy)]));
             assert!(
-                said.stderr
+                outcome
+                    .stderr
                     .contains("cluster: this node's rules: kube-proxy's"),
-                "{said:?}"
+                "{outcome:?}"
             );
         }
     });
 }
 
 #[test]
-fn suspects_are_purged_by_name_and_with_evidence_only() {
+fn suspects_are_purged_only_by_name_and_with_evidence() {
     private_netns(|| {
         for counted in [false, true] {
             fresh();
@@ -147,22 +148,23 @@ fn suspects_are_purged_by_name_and_with_evidence_only() {
             lab.kill(BACKENDS[0]);
             lab.set_endpoints(&BACKENDS[1..]);
             assert_eq!(dying.ask(), None);
-            let said = ctk_line("purge --cluster rules --stale --dport 53 --yes -o json").exits(0);
-            assert_eq!(said.json()["summary"]["deleted"], 0);
+            let outcome =
+                ctk_line("purge --cluster rules --stale --dport 53 --yes -o json").exits(0);
+            assert_eq!(outcome.json()["summary"]["deleted"], 0);
             assert!(
-                said.stderr.contains("suspect entries held back"),
-                "{said:?}"
+                outcome.stderr.contains("suspect entries held back"),
+                "{outcome:?}"
             );
             let (next, selectors) = (
                 "ctk purge --cluster rules --stale --dport 53 --yes -o json --sample 6s --include suspect",
                 format!("--dst 10.96.0.10 --reply-src {}", BACKENDS[0]),
             );
-            assert_eq!(said.stderr.contains(next), counted, "{said:?}");
-            assert_eq!(said.stderr.contains(&selectors), !counted, "{said:?}");
+            assert_eq!(outcome.stderr.contains(next), counted, "{outcome:?}");
+            assert_eq!(outcome.stderr.contains(&selectors), !counted, "{outcome:?}");
             if !counted {
                 continue;
             }
-            // The client keeps asking and nobody answers; the neighbour is answered.
+            // The client keeps sending without an answer; the neighbour is answered.
             let ended = &std::sync::atomic::AtomicBool::new(false);
             let purge = std::thread::scope(|scope| {
                 let asking = scope.spawn(move || {
@@ -173,13 +175,13 @@ fn suspects_are_purged_by_name_and_with_evidence_only() {
                     }
                     (dying, living)
                 });
-                let said = ctk_line(
+                let outcome = ctk_line(
                     "purge --cluster rules --stale --dport 53 --yes --sample 6s --include suspect --settle 0 --verify 0 -o json",
                 );
                 ended.store(true, std::sync::atomic::Ordering::Relaxed);
                 let (dying, _) = asking.join().unwrap();
                 assert_eq!(dying.ask(), Some(BACKENDS[1]), "the flow is repaired");
-                said
+                outcome
             });
             let document = purge.exits(0).json();
             let sources: Vec<&Value> = document["items"]
@@ -240,9 +242,9 @@ COMMIT
             (7093, "ok endpoint"),
         ]);
         assert_eq!(verdicts("--cluster rules --svc log/syslog"), judged);
-        let said = ctk_line("ls --cluster rules --svc syslog -o json --limit 1").exits(0);
+        let outcome = ctk_line("ls --cluster rules --svc syslog -o json --limit 1").exits(0);
         let name = serde_json::json!({"namespace": "log", "name": "syslog", "port": null, "frontend": "node-port"});
-        assert_eq!(said.items()[0]["service"], name);
+        assert_eq!(outcome.items()[0]["service"], name);
     });
 }
 
@@ -260,24 +262,24 @@ fn names_are_looked_up_in_the_rules() {
             ("--svc !kube-dns", 0),
             ("-n kube-system", 1),
         ] {
-            let said = ctk_line(&format!("ls --cluster rules {args} -o jsonl")).exits(0);
-            assert_eq!(said.jsonl().len(), rows, "{args}: {said:?}");
+            let outcome = ctk_line(&format!("ls --cluster rules {args} -o jsonl")).exits(0);
+            assert_eq!(outcome.jsonl().len(), rows, "{args}: {outcome:?}");
         }
-        let said = ctk_line("ls --cluster rules --svc kube-dsn");
+        let outcome = ctk_line("ls --cluster rules --svc kube-dsn");
         assert_error(
-            &said,
+            &outcome,
             2,
             &["there is no Service kube-dsn", "kube-system/kube-dns"],
         );
-        let said = ctk_line("ls --cluster rules --svc kube-dns:99");
-        assert_error(&said, 2, &["has no port 99", "dns (53)"]);
-        let said = ctk_line("ls --cluster rules --pod web-1");
-        assert_error(&said, 3, &["there is no pod web-1"]);
+        let outcome = ctk_line("ls --cluster rules --svc kube-dns:99");
+        assert_error(&outcome, 2, &["has no port 99", "dns (53)"]);
+        let outcome = ctk_line("ls --cluster rules --pod web-1");
+        assert_error(&outcome, 3, &["there is no pod web-1"]);
     });
 }
 
 #[test]
-fn a_saved_rule_set_is_read_whoever_printed_it() {
+fn saved_rules_of_every_tool_are_read() {
     private_netns(|| {
         fresh();
         address("lo", "192.0.2.5/32");
@@ -299,10 +301,10 @@ fn a_saved_rule_set_is_read_whoever_printed_it() {
             assert_eq!(verdicts(&source), expected(&[(40555, "ok endpoint")]));
         }
         let file = ClusterFile::of_text("hello");
-        let said = ctk(["ls", "--cluster", &format!("rules:{}", file.path())]);
-        assert_error(&said, 1, &["it holds no rules"]);
-        let said = ctk_line("ls --cluster rules:/no/such/file");
-        assert_error(&said, 1, &["cannot read /no/such/file"]);
+        let outcome = ctk(["ls", "--cluster", &format!("rules:{}", file.path())]);
+        assert_error(&outcome, 1, &["it holds no rules"]);
+        let outcome = ctk_line("ls --cluster rules:/no/such/file");
+        assert_error(&outcome, 1, &["cannot read /no/such/file"]);
     });
 }
 
@@ -359,7 +361,7 @@ fn an_untranslated_entry_is_left_where_this_nodes_rules_lack_the_service() {
                 &[("10.244.1.7", "")],
             ));
             let file = ClusterFile::of(&objects);
-            let said = ctk([
+            let outcome = ctk([
                 "purge",
                 "--cluster",
                 file.path(),
@@ -374,7 +376,7 @@ fn an_untranslated_entry_is_left_where_this_nodes_rules_lack_the_service() {
             ])
             .exits(0);
             let result = if has_rule { "deleted" } else { "changed" };
-            assert_eq!(said.items()[0]["result"], result, "{said:?}");
+            assert_eq!(outcome.items()[0]["result"], result, "{outcome:?}");
         }
     });
 }

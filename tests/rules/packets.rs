@@ -10,11 +10,11 @@ use testkit::tools::{nft, run, run_with, sysctl};
 use crate::container_engine::{DOCKER_IPTABLES, DOCKER_NFT};
 use crate::{address, expected, fresh, verdicts};
 
-/// Packets are tracked where a rule asks for it.
+/// Rule that turns connection tracking on.
 const TRACK: &str =
     "table inet t { chain c { type filter hook output priority 0; ct state new accept; }; }";
 
-/// A server that answers every datagram until the test ends.
+/// Starts a server that answers every datagram until the test ends.
 fn serve(address: &str) {
     let socket = UdpSocket::bind(address).unwrap();
     std::thread::spawn(move || {
@@ -25,7 +25,7 @@ fn serve(address: &str) {
     });
 }
 
-/// A client that keeps its source port and sends to one place.
+/// Client that keeps its source port and sends to one destination.
 struct Sender {
     socket: UdpSocket,
     to: &'static str,
@@ -39,7 +39,7 @@ impl Sender {
         Sender { socket, to }
     }
 
-    /// Nobody may listen there: then a former datagram's refusal ends the call.
+    /// Without a listener, the refusal of a former datagram ends the call.
     fn send(&self) {
         let _ = self.socket.send_to(b"question", self.to);
     }
@@ -125,7 +125,7 @@ COMMIT
 }
 
 #[test]
-fn senders_to_an_address_that_was_away_are_served_after_a_purge() {
+fn senders_to_an_address_that_was_absent_are_served_after_a_purge() {
     private_netns(|| {
         fresh();
         sysctl("acct", "1");
@@ -146,7 +146,7 @@ fn senders_to_an_address_that_was_away_are_served_after_a_purge() {
         let sender = |n: u16| Sender::new(&format!("198.51.100.{n}:70{n}"), "203.0.113.77:31514");
         let early = [sender(90), sender(91), sender(92)];
         early.iter().for_each(Sender::send);
-        // Its endpoint answers for a while, and is gone then.
+        // The endpoint answers for a while and then ends.
         run_with(
             "iptables-nft-restore",
             &["--noflush"],
@@ -175,7 +175,7 @@ fn senders_to_an_address_that_was_away_are_served_after_a_purge() {
         ]);
         assert_eq!(verdicts("--cluster rules"), all);
         let ended = std::sync::atomic::AtomicBool::new(false);
-        let said = std::thread::scope(|scope| {
+        let outcome = std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !ended.load(std::sync::atomic::Ordering::Relaxed) {
                     early
@@ -185,13 +185,13 @@ fn senders_to_an_address_that_was_away_are_served_after_a_purge() {
                     std::thread::sleep(std::time::Duration::from_millis(300));
                 }
             });
-            let said = ctk_line(
+            let outcome = ctk_line(
                 "purge --cluster rules --stale --yes --sample 6s --include suspect --settle 0 --verify 0 -o json",
             );
             ended.store(true, std::sync::atomic::Ordering::Relaxed);
-            said
+            outcome
         });
-        let mut deleted: Vec<u64> = said
+        let mut deleted: Vec<u64> = outcome
             .exits(0)
             .items()
             .iter()

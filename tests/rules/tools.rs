@@ -9,25 +9,27 @@ use testkit::tools::{NotedTools, Outcome, as_nobody, assert_error, nft, run, run
 use crate::{ASSURED, UNREPLIED, address, entry, expected, fresh, verdict, verdicts};
 
 #[test]
-fn without_tools_or_privilege_the_error_says_which() {
+fn a_missing_tool_and_a_missing_privilege_are_named() {
     private_netns(|| {
         fresh();
         let (_folder, binary) = readable_binary();
         let mut nobody = as_nobody(&binary, &["ls", "--cluster", "rules"]);
-        let said = Outcome::of(nobody.output().unwrap());
+        let outcome = Outcome::of(nobody.output().unwrap());
         // Root of a user namespace cannot become another user.
         if std::env::var_os("CTK_TEST_INSIDE_UNSHARE").is_none() {
-            assert_error(&said, 4, &["refused", "CAP_NET_ADMIN"]);
+            assert_error(&outcome, 4, &["refused", "CAP_NET_ADMIN"]);
         }
-        let said = ctk_line("ls --cluster rules").exits(0);
+        let outcome = ctk_line("ls --cluster rules").exits(0);
         assert!(
-            said.stderr.contains("none that translates a destination"),
-            "{said:?}"
+            outcome
+                .stderr
+                .contains("none that translates a destination"),
+            "{outcome:?}"
         );
     });
 }
 
-/// kube-dns with one endpoint, as kube-proxy writes it.
+/// Rules of kube-dns with one endpoint, as kube-proxy writes them.
 fn kube_dns(endpoint: &str) -> String {
     format!(
         "*nat
@@ -45,7 +47,7 @@ COMMIT
 }
 
 #[test]
-fn kube_proxys_rules_in_both_flavours_of_iptables_are_told() {
+fn kube_proxys_rules_in_both_flavours_of_iptables_are_reported() {
     private_netns(|| {
         fresh();
         address("lo", "192.0.2.11/32");
@@ -57,32 +59,32 @@ fn kube_proxys_rules_in_both_flavours_of_iptables_are_told() {
             &kube_dns("10.244.1.7:53"),
         );
         let told = "both flavours of iptables hold kube-proxy's rules (nft and legacy)";
-        let said = ctk_line("ls --cluster rules -o json").exits(0);
-        assert!(!said.stderr.contains(told), "{said:?}");
+        let outcome = ctk_line("ls --cluster rules -o json").exits(0);
+        assert!(!outcome.stderr.contains(told), "{outcome:?}");
         if !succeeds("iptables-legacy-save", &["-t", "nat"]) {
             eprintln!("skipped: this kernel has no iptables-legacy");
             return;
         }
-        // An empty table of the other flavour is no second one.
-        let said = ctk_line("ls --cluster rules -o json").exits(0);
-        assert!(!said.stderr.contains(told), "{said:?}");
+        // An empty table of the other flavour does not count.
+        let outcome = ctk_line("ls --cluster rules -o json").exits(0);
+        assert!(!outcome.stderr.contains(told), "{outcome:?}");
         run_with(
             "iptables-legacy-restore",
             &["--noflush"],
             &kube_dns("10.244.1.8:53"),
         );
-        let said = ctk_line("ls --cluster rules -o json").exits(0);
-        assert!(said.stderr.contains(told), "{said:?}");
-        // Both are in force, so what either leads to may be new.
+        let outcome = ctk_line("ls --cluster rules -o json").exits(0);
+        assert!(outcome.stderr.contains(told), "{outcome:?}");
+        // Both are in force, so new flows may go to either.
         assert_eq!(
             verdicts("--cluster rules"),
             expected(&[(40_000, "ok endpoint"), (40_001, "ok endpoint")])
         );
-        // The one that is left holds them.
+        // Only the remaining flavour holds rules.
         run("iptables-nft", &["-t", "nat", "-F"]);
         run("iptables-nft", &["-t", "nat", "-X"]);
-        let said = ctk_line("ls --cluster rules -o json").exits(0);
-        assert!(!said.stderr.contains(told), "{said:?}");
+        let outcome = ctk_line("ls --cluster rules -o json").exits(0);
+        assert!(!outcome.stderr.contains(told), "{outcome:?}");
         assert_eq!(
             verdicts("--cluster rules"),
             expected(&[
@@ -94,7 +96,7 @@ fn kube_proxys_rules_in_both_flavours_of_iptables_are_told() {
 }
 
 #[test]
-fn where_ipvs_balances_the_answer_says_that_an_entry_is_not_the_whole_flow() {
+fn with_ipvs_a_note_says_that_ipvs_may_recreate_the_entry() {
     private_netns(|| {
         fresh();
         be_the_node();
@@ -127,10 +129,10 @@ fn where_ipvs_balances_the_answer_says_that_an_entry_is_not_the_whole_flow() {
                 "json",
             ];
             for args in [&list[..], &purge[..]] {
-                let said = ctk(args).exits(0);
-                assert_eq!(verdict(&said.items()[0]).1, "stale endpoint-gone");
-                assert_eq!(said.stderr.contains(note), ipvs, "{args:?} {said:?}");
-                assert_eq!(said.json()["summary"]["cluster"]["ipvs"], ipvs);
+                let outcome = ctk(args).exits(0);
+                assert_eq!(verdict(&outcome.items()[0]).1, "stale endpoint-gone");
+                assert_eq!(outcome.stderr.contains(note), ipvs, "{args:?} {outcome:?}");
+                assert_eq!(outcome.json()["summary"]["cluster"]["ipvs"], ipvs);
             }
         }
     });
@@ -168,8 +170,8 @@ fn nft_is_run_only_for_tables_that_iptables_did_not_write() {
         };
         let frontends = || {
             let mut command = ctk_command(["ls", "--cluster", "rules", "-o", "json"]);
-            let said = Outcome::of(command.env("PATH", tools.path()).output().unwrap());
-            said.exits(0).json()["summary"]["cluster"]["rules"]["frontends"].clone()
+            let outcome = Outcome::of(command.env("PATH", tools.path()).output().unwrap());
+            outcome.exits(0).json()["summary"]["cluster"]["rules"]["frontends"].clone()
         };
         run_with("iptables-nft-restore", &[], &kube_dns("10.244.1.7:53"));
         assert_eq!(frontends(), 1);

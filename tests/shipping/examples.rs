@@ -71,12 +71,16 @@ fn every_example_of_every_help_works_in_the_demo() {
                 // One folder a command: an example may need the file that the one before it wrote.
                 let home = Home::new("ctk");
                 for example in examples {
-                    let said = run(&home, &in_the_demo(&example));
+                    let outcome = run(&home, &in_the_demo(&example));
                     // The doctor finds what is wrong in the demo.
-                    let found = example.starts_with("ctk doctor") && said.status == Some(5);
-                    assert!(said.status == Some(0) || found, "{example}: {said:#?}");
-                    let wrong = said.stdout.contains("error:") || said.stdout.contains("panicked");
-                    assert!(!wrong, "{example}: {said:#?}");
+                    let found = example.starts_with("ctk doctor") && outcome.status == Some(5);
+                    assert!(
+                        outcome.status == Some(0) || found,
+                        "{example}: {outcome:#?}"
+                    );
+                    let wrong =
+                        outcome.stdout.contains("error:") || outcome.stdout.contains("panicked");
+                    assert!(!wrong, "{example}: {outcome:#?}");
                 }
             });
         }

@@ -65,10 +65,10 @@ fn complaints(program: &str, args: &[&str]) {
             .output()
             .unwrap();
         let lint = args.contains(&"-Tlint");
-        let said = String::from_utf8_lossy(if lint { &output.stdout } else { &output.stderr });
+        let outcome = String::from_utf8_lossy(if lint { &output.stdout } else { &output.stderr });
         assert!(
-            output.status.success() && said.is_empty(),
-            "{program}: {name}: {said}"
+            output.status.success() && outcome.is_empty(),
+            "{program}: {name}: {outcome}"
         );
     }
 }

@@ -45,6 +45,6 @@ fn kubectl_finds_it_and_it_works() {
     let output = command
         .args(["demo", "--", "ls", "--stale", "-o", "jsonl"])
         .output();
-    let said = Outcome::of(output.unwrap()).exits(0);
-    assert_eq!(said.jsonl().len(), 2, "{said:#?}");
+    let outcome = Outcome::of(output.unwrap()).exits(0);
+    assert_eq!(outcome.jsonl().len(), 2, "{outcome:#?}");
 }

@@ -55,8 +55,8 @@ impl Schema {
 
     /// Lines of `-o jsonl`, and how many there were.
     #[track_caller]
-    fn lines(&mut self, definition: &str, said: &Outcome) -> usize {
-        let lines = said.jsonl();
+    fn lines(&mut self, definition: &str, outcome: &Outcome) -> usize {
+        let lines = outcome.jsonl();
         lines.iter().for_each(|line| self.fits(definition, line));
         lines.len()
     }

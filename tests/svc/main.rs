@@ -13,7 +13,7 @@ use testkit::lab::{NODE, Proxy, be_the_node};
 use testkit::private_netns::private_netns;
 use testkit::tools::{assert_error, run, sysctl};
 
-/// The cluster in which shop/web has these endpoints.
+/// Cluster in which shop/web has these endpoints.
 fn cluster(endpoints: &[Ipv4Addr]) -> ClusterFile {
     let mut objects = minimal(NODE);
     let named = |address: &Ipv4Addr| PODS[usize::from(address.octets()[3]) - 1];
@@ -30,14 +30,14 @@ fn cluster(endpoints: &[Ipv4Addr]) -> ClusterFile {
     ClusterFile::of(&objects)
 }
 
-/// The document for shop/web.
+/// Document for shop/web.
 fn svc(file: &ClusterFile, more: &str) -> Value {
     let mut args = vec!["svc", "web", "--cluster", file.path(), "-o", "json"];
     args.extend(more.split_whitespace());
     ctk(args).exits(0).json()
 }
 
-/// Makes a TCP entry: `SRC:PORT DST:PORT REPLY_SRC:PORT`.
+/// Creates a TCP entry: `SRC:PORT DST:PORT REPLY_SRC:PORT`.
 fn entry(text: &str) {
     let places: Vec<(&str, &str)> = text
         .split_whitespace()
@@ -53,7 +53,7 @@ fn entry(text: &str) {
     run("conntrack", &line.split_whitespace().collect::<Vec<_>>());
 }
 
-/// A number of each item by its address.
+/// Number in each item, by the item's address.
 fn by_address(items: &Value, field: &str) -> BTreeMap<String, u64> {
     let items = items.as_array().expect("a list").iter();
     let number = |item: &Value| {
@@ -90,7 +90,7 @@ fn thirty_requests_over_one_connection_stay_on_one_pod_and_thirty_connections_sp
             assert_eq!((&skew["share"], &skew["clients"]), (&json!(1.0), &json!(1)));
             for endpoint in one["endpoints"].as_array().unwrap() {
                 let busy = endpoint["open"] == 1;
-                // 30 questions, 30 answers, and what TCP adds; nothing is counted where there is no flow.
+                // 30 requests, 30 answers, and TCP's own packets; endpoints without a flow count nothing.
                 let packets = endpoint["packets"].as_u64();
                 assert_eq!(packets.is_some_and(|n| n >= 60), busy, "{endpoint}");
                 assert_eq!(endpoint["packets"].is_null(), !busy, "{endpoint}");
@@ -103,7 +103,7 @@ fn thirty_requests_over_one_connection_stay_on_one_pod_and_thirty_connections_sp
             let spread = svc(&file, "");
             let open = by_address(&spread["endpoints"], "open");
             assert_eq!(values(&open).iter().sum::<u64>(), 31, "{spread}");
-            // All of 31 on one of three: once in 10^14 runs.
+            // All 31 on one of three happens once in 10^14 runs.
             assert!(values(&open).iter().all(|n| *n < 31), "{spread}");
             let ways = &spread["new_packets"];
             assert_eq!(by_address(ways, "packets"), open, "{proxy:?} {spread}");
@@ -146,7 +146,7 @@ fn connections_from_before_a_scale_up_stay_on_the_old_pod() {
                 text.starts_with("30 open connections of 1 client address"),
                 "{text}"
             );
-            // The rules are new: nothing has taken them.
+            // The rules are new, so their counters are 0.
             let packets = by_address(&document["new_packets"], "packets");
             assert_eq!(values(&packets), [0, 0, 0], "{document}");
             let others = svc(&file, "--client 10.244.2.6");
@@ -157,7 +157,7 @@ fn connections_from_before_a_scale_up_stay_on_the_old_pod() {
 }
 
 #[test]
-fn flows_to_a_pod_that_is_no_endpoint_any_more_are_listed_apart() {
+fn flows_to_a_former_endpoint_are_listed_separately() {
     private_netns(|| {
         let backends = node();
         load(Proxy::Nftables, &BACKENDS[..1]);
@@ -174,7 +174,7 @@ fn flows_to_a_pod_that_is_no_endpoint_any_more_are_listed_apart() {
         assert_eq!(document["skew"]["reason"], "no-flow");
         assert_eq!(document["summary"]["stale"], 2);
 
-        // A port is asked for by name or number; a flag with an optional value takes nothing away from it.
+        // A port is selected by name or number; a flag with an optional value does not consume it.
         let file = cluster(&BACKENDS[1..]);
         for name in ["web:http", "shop/web:80", "web --tcp", "web -4"] {
             let line = format!("svc {name} --cluster {} -o json", file.path());
@@ -186,7 +186,7 @@ fn flows_to_a_pod_that_is_no_endpoint_any_more_are_listed_apart() {
 }
 
 #[test]
-fn without_the_api_the_nodes_rules_tell_frontends_endpoints_and_chances() {
+fn frontends_endpoints_and_probabilities_come_from_the_nodes_rules_without_the_api() {
     private_netns(|| {
         for proxy in [Proxy::Iptables, Proxy::Nftables] {
             let backends = node();
@@ -222,7 +222,7 @@ fn without_the_api_the_nodes_rules_tell_frontends_endpoints_and_chances() {
 }
 
 #[test]
-fn rules_that_are_not_this_nodes_say_nothing_of_new_flows() {
+fn rules_of_another_node_give_no_counts_of_new_flows() {
     private_netns(|| {
         nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
         run("ip", &["link", "set", "lo", "up"]);
@@ -232,7 +232,7 @@ fn rules_that_are_not_this_nodes_say_nothing_of_new_flows() {
         assert!(why.contains("not known to be the node's"), "{why}");
         assert_eq!(document["endpoints"].as_array().unwrap().len(), 3);
 
-        // A flow that nobody can judge is not one that is fine.
+        // An undecided flow is not counted as ok.
         entry("198.51.100.7:4000 10.96.8.8:80 10.244.1.9:8080");
         let document = svc(&cluster(&BACKENDS), "");
         let there = &document["elsewhere"][0];
@@ -244,7 +244,7 @@ fn rules_that_are_not_this_nodes_say_nothing_of_new_flows() {
 }
 
 #[test]
-fn connections_from_outside_that_a_policy_keeps_on_this_node_are_not_uneven() {
+fn external_connections_under_policy_local_are_not_reported_as_uneven() {
     private_netns(|| {
         run("ip", &["link", "set", "lo", "up"]);
         be_the_node();
@@ -286,7 +286,7 @@ fn connections_from_outside_that_a_policy_keeps_on_this_node_are_not_uneven() {
         assert_eq!(skew["beyond_chance"], false);
         assert_eq!(skews(), 0);
 
-        // A pod of this node is sent to every endpoint by the same address: those lie on one, and could on three.
+        // Flows of a pod of this node reach every endpoint by the same address: these are on one, out of three.
         for port in 41_000..41_030 {
             entry(&format!("10.244.2.5:{port} 203.0.113.9:80 10.244.1.1:8080"));
         }
@@ -302,7 +302,7 @@ fn connections_from_outside_that_a_policy_keeps_on_this_node_are_not_uneven() {
 }
 
 #[test]
-fn a_command_line_that_names_no_one_service_is_refused() {
+fn an_ambiguous_or_unknown_service_is_refused() {
     private_netns(|| {
         run("ip", &["link", "set", "lo", "up"]);
         be_the_node();
@@ -335,7 +335,7 @@ fn a_command_line_that_names_no_one_service_is_refused() {
             assert_error(&ctk(args), 2, &[says]);
         }
         assert_error(&ctk_line("svc web --cluster none"), 2, &["--cluster none"]);
-        // Of a cluster that is not known whole, a name that is missing may exist.
+        // A name that an incomplete cluster lacks may exist.
         let part = ClusterFile::of(&objects[..1]);
         let args = ["svc", "web", "--cluster", part.path()];
         assert_error(&ctk(args), 3, &["may exist all the same"]);
@@ -344,29 +344,30 @@ fn a_command_line_that_names_no_one_service_is_refused() {
 
 #[test]
 fn the_demo_shows_the_stale_flow_of_the_dns_service() {
-    let said = ctk_line("demo -- svc kube-dns --ascii");
-    if said.stderr.contains("no private namespace") {
-        assert!(std::env::var_os("CI").is_none(), "{said:#?}");
+    let outcome = ctk_line("demo -- svc kube-dns --ascii");
+    if outcome.stderr.contains("no private namespace") {
+        assert!(std::env::var_os("CI").is_none(), "{outcome:#?}");
         eprintln!("skipped: the demo: user namespaces are forbidden");
         return;
     }
-    let said = said.exits(0);
+    let outcome = outcome.exits(0);
     let line = |begin: &str| {
-        let mut lines = said.stdout.lines();
+        let mut lines = outcome.stdout.lines();
         let found = lines.find(|line| line.starts_with(begin));
         found
-            .unwrap_or_else(|| panic!("{begin}: {said:#?}"))
+            .unwrap_or_else(|| panic!("{begin}: {outcome:#?}"))
             .to_owned()
     };
     assert!(line("10.244.1.7:53/udp").ends_with("endpoint-gone"));
     assert!(line("10.244.2.33:53/udp").contains("####"));
     assert!(
-        said.stdout
+        outcome
+            .stdout
             .contains("NEW FLOWS (this node only)\nnot known:")
     );
-    let said = ctk_line("demo -- svc api -o json").exits(0);
-    let skew = &said.json()["skew"];
-    // Nine kept connections and a hairpin one, in a world that is always the same.
+    let outcome = ctk_line("demo -- svc api -o json").exits(0);
+    let skew = &outcome.json()["skew"];
+    // Nine long-lived connections and a hairpin one, in a fixed world.
     assert!(skew["share"].as_f64().unwrap() > 0.8, "{skew}");
     assert_eq!(skew["reason"], "uneven", "{skew}");
 }

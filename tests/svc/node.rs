@@ -22,7 +22,7 @@ pub const BACKENDS: [Ipv4Addr; 3] = [
 
 pub const PODS: [&str; 3] = ["web-a", "web-b", "web-c"];
 
-/// Answers every byte on every connection with the same byte, until it is dropped.
+/// Server that answers every byte with the same byte. Stops when dropped.
 pub struct Backend {
     ended: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -52,7 +52,7 @@ impl Backend {
     }
 }
 
-/// False when the client has gone.
+/// Returns false when the client has closed the connection.
 fn answer(connection: &mut TcpStream) -> bool {
     let mut byte = [0];
     match connection.read(&mut byte) {
@@ -71,7 +71,7 @@ impl Drop for Backend {
     }
 }
 
-/// A node with three backends, in a new network namespace of the calling thread.
+/// Creates a node with three backends, in a new network namespace of the calling thread.
 pub fn node() -> Vec<Backend> {
     nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
     run("ip", &["link", "set", "lo", "up"]);
@@ -86,7 +86,7 @@ pub fn node() -> Vec<Backend> {
     BACKENDS.map(Backend::start).into()
 }
 
-/// Replaces the Service's rules, and with them the counters.
+/// Replaces the Service's rules and thereby their counters.
 pub fn load(proxy: Proxy, endpoints: &[Ipv4Addr]) {
     match proxy {
         Proxy::Iptables => run_with("iptables-restore", &[], &iptables(endpoints)),
@@ -153,7 +153,7 @@ fn nftables(endpoints: &[Ipv4Addr]) -> String {
     text
 }
 
-/// A connection to the Service, over which `requests` were asked and answered.
+/// Connection to the Service, over which `requests` requests were answered.
 pub fn connection(client: Ipv4Addr, requests: usize) -> TcpStream {
     use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();

@@ -26,14 +26,14 @@ fn start(args: &[&str]) -> Child {
 #[track_caller]
 fn interrupt(mut child: Child) -> (Option<i32>, String) {
     testkit::tools::interrupt(&child);
-    let mut said = String::new();
+    let mut outcome = String::new();
     child
         .stderr
         .take()
         .unwrap()
-        .read_to_string(&mut said)
+        .read_to_string(&mut outcome)
         .unwrap();
-    (child.wait().unwrap().code(), said)
+    (child.wait().unwrap().code(), outcome)
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn piped_tables_follow_each_other_under_a_line_with_the_time() {
         };
         let first = frame();
         assert!(
-            first[0].starts_with("--- 20") && first[0].ends_with("Z  1 groups, 1 entries"),
+            first[0].starts_with("--- 20") && first[0].ends_with("Z  1 group, 1 entry"),
             "{first:?}"
         );
         assert!(first[1].starts_with("SRC "), "{first:?}");
@@ -63,10 +63,10 @@ fn piped_tables_follow_each_other_under_a_line_with_the_time() {
             .map(|_| frame())
             .find(|frame| frame[0].ends_with("2 entries"));
         assert!(second.is_some_and(|frame| frame[1].starts_with("SRC ")));
-        let (status, said) = interrupt(child);
-        assert_eq!(status, Some(0), "{said}");
-        // Outcome once, and not with each frame.
-        assert_eq!(said.matches("nf_conntrack_acct").count(), 1, "{said}");
+        let (status, outcome) = interrupt(child);
+        assert_eq!(status, Some(0), "{outcome}");
+        // Printed once, and not with each frame.
+        assert_eq!(outcome.matches("nf_conntrack_acct").count(), 1, "{outcome}");
     });
 }
 
@@ -91,15 +91,15 @@ fn json_is_a_document_a_frame_and_lines_carry_its_time() {
         assert_ne!(lines[1]["time"], lines[2]["time"], "the next one");
         assert_eq!(lines[3]["schema"], "ctk/v1");
         // The reader has gone: it ends by itself, quietly, though an hour of frames is left.
-        let mut said = String::new();
+        let mut outcome = String::new();
         child
             .stderr
             .take()
             .unwrap()
-            .read_to_string(&mut said)
+            .read_to_string(&mut outcome)
             .unwrap();
-        assert_eq!(child.wait().unwrap().code(), Some(0), "{said}");
-        assert!(!said.contains("error"), "{said}");
+        assert_eq!(child.wait().unwrap().code(), Some(0), "{outcome}");
+        assert!(!outcome.contains("error"), "{outcome}");
     });
 }
 
@@ -116,9 +116,9 @@ fn looks_that_could_not_judge_end_with_status_3() {
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         stdout.read_line(&mut line).unwrap();
         assert!(line.starts_with("--- "), "{line}");
-        let (status, said) = interrupt(child);
-        assert_eq!(status, Some(3), "{said}");
-        assert!(said.contains("looks left something out"), "{said}");
+        let (status, outcome) = interrupt(child);
+        assert_eq!(status, Some(3), "{outcome}");
+        assert!(outcome.contains("frames left something out"), "{outcome}");
     });
 }
 

@@ -15,7 +15,7 @@ use testkit::private_netns::private_netns;
 use testkit::tools::{Outcome, assert_error, run, sysctl};
 
 /// Counts by key, as text; several keys joined by a blank.
-fn counts(said: &Outcome) -> BTreeMap<String, u64> {
+fn counts(outcome: &Outcome) -> BTreeMap<String, u64> {
     let of = |item: &Value| {
         let keys = item["key"].as_object().unwrap().values();
         let words: Vec<_> = keys
@@ -23,7 +23,7 @@ fn counts(said: &Outcome) -> BTreeMap<String, u64> {
             .collect();
         (words.join(" "), item["count"].as_u64().unwrap())
     };
-    let items = said.items();
+    let items = outcome.items();
     let map: BTreeMap<_, _> = items.iter().map(of).collect();
     assert_eq!(map.len(), items.len(), "a group came twice");
     map
@@ -34,8 +34,8 @@ fn by_awk(expression: &str) -> BTreeMap<String, u64> {
     let script = format!(
         "(conntrack -L -f ipv4; conntrack -L -f ipv6) 2>/dev/null | awk '{{ n[{expression}]++ }} END {{ for (k in n) print n[k], k }}'"
     );
-    let said = run("sh", &["-c", &script]);
-    let lines = said.stdout.lines().map(|line| {
+    let outcome = run("sh", &["-c", &script]);
+    let lines = outcome.stdout.lines().map(|line| {
         let (count, key) = line.trim().split_once(' ').unwrap();
         (key.to_owned(), count.parse().unwrap())
     });
@@ -66,12 +66,12 @@ fn counts_are_those_of_conntrack_and_awk() {
                 r#"(match($0, / mark=[^ ]*/) ? substr($0, RSTART + 6, RLENGTH - 6) : "null")"#,
             ),
         ] {
-            let said = ctk_line(&format!("top --cluster none --by {by} -o json")).exits(0);
-            let (ours, theirs) = (counts(&said), by_awk(expression));
+            let outcome = ctk_line(&format!("top --cluster none --by {by} -o json")).exits(0);
+            let (ours, theirs) = (counts(&outcome), by_awk(expression));
             assert!(theirs.len() > 3, "{by}: {theirs:?}");
             assert_eq!(ours, theirs, "{by}");
-            assert_eq!(said.json()["summary"]["error_at_most"], 0);
-            assert_eq!(said.json()["summary"]["groups"], theirs.len());
+            assert_eq!(outcome.json()["summary"]["error_at_most"], 0);
+            assert_eq!(outcome.json()["summary"]["groups"], theirs.len());
         }
         let tcp = ctk_line("top --cluster none --by state --tcp -o json").exits(0);
         let words = counts(&tcp).into_iter();
@@ -107,8 +107,8 @@ fn sums_and_shares_are_those_of_the_entries_that_ls_lists() {
                 }
             }
         }
-        let said = ctk_line("top --cluster none --by dport --udp --sort bytes -o json").exits(0);
-        let items = said.items();
+        let outcome = ctk_line("top --cluster none --by dport --udp --sort bytes -o json").exits(0);
+        let items = outcome.items();
         assert_eq!(items.len(), expected.len());
         for item in &items {
             let (count, packets, bytes) = expected[&item["key"]["dport"].as_u64().unwrap()];
@@ -132,9 +132,9 @@ fn sums_and_shares_are_those_of_the_entries_that_ls_lists() {
             .filter(|entry| number(entry, "bytes").is_none());
         let uncounted = uncounted.count();
         assert!(uncounted > 0);
-        assert_eq!(said.json()["summary"]["uncounted"], uncounted);
+        assert_eq!(outcome.json()["summary"]["uncounted"], uncounted);
         let note = format!("{uncounted} of {} entries have no packet", entries.len());
-        assert!(said.stderr.contains(&note), "{}", said.stderr);
+        assert!(outcome.stderr.contains(&note), "{}", outcome.stderr);
     });
 }
 
@@ -142,26 +142,29 @@ fn sums_and_shares_are_those_of_the_entries_that_ls_lists() {
 fn without_accounting_there_are_no_bytes_and_it_is_said() {
     private_netns(|| {
         insert(&[udp("10.0.0.1", 1)]);
-        let said = ctk_line("top --cluster none -o json").exits(0);
+        let outcome = ctk_line("top --cluster none -o json").exits(0);
         assert_eq!(
-            said.items(),
+            outcome.items(),
             [
                 json!({"key": {"src": "10.0.0.1"}, "names": {"src": null}, "count": 1, "share": 1, "packets": null,
                 "bytes": null, "error_at_most": 0})
             ]
         );
         assert!(
-            said.stderr.contains("net.netfilter.nf_conntrack_acct is 0"),
-            "{said:#?}"
+            outcome
+                .stderr
+                .contains("net.netfilter.nf_conntrack_acct is 0"),
+            "{outcome:#?}"
         );
         sysctl("acct", "1");
-        let said = ctk_line("top --cluster none").exits(0);
+        let outcome = ctk_line("top --cluster none").exits(0);
         assert!(
-            said.stderr
+            outcome
+                .stderr
                 .contains("before net.netfilter.nf_conntrack_acct was 1"),
-            "{said:#?}"
+            "{outcome:#?}"
         );
-        let row = said.stdout.lines().nth(1).unwrap();
+        let row = outcome.stdout.lines().nth(1).unwrap();
         let words: Vec<_> = row.split_whitespace().collect();
         assert_eq!(
             words,
@@ -204,10 +207,10 @@ fn the_workload_that_leaves_half_closed_connections_is_named() {
             let all = ["top", "--cluster", file.path()].into_iter();
             ctk(all.chain(args.split_whitespace()))
         };
-        let one = |said: &Outcome, item: Value| {
-            let items = said.items();
+        let one = |outcome: &Outcome, item: Value| {
+            let items = outcome.items();
             for (key, value) in item.as_object().unwrap() {
-                assert_eq!(items[0][key], *value, "{said:#?}");
+                assert_eq!(items[0][key], *value, "{outcome:#?}");
             }
         };
         let states = top("--by state -o json").exits(0);
@@ -215,8 +218,8 @@ fn the_workload_that_leaves_half_closed_connections_is_named() {
             counts(&states),
             BTreeMap::from([("close-wait".to_owned(), 5), ("established".to_owned(), 1)])
         );
-        for said in ["not a socket's", "stays for 3600 s (net.netfilter."] {
-            assert!(states.stderr.contains(said), "{states:#?}");
+        for outcome in ["not a socket's", "stays for 3600 s (net.netfilter."] {
+            assert!(states.stderr.contains(outcome), "{states:#?}");
         }
         let established = top("--by state --state ESTABLISHED -o json").exits(0);
         assert!(
@@ -263,9 +266,9 @@ fn a_stale_service_shows_how_many_of_its_entries_are() {
         );
         let file = lab::cluster(&lab::BACKENDS);
         let args = ["top", "--cluster", file.path(), "--by", "svc,verdict", "-o"];
-        let said = ctk(args.iter().copied().chain(["json"])).exits(0);
+        let outcome = ctk(args.iter().copied().chain(["json"])).exits(0);
         assert_eq!(
-            counts(&said),
+            counts(&outcome),
             BTreeMap::from([
                 ("kube-system/kube-dns:dns stale".to_owned(), 3),
                 ("kube-system/kube-dns:dns ok".to_owned(), 1),
@@ -282,9 +285,9 @@ fn a_stale_service_shows_how_many_of_its_entries_are() {
         let mut partial = lab::cluster_objects(&lab::BACKENDS);
         partial.retain(|object| object["kind"] != "EndpointSlice");
         let partial = ClusterFile::of(&partial);
-        let said = ctk(["top", "--cluster", partial.path(), "--by", "verdict"]).exits(3);
-        assert!(said.stderr.contains("endpointslices"), "{said:#?}");
-        assert!(said.stdout.contains("unknown"), "{said:#?}");
+        let outcome = ctk(["top", "--cluster", partial.path(), "--by", "verdict"]).exits(3);
+        assert!(outcome.stderr.contains("endpointslices"), "{outcome:#?}");
+        assert!(outcome.stdout.contains("unknown"), "{outcome:#?}");
     });
 }
 
@@ -303,9 +306,9 @@ fn one_masquerade_address_that_uses_up_its_ports_is_one_group() {
         flows.extend((2000..2300).map(|n| masqueraded(n, "192.0.2.12")));
         flows.push(udp("10.0.0.1", 1));
         insert(&flows);
-        let said = ctk_line("top --cluster none --by snat-dst -o json").exits(0);
+        let outcome = ctk_line("top --cluster none --by snat-dst -o json").exits(0);
         assert_eq!(
-            counts(&said),
+            counts(&outcome),
             BTreeMap::from([
                 ("192.0.2.11 -> 203.0.113.10:443/tcp".to_owned(), 2000),
                 ("192.0.2.12 -> 203.0.113.10:443/tcp".to_owned(), 300),
@@ -341,14 +344,14 @@ fn groups_are_sorted_and_limited_and_the_summary_knows_the_rest() {
                 &["10.0.0.10", "10.0.0.9", "10.0.0.2"],
             ),
         ] {
-            let said = ctk_line(&format!("top --cluster none -o json {args}")).exits(0);
-            let items = said.items();
+            let outcome = ctk_line(&format!("top --cluster none -o json {args}")).exits(0);
+            let items = outcome.items();
             let found: Vec<_> = items
                 .iter()
                 .map(|i| i["key"]["src"].as_str().unwrap())
                 .collect();
             assert_eq!(found, expected, "{args}");
-            let summary = said.json()["summary"].take();
+            let summary = outcome.json()["summary"].take();
             assert_eq!(summary["groups"], 3, "{args}");
             assert_eq!(summary["shown"], expected.len(), "{args}");
             assert_eq!(
@@ -381,20 +384,24 @@ fn what_makes_no_sense_is_refused_before_anything_is_read() {
         ("--udp 99999", "--udp"),
         ("--columns src", "--columns"),
     ] {
-        let said = ctk_line(&format!("top {args}"));
-        assert_eq!((said.status, &*said.stdout), (Some(2), ""), "{said:#?}");
-        assert!(said.stderr.contains(says), "{args}: {}", said.stderr);
+        let outcome = ctk_line(&format!("top {args}"));
+        assert_eq!(
+            (outcome.status, &*outcome.stdout),
+            (Some(2), ""),
+            "{outcome:#?}"
+        );
+        assert!(outcome.stderr.contains(says), "{args}: {}", outcome.stderr);
     }
     private_netns(|| {
         // Services and verdicts are nothing without a cluster; clients and endpoints are addresses then.
         for key in ["svc", "verdict", "client,svc"] {
-            let said = ctk_line(&format!("top --cluster none --by {key}"));
-            assert_error(&said, 2, &["--cluster none"]);
+            let outcome = ctk_line(&format!("top --cluster none --by {key}"));
+            assert_error(&outcome, 2, &["--cluster none"]);
         }
         insert(&[to_dns(17, 40_000, "10.244.1.7")]);
-        let said = ctk_line("top --cluster none --by client,endpoint -o json").exits(0);
+        let outcome = ctk_line("top --cluster none --by client,endpoint -o json").exits(0);
         assert_eq!(
-            said.items()[0]["key"],
+            outcome.items()[0]["key"],
             json!({"client": lab::CLIENTS[0].to_string(), "endpoint": "10.244.1.7:53"})
         );
     });
@@ -403,10 +410,10 @@ fn what_makes_no_sense_is_refused_before_anything_is_read() {
 #[test]
 fn an_empty_table_has_no_groups_and_a_reader_that_went_away_is_no_error() {
     private_netns(|| {
-        let said = ctk_line("top --cluster none -o json").exits(0);
-        assert_eq!(said.items(), Vec::<Value>::new());
-        assert_eq!(said.json()["summary"]["groups"], 0);
-        assert!(said.stderr.contains("has no entries"), "{said:#?}");
+        let outcome = ctk_line("top --cluster none -o json").exits(0);
+        assert_eq!(outcome.items(), Vec::<Value>::new());
+        assert_eq!(outcome.json()["summary"]["groups"], 0);
+        assert!(outcome.stderr.contains("has no entries"), "{outcome:#?}");
         let header = ctk_line("top --cluster none").exits(0).stdout;
         assert_eq!(
             header.split_whitespace().collect::<Vec<_>>(),
@@ -430,7 +437,7 @@ fn the_demo_has_it_too() {
         eprintln!("skipped: the demo is tested by its own tests for ordinary users");
         return;
     }
-    let said = ctk_line("demo -- top --by svc").exits(0);
-    let first = said.stdout.lines().nth(1).unwrap();
-    assert!(first.starts_with("shop/api:http "), "{said:#?}");
+    let outcome = ctk_line("demo -- top --by svc").exits(0);
+    let first = outcome.stdout.lines().nth(1).unwrap();
+    assert!(first.starts_with("shop/api:http "), "{outcome:#?}");
 }

@@ -30,13 +30,13 @@ fn a_wrong_combination_of_flags_is_said_before_anything_is_watched() {
             ),
             ("watch --udp 99999", "99999"),
         ] {
-            let said = ctk_line(line);
+            let outcome = ctk_line(line);
             assert_eq!(
-                (said.status, said.stdout.as_str()),
+                (outcome.status, outcome.stdout.as_str()),
                 (Some(2), ""),
-                "{line}: {said:#?}"
+                "{line}: {outcome:#?}"
             );
-            assert!(said.stderr.contains(says), "{line}: {said:#?}");
+            assert!(outcome.stderr.contains(says), "{line}: {outcome:#?}");
         }
     });
 }
@@ -45,9 +45,9 @@ fn a_wrong_combination_of_flags_is_said_before_anything_is_watched() {
 fn who_may_not_listen_is_told_what_is_missing() {
     private_netns(|| {
         let (_folder, binary) = readable_binary();
-        let said = testkit::tools::Outcome::of(as_nobody(&binary, &["watch"]).output().unwrap());
+        let outcome = testkit::tools::Outcome::of(as_nobody(&binary, &["watch"]).output().unwrap());
         if std::env::var_os("CTK_TEST_INSIDE_UNSHARE").is_none() {
-            assert_error(&said, 4, &["CAP_NET_ADMIN"]);
+            assert_error(&outcome, 4, &["CAP_NET_ADMIN"]);
         }
     });
 }
@@ -56,8 +56,12 @@ fn who_may_not_listen_is_told_what_is_missing() {
 fn it_ends_when_its_time_is_over_and_after_as_many_records_as_were_asked_for() {
     private_netns(|| {
         insert(&[udp("10.0.0.1", 1)]);
-        let said = ctk_line("watch --cluster none -o jsonl --for 300ms").exits(0);
-        assert_eq!(said.jsonl().len(), 2, "snapshot and synced: {said:#?}");
+        let outcome = ctk_line("watch --cluster none -o jsonl --for 300ms").exits(0);
+        assert_eq!(
+            outcome.jsonl().len(),
+            2,
+            "snapshot and synced: {outcome:#?}"
+        );
         let watch = start(&["--cluster", "none", "--count", "5"]);
         // All at once: no record more is told.
         insert(
@@ -189,10 +193,10 @@ fn nothing_is_waited_for_that_cannot_be_judged() {
         // Not the node's namespace: that no flow is stale is not known, so it is not said.
         let file = cluster(&BACKENDS[1..]);
         let line = format!("watch --until gone --for 1s --cluster {}", file.path());
-        let said = ctk_line(&line).exits(1);
+        let outcome = ctk_line(&line).exits(1);
         assert!(
-            said.stderr.contains("1 entries are not judged"),
-            "{said:#?}"
+            outcome.stderr.contains("1 entries are not judged"),
+            "{outcome:#?}"
         );
         // Half a cluster.
         let half = ClusterFile::of(&[node("node1", "192.0.2.11")]);
@@ -205,8 +209,8 @@ fn nothing_is_waited_for_that_cannot_be_judged() {
             );
         }
         let line = format!("watch --for 500ms --cluster {}", half.path());
-        let said = ctk_line(&line).exits(3);
-        assert!(said.stderr.contains("is incomplete"), "{said:#?}");
+        let outcome = ctk_line(&line).exits(3);
+        assert!(outcome.stderr.contains("is incomplete"), "{outcome:#?}");
     });
 }
 
@@ -269,11 +273,11 @@ fn ctrl_c_ends_it_well() {
 fn a_closed_pipe_ends_it_quietly_even_when_there_is_nothing_to_print() {
     private_netns(|| {
         sysctl("events", "1");
-        let said = start_unread(&["--cluster", "none"]).close();
+        let outcome = start_unread(&["--cluster", "none"]).close();
         assert_eq!(
-            (said.status, said.stderr.as_str()),
+            (outcome.status, outcome.stderr.as_str()),
             (Some(0), ""),
-            "{said:#?}"
+            "{outcome:#?}"
         );
     });
 }

@@ -219,14 +219,14 @@ fn people_are_told_where_a_flow_moves_to() {
         // The end may be found by a look only; the next packet comes after it.
         std::thread::sleep(Duration::from_millis(1500));
         client.ask().unwrap();
-        let said = testkit::tools::Outcome::of(child.wait_with_output().unwrap()).exits(0);
-        let lines: Vec<&str> = said.stdout.lines().collect();
+        let outcome = testkit::tools::Outcome::of(child.wait_with_output().unwrap()).exits(0);
+        let lines: Vec<&str> = outcome.stdout.lines().collect();
         assert!(
             lines[0].ends_with("synced    1 entry to begin with"),
-            "{said:#?}"
+            "{outcome:#?}"
         );
         let [verdict, destroy, moved, new] = lines[1..] else {
-            panic!("{said:#?}")
+            panic!("{outcome:#?}")
         };
         assert!(verdict.contains("  verdict   udp  shop/web-1:40123  kube-system/kube-dns:dns  "));
         assert!(

@@ -91,8 +91,13 @@ fn what_is_said_of_the_source_stays_below_the_live_view() {
         let terminal = Terminal::run(&command);
         terminal.wait("the table", |screen| screen.starts_with("2 entries"));
         std::fs::write(file.path(), "{").unwrap();
-        let said = "ctk: the new cluster file is not used";
-        let is_below = |screen: &str| screen.lines().last().is_some_and(|l| l.starts_with(said));
+        let outcome = "ctk: the new cluster file is not used";
+        let is_below = |screen: &str| {
+            screen
+                .lines()
+                .last()
+                .is_some_and(|l| l.starts_with(outcome))
+        };
         terminal.wait("the note", is_below);
         // Painted anew, the note is there still.
         crate::delete(|flow| flow.original.sport() == Some(999));
@@ -100,7 +105,7 @@ fn what_is_said_of_the_source_stays_below_the_live_view() {
         assert!(is_below(&screen), "{screen}");
         terminal.tmux(&["send-keys", "q"]);
         terminal.wait("the note on the terminal itself", |screen| {
-            !screen.contains("1 entries") && screen.contains(said)
+            !screen.contains("1 entries") && screen.contains(outcome)
         });
     });
 }

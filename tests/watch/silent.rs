@@ -33,10 +33,10 @@ fn the_end_of_a_flow_older_than_the_watch_is_told_whatever_the_kernel_tells() {
             let interval = if events == "1" { "0" } else { "1s" };
             let (words, stderr) = watched(events, interval);
             assert_eq!(words, ["snapshot", "synced", "destroy", "new"], "{events}");
-            let said = stderr
+            let outcome = stderr
                 .matches("net.netfilter.nf_conntrack_events is")
                 .count();
-            assert_eq!(said, usize::from(notice.is_some()), "{events}: {stderr}");
+            assert_eq!(outcome, usize::from(notice.is_some()), "{events}: {stderr}");
             if let Some(notice) = notice {
                 assert!(stderr.contains(notice), "{stderr}");
                 assert!(stderr.contains("looked at every 1s"), "{stderr}");

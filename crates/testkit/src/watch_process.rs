@@ -147,7 +147,7 @@ impl Watch {
     }
 
     /// What it printed on the standard error stream so far.
-    pub fn said(&self) -> String {
+    pub fn stderr(&self) -> String {
         self.stderr.so_far()
     }
 

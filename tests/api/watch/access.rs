@@ -39,7 +39,7 @@ fn revoked_and_granted(status: u16) {
     });
     refuse(&living, Some(status));
     watch.wait("the loss of each kind", |_| {
-        all_are_said(&watch.said(), "may be out of date")
+        all_are_said(&watch.stderr(), "may be out of date")
     });
     // Long enough for the waits between two attempts to grow.
     std::thread::sleep(Duration::from_secs(4));
@@ -49,7 +49,7 @@ fn revoked_and_granted(status: u16) {
     let granted = Instant::now();
     wait(&watch, "stale");
     watch.wait("the recovery of each kind", |_| {
-        all_are_said(&watch.said(), "up to date again")
+        all_are_said(&watch.stderr(), "up to date again")
     });
     let took = granted.elapsed();
     let ended = watch.stop();

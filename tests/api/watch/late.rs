@@ -207,7 +207,7 @@ fn who_may_list_and_not_watch_is_judged_by_the_rules_of_the_node() {
         // More than that no rules tell.
         wait(&watch, "new suspect");
         let ended = watch.stop();
-        let said = "not the API, which lacks endpointslices";
-        assert!(ended.stderr.contains(said), "{ended:#?}");
+        let outcome = "not the API, which lacks endpointslices";
+        assert!(ended.stderr.contains(outcome), "{ended:#?}");
     });
 }

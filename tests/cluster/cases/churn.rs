@@ -53,11 +53,11 @@ pub fn churn(lab: &mut Lab) {
             proxy.freeze();
             for _ in 0..3 {
                 let from = Instant::now();
-                let said = ctk_on_node(&line);
+                let outcome = ctk_on_node(&line);
                 purges += 1;
-                assert!(matches!(said.status, Some(0 | 3)), "{said:#?}");
+                assert!(matches!(outcome.status, Some(0 | 3)), "{outcome:#?}");
                 let until = Instant::now();
-                let items = said.jsonl();
+                let items = outcome.jsonl();
                 let items = items.into_iter().filter(|item| item["result"] == "deleted");
                 deleted.extend(items.map(|item| (from, until, item)));
             }

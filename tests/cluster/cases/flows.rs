@@ -67,7 +67,7 @@ impl Saved {
     /// Saves the entries of these source ports, and leaves them in the table. Clients must be paused.
     pub fn of(ports: &[u16]) -> Self {
         let keys = entries(ports);
-        let said = ctk_on_node(&format!(
+        let outcome = ctk_on_node(&format!(
             "purge -o jsonl --yes --cluster none {}",
             selector(ports)
         ));
@@ -76,7 +76,7 @@ impl Saved {
             ports: ports.to_vec(),
             keys,
         };
-        let text = said.exits(0).stdout;
+        let text = outcome.exits(0).stdout;
         assert_eq!(text.lines().count(), saved.keys.len(), "{text}");
         std::fs::write(saved.file.path(), text).unwrap();
         saved.put_back();

@@ -105,11 +105,11 @@ pub fn no_dnat(lab: &mut Lab) {
 fn purge_heals(lab: &Lab, ports: &[u16], selector: &str, right: impl Fn(&str) -> bool) {
     let stale = entries(ports);
     let purge = |more: &str| {
-        let said = ctk_on_node(&format!(
+        let outcome = ctk_on_node(&format!(
             "purge --stale {selector} {more} -o json {}",
             lab.by_api()
         ));
-        said.exits(0).items()
+        outcome.exits(0).items()
     };
     for (more, result) in [("--dry-run", "would-delete"), ("--yes", "deleted")] {
         let items = purge(more);
@@ -160,7 +160,7 @@ pub fn frozen_kube_proxy(lab: &mut Lab) {
 
     let stale = entries(&[PORT]);
     let stop = AtomicBool::new(false);
-    let said = std::thread::scope(|scope| {
+    let outcome = std::thread::scope(|scope| {
         let _stop = Stop(&stop);
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
@@ -174,10 +174,10 @@ pub fn frozen_kube_proxy(lab: &mut Lab) {
         );
         ctk_on_node(&line)
     });
-    let summary = &said.json()["summary"];
-    assert_eq!(summary["came_back"], stale.len(), "{said:#?}");
-    let said = said.exits(3);
-    assert!(said.stderr.contains("kube-proxy"), "{said:#?}");
+    let summary = &outcome.json()["summary"];
+    assert_eq!(summary["came_back"], stale.len(), "{outcome:#?}");
+    let outcome = outcome.exits(3);
+    assert!(outcome.stderr.contains("kube-proxy"), "{outcome:#?}");
     assert_eq!(entries(&[PORT]), stale, "to the dead endpoint again");
 }
 
@@ -191,13 +191,13 @@ pub fn api_goes_away(lab: &mut Lab) {
     std::thread::sleep(Duration::from_secs(1));
     let before = entries(&pinned.to_dead);
     let line = format!("purge --stale --yes --settle 4s {}", lab.by_api());
-    let said = std::thread::scope(|scope| {
+    let outcome = std::thread::scope(|scope| {
         let purge = scope.spawn(|| ctk_on_node(&line));
         std::thread::sleep(Duration::from_secs(2));
         lab.plane.stop_server();
         purge.join().expect("ctk ends")
     });
-    assert!(said.stderr.contains("looking again"), "{said:#?}");
-    said.exits(3);
+    assert!(outcome.stderr.contains("looking again"), "{outcome:#?}");
+    outcome.exits(3);
     assert_eq!(entries(&pinned.to_dead), before);
 }

@@ -81,12 +81,12 @@ fn purge_deletes_what_is_stale(lab: &Lab, minor: u32) -> Vec<String> {
         .collect();
     let before: BTreeSet<Key> = udp_entries().into_iter().collect();
     let quick = "--settle 200ms --verify 200ms";
-    let said = ctk_on_node(&format!("purge --stale --yes {quick} {}", lab.by_api()));
+    let outcome = ctk_on_node(&format!("purge --stale --yes {quick} {}", lab.by_api()));
     let after: BTreeSet<Key> = udp_entries().into_iter().collect();
     let gone: BTreeSet<Key> = before.difference(&after).cloned().collect();
     let mut wrong = Vec::new();
-    if said.status != Some(0) {
-        wrong.push(format!("the purge ended with {said:?}"));
+    if outcome.status != Some(0) {
+        wrong.push(format!("the purge ended with {outcome:?}"));
     }
     for key in gone.symmetric_difference(&stale) {
         let word = if gone.contains(key) {

@@ -67,7 +67,7 @@ impl Trial {
         };
         let told = until(limit, &|| self.is_stale(&self.watch.records()));
         let back = until(limit.max(BACK), &|| {
-            out_of_date(&self.watch.said()).is_empty()
+            out_of_date(&self.watch.stderr()).is_empty()
         });
         let Trial { watch, pinned } = self;
         let ended = watch.stop();
@@ -87,7 +87,7 @@ impl Trial {
     /// It says that it may be out of date, and has called nothing stale.
     #[track_caller]
     fn is_unsure(&self) {
-        let (records, notes) = (self.watch.records(), self.watch.said());
+        let (records, notes) = (self.watch.records(), self.watch.stderr());
         assert!(!out_of_date(&notes).is_empty(), "{notes}");
         for &port in self.pinned.to_dead.iter().chain(&self.pinned.to_alive) {
             never_stale(&records, port);
@@ -139,12 +139,12 @@ fn story(ended: &WatchOutcome, pinned: &Pinned) -> String {
 fn out_of_date(notes: &str) -> BTreeSet<&str> {
     let mut out = BTreeSet::new();
     for line in notes.lines() {
-        let Some((_, said)) = line.split_once("the API: ") else {
+        let Some((_, outcome)) = line.split_once("the API: ") else {
             continue;
         };
-        if let Some((kinds, _)) = said.split_once(" may be out of date") {
+        if let Some((kinds, _)) = outcome.split_once(" may be out of date") {
             out.extend(kinds.split(", "));
-        } else if let Some((kinds, _)) = said.split_once(" up to date again") {
+        } else if let Some((kinds, _)) = outcome.split_once(" up to date again") {
             let kinds = kinds.trim_end_matches(" are").trim_end_matches(" is");
             for kind in kinds.split(", ") {
                 out.remove(kind);
