@@ -1,7 +1,7 @@
-//! What deleting half of a large table costs, beside `conntrack -D` with an equivalent filter.
+//! Cost of deleting half of a large table, compared with `conntrack -D` with an equivalent filter.
 //!
-//! `cargo bench --bench purge [-- ENTRIES]` (default 100,000: 50,000 stale and 50,000 healthy). Runs in a network namespace of
-//! its own, so it needs root. Both programs run in turn on tables filled alike, and the best of some rounds counts.
+//! `cargo bench --bench purge [-- ENTRIES]` (default 100,000: 50,000 stale and 50,000 healthy). Runs in a network namespace
+//! of its own, so it needs root. Both programs run in turn on equal tables, and the best of several rounds counts.
 
 use ctk_cluster::testing as shorthand;
 use std::fmt;
@@ -30,12 +30,12 @@ const CLUSTER: [&str; 4] = [
     "pod kube-system/coredns-b 10.244.2.30 @node2",
 ];
 
-/// One comparison: what ctk is given and what conntrack is.
+/// Comparison: arguments of ctk and of conntrack.
 struct Job {
     name: &'static str,
     purge: &'static str,
     conntrack: &'static str,
-    /// ctk is to take at most this share of conntrack's time.
+    /// Largest permitted share of conntrack's time.
     goal: f64,
 }
 
@@ -97,7 +97,7 @@ fn compare(table: &mut Table, entries: u32, job: &Job) {
     );
 }
 
-/// Refills the table to what it was, and writes a cluster file that is younger than its entries.
+/// Refills the table, and writes a cluster file that is younger than its entries.
 fn fill(table: &mut Table, entries: u32) -> tempfile::NamedTempFile {
     let empty = table.count().expect("a count") == 0;
     let missing = (0..entries).filter(|n| empty || is_to_go(*n)).map(flow);
@@ -111,7 +111,7 @@ fn fill(table: &mut Table, entries: u32) -> tempfile::NamedTempFile {
     file
 }
 
-/// Wall time, and the lines in which ctk tells of its steps.
+/// Wall time, and the lines of ctk about its steps.
 fn purge(selector: &str, file: &tempfile::NamedTempFile) -> (Cost, String) {
     let errors = tempfile::NamedTempFile::new().expect("a temporary file");
     let path = file.path().to_str().expect("a path of text");
@@ -139,7 +139,7 @@ fn tool(args: &str) -> Cost {
     cost(command.stdout(Stdio::null()).stderr(Stdio::null()))
 }
 
-/// What a run took. On a busy machine the time that it computed says more than the time that passed.
+/// Cost of a run. On a busy machine CPU time is more meaningful than wall time.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Cost {
     wall: Duration,
@@ -176,7 +176,7 @@ fn cost(command: &mut Command) -> Cost {
     }
 }
 
-/// Those that were to go are gone, the others are there.
+/// Asserts that exactly the entries to delete are gone.
 fn assert_healthy(table: &mut Table, entries: u32, after: &str) {
     let mut left = 0;
     table
@@ -193,7 +193,7 @@ fn is_to_go(n: u32) -> bool {
     n.is_multiple_of(2)
 }
 
-/// A DNS flow: assured and to the pod that is gone, or replied to once by the one that lives.
+/// DNS flow: assured and to the removed pod, or replied to once by the live one.
 fn flow(n: u32) -> Flow {
     let port = 20_000 + (n % 50) as u16;
     let client = IpAddr::from([

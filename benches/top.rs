@@ -1,8 +1,8 @@
-//! What counting a large table by groups costs beside listing it, in CPU and in elapsed time, and peak memory.
+//! Cost of counting a large table by groups, compared with listing it: CPU time, wall time, and peak memory.
 //!
 //! `cargo bench --bench top [-- ENTRIES]` (default 200,000). Runs in a network namespace of its own, so it needs root or
 //! user namespaces. More entries than `net.netfilter.nf_conntrack_max` allows need root in the initial namespace: the limit
-//! is raised for the run and put back afterwards.
+//! is raised for the run and restored afterwards.
 
 use std::net::IpAddr;
 use std::process::Command;
@@ -14,7 +14,7 @@ use testkit::bench::{measure_silent, prepare};
 use testkit::mixed::insert_range;
 use testkit::usage::MIB;
 
-/// Others on the machine disturb some rounds; the best one of each job counts.
+/// Other processes disturb some rounds; the best round of each job counts.
 const ROUNDS: usize = 5;
 const SOURCES: u32 = 300;
 
@@ -22,7 +22,7 @@ fn main() {
     let Some((entries, limit)) = prepare(0) else {
         return;
     };
-    // Without counters there would be nothing to add up.
+    // Without counters no sums would be computed.
     let _ = std::fs::write("/proc/sys/net/netfilter/nf_conntrack_acct", "1");
     insert_range(0..entries, flow);
     run(entries);
@@ -79,7 +79,7 @@ fn run(entries: u32) {
     }
 }
 
-/// 300 clients, each with entries to Services of its own, so that no two have both addresses in common.
+/// Flow of one of 300 clients, each with its own Services, so that no two have both addresses in common.
 fn flow(n: u32) -> Flow {
     let [_, high, middle, low] = (n / SOURCES).to_be_bytes();
     let client = IpAddr::from([
@@ -89,7 +89,7 @@ fn flow(n: u32) -> Flow {
         (n % SOURCES % 250) as u8,
     ]);
     let service = IpAddr::from([10, 96 + high, middle, low]);
-    // Ports come again after 60,000 entries: then another endpoint, so that no two have a reply tuple in common.
+    // Ports repeat after 60,000 entries, with another endpoint, so that no two have a reply tuple in common.
     let endpoint = IpAddr::from([10, 245, (n % 4) as u8, 2 + (n / 60_000) as u8]);
     let port = 1024 + (n % 60_000) as u16;
     let tuple = |src, sport, dst, dport| Tuple {
@@ -110,7 +110,7 @@ fn flow(n: u32) -> Flow {
     flow
 }
 
-/// A pod for each client, and 100 Services.
+/// Cluster with a pod for each client, and 100 Services.
 fn write_cluster() -> tempfile::NamedTempFile {
     let mut items = vec![
         json!({"kind": "Service", "metadata": {"namespace": "default", "name": "kubernetes"}, "spec": {"type": "ClusterIP",

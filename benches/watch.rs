@@ -1,12 +1,13 @@
-//! What following costs, and what it loses.
+//! Cost of following a table, and events lost.
 //!
 //! `cargo bench --bench watch [-- ENTRIES]` (default 200,000):
 //! * an idle `ctk watch` at its default interval on a table of that many entries, of which a selector matches 3: per cent of
 //!   a core for the looks, and peak memory;
-//! * 200,000 flows (or ENTRIES, if less) made as fast as one thread can: the share of them that each reader of events heard.
+//! * 200,000 flows (or ENTRIES, if less) created as fast as one thread can: the share of them that each reader of events
+//!   received.
 //!
 //! Runs in network namespaces of its own, so it needs root or user namespaces. More entries than
-//! `net.netfilter.nf_conntrack_max` allows need root in the initial namespace: the limit is raised for the run and put back
+//! `net.netfilter.nf_conntrack_max` allows need root in the initial namespace: the limit is raised for the run and restored
 //! afterwards.
 
 use std::fs::File;
@@ -23,12 +24,12 @@ use testkit::private_netns::enter_new_netns;
 use testkit::tools::interrupt;
 use testkit::usage::{MIB, peak_of};
 
-/// Looks at the default interval that the idle cost is taken over.
+/// Number of looks at the default interval over which the idle cost is measured.
 const LOOKS: u32 = 4;
 /// Number of flows for the measurement of losses.
 const MAX_FLOWS: u32 = 200_000;
 const INTERVAL: Duration = Duration::from_secs(5);
-/// The receive buffer that a socket has which asks for none (`net.core.rmem_default`), as it must be asked for.
+/// Receive buffer of a socket without a request (`net.core.rmem_default`), as the value to request.
 const KERNELS: &str = "106496";
 const FORCED: &str = "8388608";
 
@@ -62,7 +63,7 @@ fn idle(entries: u32) {
     }
 }
 
-/// Per cent of a core between the first look and the last, peak MiB, and how many entries matched.
+/// Per cent of a core between the first look and the last, peak MiB, and number of matching entries.
 fn idle_cost(selectors: &[&str]) -> (f64, f64, usize) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_ctk"))
         .args(["watch", "--cluster", "none", "-o", "jsonl"])
@@ -94,7 +95,7 @@ fn idle_cost(selectors: &[&str]) -> (f64, f64, usize) {
     (share, peak, matches)
 }
 
-/// Seconds of CPU time that a process has had so far.
+/// CPU time of a process so far, in seconds.
 fn cpu_of(child: &Child) -> f64 {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).expect("it runs");
     let after_name = stat.rsplit(')').next().unwrap_or_default();
@@ -152,19 +153,19 @@ fn loss(flows: u32) {
 
 struct Heard {
     new: u32,
-    /// How long it took to make the flows.
+    /// Time for the creation of the flows.
     time: Duration,
     end: String,
 }
 
-/// Runs a reader that writes to a file, makes flows in a namespace of its own, and counts.
+/// Runs a reader that writes to a file, creates flows in a namespace of its own, and counts.
 fn hear(mut command: Command, folder: &Path, flows: u32) -> Option<Heard> {
     enter_new_netns();
     let path = folder.join("out");
     let out = File::create(&path).expect("a file");
     let errors = File::create(folder.join("err")).expect("a file");
     let child = command.stdout(out).stderr(errors).spawn().ok()?;
-    // Until it listens.
+    // Waits until the reader listens.
     while !is_heard() {
         std::thread::sleep(Duration::from_millis(10));
     }
@@ -185,7 +186,7 @@ fn hear(mut command: Command, folder: &Path, flows: u32) -> Option<Heard> {
     for line in BufReader::new(File::open(&path).expect("the file")).lines() {
         let line = line.expect("a line");
         let is = |what: &str| line.contains(what);
-        // No event tells the use count; every dump does.
+        // Events have no use count; every dump has it.
         if is("\"type\":\"new\"") && !is("\"use\":null") {
             found += 1;
         } else if is("\"type\":\"new\"") || is("[NEW]") {
@@ -207,7 +208,7 @@ fn hear(mut command: Command, folder: &Path, flows: u32) -> Option<Heard> {
     Some(Heard { new, time, end })
 }
 
-/// Somebody listens to the three groups of conntrack events in this namespace.
+/// Reports whether a socket listens to the three groups of conntrack events in this namespace.
 fn is_heard() -> bool {
     let netlink = std::fs::read_to_string("/proc/thread-self/net/netlink").unwrap_or_default();
     netlink.lines().any(|line| {
@@ -217,7 +218,7 @@ fn is_heard() -> bool {
     })
 }
 
-/// Interrupts a child: its exit status.
+/// Interrupts a child. Returns its exit status.
 fn end(mut child: Child) -> String {
     interrupt(&child);
     let status = child.wait().expect("it ends");
@@ -236,7 +237,7 @@ fn address(first: u8, n: u32) -> IpAddr {
     ])
 }
 
-/// Three flows of each client.
+/// Flow number `n`; each client has three.
 fn flow(n: u32) -> Flow {
     let tuple = |src, sport, dst, dport| Tuple {
         src,

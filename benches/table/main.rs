@@ -1,9 +1,9 @@
-//! What listing a small table takes beside `conntrack -L`. What listing a large one costs: CPU time as a multiple of a loop
-//! that only receives the same dump, and peak memory. Then what its parts cost by themselves.
+//! Time of listing a small table, compared with `conntrack -L`. Cost of listing a large one: CPU time as a multiple of a
+//! loop that only receives the same dump, and peak memory. Then the cost of its parts.
 //!
-//! `cargo bench --bench table [-- ENTRIES]` (default 200,000). Runs in a network namespace of its own, so it needs root
-//! or user namespaces. More entries than `net.netfilter.nf_conntrack_max` allows need root in the initial namespace: the
-//! limit is raised for the run and put back afterwards.
+//! `cargo bench --bench table [-- ENTRIES]` (default 200,000). Runs in a network namespace of its own, so it needs root or
+//! user namespaces. More entries than `net.netfilter.nf_conntrack_max` allows need root in the initial namespace: the limit
+//! is raised for the run and restored afterwards.
 
 mod parts;
 
@@ -20,9 +20,9 @@ use testkit::bench::{measure_silent, prepare};
 use testkit::mixed::insert_range;
 use testkit::usage::MIB;
 
-/// Others on the machine disturb some rounds; the best one of each job counts.
+/// Other processes disturb some rounds; the best round of each job counts.
 const ROUNDS: usize = 8;
-/// A small table, and how often it is listed.
+/// Entries of the small table, and number of its listings.
 const SMALL: u32 = 50;
 const SMALL_ROUNDS: usize = 50;
 
@@ -43,7 +43,7 @@ fn main() {
     drop(limit);
 }
 
-/// What an operator waits for on a quiet node: the programs' own beginning, and the walk over the hash.
+/// Time that an operator waits on a quiet node: the start of the programs, and the walk over the hash.
 fn small(table: &mut Table) {
     let results = table.insert_all((0..SMALL).map(flow));
     assert!(results.iter().all(Result::is_ok));
@@ -104,7 +104,7 @@ fn run(table: &mut Table, entries: u32, cluster: &tempfile::NamedTempFile) {
             let usage = measure_silent(command.arg("ls").args(args)).expect("ctk starts");
             *best = (best.0.min(usage.cpu()), best.1.max(usage.peak));
         }
-        // Only for comparison, and it takes longer than all others together.
+        // Only for comparison, and slower than all others together.
         if round < 2 {
             let usage = measure_silent(Command::new("conntrack").arg("-L"));
             conntrack = usage.map_or(conntrack, |usage| conntrack.min(usage.cpu()));

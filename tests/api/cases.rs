@@ -1,5 +1,4 @@
-//! Incidents that were reported in public, with the API as their source: on the node itself, with as little read as a listing
-//! reads.
+//! Incidents reported in public, with the API as their source, on the node itself, with the narrowest read of a listing.
 
 use super::shorthand;
 use nix::sched::{CloneFlags, unshare};
@@ -11,7 +10,7 @@ use testkit::private_netns::private_netns;
 use testkit::rows::Rows;
 use testkit::tools::run;
 
-/// A row of `conntrack -L` for an entry of the table; `None` for one that only the kernel itself can make.
+/// Row of `conntrack -L` for an entry; `None` for one that only the kernel can create.
 fn row(entry: &str) -> Option<String> {
     let mut words = entry.split_whitespace().peekable();
     let protocol = words.next_if(|word| !word.contains(':')).unwrap_or("udp");
@@ -49,7 +48,7 @@ fn row(entry: &str) -> Option<String> {
     ))
 }
 
-/// The verdict of every entry of this namespace.
+/// Verdicts of all entries of this namespace.
 fn judge(case: &Case) -> Vec<String> {
     let mut lines = vec![
         "node node1 192.0.2.11",

@@ -1,4 +1,4 @@
-//! `ctk ls` and `ctk purge` with the API as their source: verdicts, statuses, and what is said where something is missing.
+//! `ctk ls` and `ctk purge` with the API as their source: verdicts, exit statuses, and notes about missing data.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -14,16 +14,16 @@ use testkit::mixed::{insert, to_dns};
 use testkit::private_netns::private_netns;
 use testkit::tools::{Outcome, assert_error};
 
-/// An address that is no endpoint of kube-dns.
+/// Address that is no endpoint of kube-dns.
 const GONE: &str = "10.244.9.9";
 
-/// A namespace that is node1's, with one entry to a gone endpoint.
+/// Namespace of node1 with one entry to a removed endpoint.
 fn node_with_a_stale_entry() {
     be_the_node();
     insert(&[to_dns(17, 40_000, GONE)]);
 }
 
-/// A server that forbids these resources.
+/// Server that forbids these resources.
 fn forbidding(resources: &'static [&'static str]) -> ApiServer {
     let objects = objects();
     ApiServer::start(move |asked| match resources.contains(&asked.resource()) {
@@ -32,7 +32,7 @@ fn forbidding(resources: &'static [&'static str]) -> ApiServer {
     })
 }
 
-/// `ctk` with `args`, and this server as its cluster.
+/// Runs `ctk` with `args` and this server as its cluster.
 fn with(server: &ApiServer, args: &str) -> Outcome {
     let kubeconfig = server.kubeconfig();
     let mut all: Vec<&str> = args.split_whitespace().collect();
@@ -93,7 +93,7 @@ fn without_slices_nothing_is_stale_and_nothing_is_deleted() {
 }
 
 #[test]
-fn who_may_read_neither_services_nor_slices_is_told_so_by_the_status() {
+fn without_the_right_to_read_services_and_slices_the_status_is_an_error() {
     private_netns(|| {
         node_with_a_stale_entry();
         let server = forbidding(&[
@@ -115,10 +115,10 @@ fn who_may_read_neither_services_nor_slices_is_told_so_by_the_status() {
         let outcome = with(&server, "purge --cluster api --stale --yes");
         assert_error(&outcome, 4, &["list on services"]);
         assert_eq!(entries(), 1);
-        // Without a name or verdict to select by there is something to show.
+        // A listing without a selector by name or verdict has entries to show.
         let outcome = with(&server, "ls --cluster api -o json").exits(3);
         assert_eq!(outcome.items().len(), 1);
-        // auto goes on to the next source.
+        // auto takes the next source.
         let outcome = with(&server, "ls --cluster auto -o json").exits(0);
         assert_eq!(outcome.json()["summary"]["cluster"]["source"], "none");
         assert!(outcome.stderr.contains("not the API"), "{outcome:#?}");
@@ -127,7 +127,7 @@ fn who_may_read_neither_services_nor_slices_is_told_so_by_the_status() {
 }
 
 #[test]
-fn nothing_is_asked_where_neither_names_nor_verdicts_are_wanted() {
+fn no_request_is_sent_when_neither_names_nor_verdicts_are_needed() {
     private_netns(|| {
         node_with_a_stale_entry();
         let server = forbidding(&[]);
@@ -168,7 +168,7 @@ fn a_purge_reads_the_newest_state_twice_and_deletes_what_is_stale_in_both() {
 }
 
 #[test]
-fn an_endpoint_that_comes_back_between_the_two_looks_saves_its_entry() {
+fn an_endpoint_recreated_between_the_two_looks_keeps_its_entry() {
     private_netns(|| {
         node_with_a_stale_entry();
         let first = objects();
@@ -222,7 +222,7 @@ fn a_second_look_that_fails_deletes_nothing() {
 }
 
 #[test]
-fn an_api_that_is_not_there_is_an_error_or_for_auto_a_note() {
+fn an_unreachable_api_is_an_error_and_with_auto_a_note() {
     private_netns(|| {
         node_with_a_stale_entry();
         let server = forbidding(&[]);
@@ -254,7 +254,7 @@ fn an_api_that_is_not_there_is_an_error_or_for_auto_a_note() {
     });
 }
 
-/// A kubectl that answers `get --raw` from files, as the real one would with this cluster; 403 for `forbidden`.
+/// kubectl that answers `get --raw` from files, as the real one does with this cluster; 403 for `forbidden`.
 fn fake_kubectl(folder: &std::path::Path, forbidden: &str) {
     let objects = objects();
     for path in [
@@ -296,7 +296,7 @@ cat {folder}/$name
 }
 
 #[test]
-fn kubectl_is_asked_where_only_it_can_log_in() {
+fn kubectl_is_run_when_only_it_can_log_in() {
     private_netns(|| {
         node_with_a_stale_entry();
         let server = forbidding(&[]);
@@ -343,7 +343,7 @@ fn kubectl_is_asked_where_only_it_can_log_in() {
                 .contains("list on endpointslices.discovery.k8s.io"),
             "{outcome:#?}"
         );
-        // It prints a list and ends: no watch can be had of it.
+        // It prints a list and ends, so it cannot watch.
         let path = format!("{}:/usr/bin:/bin", folder.path().display());
         let args = ["watch", "--cluster", "api", "--kubeconfig"];
         let args = args.iter().copied().chain(kubeconfig.to_str());

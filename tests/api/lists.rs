@@ -28,7 +28,7 @@ fn resources(asked: &[Asked]) -> Vec<&str> {
     asked.iter().map(Asked::resource).collect()
 }
 
-/// A healthy server but for what `special` answers.
+/// Server that is healthy except for the answers of `special`.
 fn server_with(special: impl Fn(&Asked) -> Option<Answer> + Send + Sync + 'static) -> ApiServer {
     let objects = objects();
     ApiServer::start(move |asked| special(asked).unwrap_or_else(|| objects.answer(asked)))
@@ -70,7 +70,7 @@ fn services_are_listed_before_the_slices_that_name_them() {
 }
 
 #[test]
-fn what_decides_comes_from_no_cache_and_names_do_unless_a_delete_hangs_on_them() {
+fn verdict_data_is_read_from_etcd_and_names_from_the_cache_unless_a_delete_depends_on_them() {
     for consistent in [false, true] {
         let server = server_with(|_| None);
         let options = ctk_cluster::connection::Options {
@@ -110,8 +110,8 @@ fn every_page_is_read() {
     assert_eq!(pages.count(), 3);
 }
 
-/// Services in pages of one. Requests for the second one, and then for the whole, end in "410 Gone" so many times; what comes
-/// after the first such answer is another state of the list. Gives the number of requests, too.
+/// Services in pages of one. The given number of requests for the second page, and then for the whole list, ends in "410
+/// Gone"; answers after the first such one are another state of the list. Returns the number of requests, too.
 fn expiring(times: usize) -> (Loaded, usize) {
     let before = objects();
     let mut after = objects();
@@ -143,7 +143,7 @@ fn expiring(times: usize) -> (Loaded, usize) {
 }
 
 #[test]
-fn a_list_that_expires_is_read_anew_and_nothing_of_its_older_half_stays() {
+fn an_expired_list_is_read_again_without_its_older_part() {
     let (loaded, requests) = expiring(1);
     assert_eq!(requests, 3, "a page, one that expired, the whole list");
     assert_eq!(gaps(&loaded), []);
@@ -158,7 +158,7 @@ fn a_list_that_expires_is_read_anew_and_nothing_of_its_older_half_stays() {
 }
 
 #[test]
-fn a_list_that_expires_again_is_given_up() {
+fn a_list_that_expires_twice_is_abandoned() {
     let (loaded, requests) = expiring(2);
     assert_eq!(requests, 3);
     assert_eq!(gaps(&loaded), [(Kind::Service, State::Failed)]);
@@ -213,7 +213,7 @@ fn an_api_server_without_servicecidrs_is_no_failure() {
 }
 
 #[test]
-fn a_busy_server_is_asked_again_and_given_up_after_some_times() {
+fn a_busy_server_is_retried_a_bounded_number_of_times() {
     for (status, failures, wanted) in [
         (429, 2, State::Complete),
         (503, 1, State::Complete),
@@ -243,7 +243,7 @@ fn a_busy_server_is_asked_again_and_given_up_after_some_times() {
 }
 
 #[test]
-fn a_wait_that_the_server_asks_for_is_not_longer_than_the_time_that_is_left() {
+fn retry_after_is_bounded_by_the_remaining_time() {
     for wait in [3600, u64::MAX] {
         let server = server_with(move |asked| {
             (asked.resource() == "endpointslices").then(|| Answer {
@@ -256,7 +256,7 @@ fn a_wait_that_the_server_asks_for_is_not_longer_than_the_time_that_is_left() {
     }
 }
 
-/// The body of a healthy server's answer.
+/// Body of a healthy server's answer.
 fn whole(asked: &Asked) -> String {
     match &objects().answer(asked).body[..] {
         [Piece::Text(text)] => text.clone(),
@@ -265,7 +265,7 @@ fn whole(asked: &Asked) -> String {
 }
 
 #[test]
-fn an_answer_that_breaks_leaves_its_kind_partial_and_the_others_whole() {
+fn a_broken_answer_makes_only_its_kind_partial() {
     type Break = fn(String) -> Vec<Piece>;
     let breaks: [(&str, Break); 4] = [
         ("the connection is cut", |text| {
@@ -307,7 +307,7 @@ fn an_answer_that_breaks_leaves_its_kind_partial_and_the_others_whole() {
 }
 
 #[test]
-fn what_is_no_list_of_the_kind_that_was_asked_for_is_not_believed() {
+fn an_answer_of_another_kind_is_rejected() {
     for text in [
         "",
         "<html>log in here</html>",
@@ -335,7 +335,7 @@ fn what_is_no_list_of_the_kind_that_was_asked_for_is_not_believed() {
 }
 
 #[test]
-fn a_page_that_leads_to_itself_ends() {
+fn a_page_that_continues_with_itself_ends() {
     let server = server_with(|asked| {
         let same =
             r#"{"kind":"ServiceList","apiVersion":"v1","metadata":{"continue":"x"},"items":[]}"#;
@@ -368,7 +368,7 @@ fn an_empty_list_is_an_answer() {
 }
 
 #[test]
-fn a_silent_server_ends_in_time_with_what_was_read_before() {
+fn a_silent_server_ends_in_time_with_the_data_read_before() {
     let slow = || {
         vec![
             Piece::Text("{\"kind\":".to_owned()),
@@ -392,7 +392,7 @@ fn a_silent_server_ends_in_time_with_what_was_read_before() {
         };
         let began = Instant::now();
         let loaded = load(&options, ReadScope::default(), &[]).unwrap();
-        // The server would go on after a minute.
+        // The server would continue after a minute.
         assert!(began.elapsed() < Duration::from_secs(30), "{resource}");
         assert_eq!(
             loaded.summary.complete,
@@ -408,8 +408,8 @@ fn a_silent_server_ends_in_time_with_what_was_read_before() {
 }
 
 #[test]
-fn a_server_that_never_answers_is_told_from_one_that_is_not_there() {
-    // It takes connections, and that is all.
+fn a_server_that_never_answers_and_an_absent_one_are_different_errors() {
+    // The server accepts connections and sends nothing.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let server = server_with(|_| None);
     let kubeconfig = server.kubeconfig();

@@ -1,4 +1,4 @@
-//! Who asks, and whom: tokens, certificates, plugins, CAs, and what is said when that fails.
+//! Authentication and trust: tokens, certificates, plugins, CAs, and the errors of each.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -17,7 +17,7 @@ fn server() -> ApiServer {
     ApiServer::start(move |asked| objects.answer(asked))
 }
 
-/// A plugin that runs this shell script.
+/// Plugin that runs this shell script.
 pub fn plugin(server: &ApiServer, script: &str) -> Value {
     let path = server.path("plugin");
     fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
@@ -27,7 +27,7 @@ pub fn plugin(server: &ApiServer, script: &str) -> Value {
     }})
 }
 
-/// What a plugin prints, as a shell command.
+/// Shell command that prints a plugin's output.
 pub fn credential(token: &str) -> String {
     let answer = json!({
         "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": token},
@@ -40,7 +40,7 @@ fn assert_whole(kubeconfig: PathBuf) {
     assert!(loaded.summary.complete, "{:?}", loaded.warnings);
 }
 
-/// The error of a read, which must come soon, have a hint, and hold no token.
+/// Error of a read, which must come soon, have a hint, and hold no token.
 fn refused(kubeconfig: PathBuf, obstacle: Obstacle, says: &[&str]) -> LiveError {
     let began = Instant::now();
     let error = read(kubeconfig).unwrap_err();
@@ -112,7 +112,7 @@ fn a_plugin_gives_a_client_certificate_and_runs_once() {
 }
 
 #[test]
-fn a_plugin_is_told_what_the_kubeconfig_says_and_may_answer_in_yaml() {
+fn a_plugin_gets_the_kubeconfigs_settings_and_may_answer_in_yaml() {
     let server = server();
     let script = format!(
         "[ \"$1 $NAME\" = \"one two\" ] || exit 1
@@ -178,7 +178,7 @@ fn a_plugin_that_fails_is_named_with_what_it_says() {
 }
 
 #[test]
-fn an_expired_token_is_told_from_a_missing_right() {
+fn an_expired_token_and_a_missing_right_are_different_errors() {
     let server = server();
     let kubeconfig = server.kubeconfig_of(&json!({"token": "expired"}), "ca.pem");
     let error = refused(
@@ -194,7 +194,7 @@ fn an_expired_token_is_told_from_a_missing_right() {
 }
 
 #[test]
-fn a_server_of_another_ca_is_not_talked_to() {
+fn no_request_is_sent_to_a_server_of_another_ca() {
     let server = server();
     let kubeconfig = server.kubeconfig_of(&json!({"token": TOKEN}), "other-ca.pem");
     refused(
@@ -206,7 +206,7 @@ fn a_server_of_another_ca_is_not_talked_to() {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_an_error_at_once() {
+fn an_absent_server_is_an_error_at_once() {
     let server = server();
     let kubeconfig = server.kubeconfig();
     let folder = tempfile::tempdir().unwrap();
@@ -223,7 +223,7 @@ fn a_server_that_is_not_there_is_an_error_at_once() {
 }
 
 #[test]
-fn a_kubeconfig_that_says_nothing_useful_is_named() {
+fn an_unusable_kubeconfig_is_named() {
     let server = server();
     let missing = server.path("nothing-here");
     refused(missing, Obstacle::Config, &["nothing-here", "--kubeconfig"]);

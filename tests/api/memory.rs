@@ -1,5 +1,5 @@
-//! The memory that a large cluster takes over the API: the test starts itself again as a child that only reads, and reads the
-//! child's peak (VmHWM).
+//! Memory for a large cluster over the API. The test runs itself again as a child that only reads, and reads the child's
+//! peak (VmHWM).
 
 use std::process::Command;
 use std::sync::{Arc, Mutex};
@@ -23,7 +23,7 @@ const PODS: usize = 50_000;
 const SERVICES: usize = 10_000;
 const SLICES: usize = 20_000;
 
-/// Not a test of its own: what the child does. Without the variable there is nothing to do.
+/// Body of the child, not a test of its own. Does nothing without the variable.
 #[test]
 fn child_reads_the_cluster() {
     let Some(kubeconfig) = std::env::var_os(KUBECONFIG) else {
@@ -70,8 +70,8 @@ fn fifty_thousand_pods_ten_thousand_services_and_twenty_thousand_slices_fit_into
     assert!(peak < 128 * MIB, "{} MiB", peak / MIB);
 }
 
-/// All Pods, as off a node or with `--all-pods`, and then an index anew while the old one is in use. For the figure:
-/// `cargo test --release --test api -- --ignored --nocapture fifty_thousand_pods_are_followed`.
+/// All Pods, as off a node or with `--all-pods`, and then a new index while the old one is in use. For the figure: `cargo
+/// test --release --test api -- --ignored --nocapture fifty_thousand_pods_are_followed`.
 #[test]
 #[ignore = "takes a while; for a figure"]
 fn fifty_thousand_pods_are_followed() {
@@ -132,7 +132,7 @@ fn fifty_thousand_pods_are_followed() {
     });
 }
 
-/// The page that was asked for, its items made while it is sent.
+/// Requested page, whose items are generated while it is sent.
 fn page(
     asked: &Asked,
     kind: &str,
@@ -174,12 +174,12 @@ fn ip(first: usize, n: usize) -> String {
     format!("10.{}.{}.{}", first + (n >> 16), (n >> 8) & 255, n & 255)
 }
 
-/// As long as the names that a Deployment gives.
+/// Name of the length that a Deployment gives.
 fn pod_name(n: usize) -> String {
     format!("service-{}-6d5c8f9b7b-{n:05}", n % SERVICES)
 }
 
-/// The first one is the one that every cluster has.
+/// Service number `n`. The first one is `default/kubernetes`.
 fn service(n: usize) -> String {
     if n == 0 {
         return r#"{"metadata":{"name":"kubernetes","namespace":"default"},
@@ -194,7 +194,7 @@ fn service(n: usize) -> String {
     )
 }
 
-/// Two for each Service, with five pods between them.
+/// Slice number `n`: two for each Service, with five pods between them.
 fn slice(n: usize) -> String {
     let service = n / 2;
     let (namespace, service) = match service {
@@ -230,7 +230,7 @@ fn pod(n: usize) -> String {
         r#"{{"metadata":{{"annotations":{{"padding":"{padding}"}},"name":"{name}","namespace":"team-{team}"}},
         "spec":{{"nodeName":"node-{node}","containers":[{{"name":"c","ports":[{{"containerPort":8080,"protocol":"TCP"}}]}}]}},
         "status":{{"phase":"Running","podIP":"{ip}","podIPs":[{{"ip":"{ip}"}}],"hostIP":"192.168.7.1"}}}}"#,
-        // What a real pod carries and nobody here needs.
+        // Stands for the parts of a real pod that ctk does not need.
         padding = "x".repeat(300),
         name = pod_name(n),
         team = n % 200,

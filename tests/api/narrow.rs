@@ -1,5 +1,5 @@
-//! Reading less: one Service's slices for a listing of it, and what a plan hangs on for a second look. The answers are those of
-//! a whole reading.
+//! Narrow reads: the slices of one Service for its listing, and the objects that a plan depends on for a second look.
+//! Results equal those of a full read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -18,9 +18,9 @@ use testkit::mixed::{ASSURED, insert, plain, ports, to_dns, translated, tuple};
 use testkit::private_netns::private_netns;
 use testkit::tools::Outcome;
 
-/// Two Services share it.
+/// Address shared by two Services.
 const SHARED: &str = "203.0.113.5";
-/// A Service address that nobody has, at first.
+/// Service address without a Service at first.
 const FREE: &str = "10.96.9.9";
 const GONE: &str = "10.244.9.9";
 
@@ -42,7 +42,7 @@ fn by_file(objects: &Objects, command: &str) -> Outcome {
     run(command, &["--cluster", file.path()])
 }
 
-/// Source port, with what the entry is.
+/// Source port and kind of the entry.
 fn verdicts(outcome: &Outcome) -> BTreeMap<u64, (Value, Value)> {
     let port = |item: &Value| item["original"]["sport"].as_u64().unwrap();
     let items = outcome.items().into_iter();
@@ -87,7 +87,7 @@ fn a_listing_of_one_service_reads_its_slices_and_those_of_its_neighbours() {
             );
             assert_eq!(asked[..2], ["/api/v1/services -".to_owned(), slices]);
         }
-        // Somebody else than the Service is named, too; or only what it is not.
+        // The selector names more than the Service, or only excludes.
         for more in [
             "--svc two --pod web-1",
             "--svc two -n shop",
@@ -106,7 +106,7 @@ fn a_listing_of_one_service_reads_its_slices_and_those_of_its_neighbours() {
 }
 
 #[test]
-fn a_second_look_reads_what_the_plan_hangs_on_and_nothing_else() {
+fn a_second_look_reads_only_the_objects_of_the_plan() {
     private_netns(|| {
         be_the_node();
         insert(&[to_dns(17, 40_000, GONE), to_dns(17, 40_001, "10.244.1.7")]);
@@ -150,7 +150,7 @@ fn a_second_look_reads_what_the_plan_hangs_on_and_nothing_else() {
     });
 }
 
-/// The same numbers on every run.
+/// Numbers of a seed, the same on every run.
 struct Dice(u64);
 
 impl Dice {
@@ -171,7 +171,7 @@ fn endpoint(n: usize) -> String {
     Ipv4Addr::new(10, 244, 1, 1 + n as u8).to_string()
 }
 
-/// What a random Service is made of.
+/// Parts of a random Service.
 #[derive(Clone)]
 struct Part {
     namespace: &'static str,
@@ -187,7 +187,7 @@ impl Part {
     fn random(n: usize, dice: &mut Dice) -> Self {
         Part {
             namespace: ["a", "b"][n % 2],
-            // Every name is there twice.
+            // Every name exists twice.
             name: format!("s{}", n / 2),
             address: format!("10.96.1.{}", n + 1),
             external: dice.one_in(3),
@@ -241,12 +241,12 @@ fn world(parts: &[Part]) -> Objects {
         "spec": {"cidrs": ["10.96.0.0/12"]},
     }));
     all.extend(parts.iter().flat_map(Part::objects));
-    // Some of the addresses that were endpoints are pods still.
+    // Some former endpoint addresses belong to pods still.
     all.extend((0..4).map(|n| pod("a", &format!("pod-{n}"), &endpoint(n), "node2")));
     Objects(all)
 }
 
-/// What may happen between two looks.
+/// Change between two looks.
 fn later(parts: &[Part], dice: &mut Dice) -> Vec<Part> {
     let mut later = Vec::new();
     for part in parts {
@@ -294,7 +294,7 @@ fn random_entry(n: u16, parts: &[Part], dice: &mut Dice) -> Flow {
     )
 }
 
-/// A namespace that is node1's, with random entries, and the Services that go with them.
+/// Namespace of node1 with random entries and their Services.
 fn random_node(dice: &mut Dice) -> Vec<Part> {
     unshare(CloneFlags::CLONE_NEWNET).unwrap();
     be_the_node();
@@ -305,7 +305,7 @@ fn random_node(dice: &mut Dice) -> Vec<Part> {
 }
 
 #[test]
-fn the_verdicts_of_one_services_slices_are_those_of_all() {
+fn verdicts_by_one_services_slices_equal_those_by_all() {
     private_netns(|| {
         let mut judged = 0;
         for seed in 0..6 {
@@ -334,14 +334,14 @@ fn the_verdicts_of_one_services_slices_are_those_of_all() {
 }
 
 #[test]
-fn a_narrow_second_look_deletes_what_a_whole_one_would() {
+fn a_narrow_second_look_deletes_the_same_entries_as_a_full_one() {
     private_netns(|| {
         let (mut by_name, mut deleted, mut spared) = (0, 0, 0);
         for seed in 0..16 {
             let mut dice = Dice(1000 + seed);
             let parts = random_node(&mut dice);
             let (first, second) = (world(&parts), world(&later(&parts, &mut dice)));
-            // Sometimes of one clusterIP alone, which is what can be read by name.
+            // Sometimes of one clusterIP alone, which can be read by name.
             let part = &parts[dice.below(parts.len())];
             let only = match seed % 2 {
                 0 => format!("--dst {}", part.address),
@@ -399,12 +399,12 @@ fn a_narrow_second_look_deletes_what_a_whole_one_would() {
 }
 
 #[test]
-fn a_service_that_lost_its_address_sends_the_second_look_to_all_of_them() {
+fn a_service_without_its_former_address_makes_the_second_look_read_all_services() {
     private_netns(|| {
         be_the_node();
         insert(&[to_dns(17, 40_000, GONE)]);
         let first = objects();
-        // Made anew under another name, with the same address; and now the endpoint is one.
+        // The Service is recreated under another name with the same address, and the endpoint is an endpoint again.
         let mut second = Objects(lab::cluster_objects(&[]));
         second
             .0
@@ -440,7 +440,7 @@ fn a_service_that_lost_its_address_sends_the_second_look_to_all_of_them() {
 }
 
 #[test]
-fn a_node_port_on_an_address_that_is_some_services_too_is_found_stale_twice() {
+fn a_node_port_on_an_address_of_a_service_is_stale_at_both_looks() {
     private_netns(|| {
         be_the_node();
         let node = NODE.to_string();

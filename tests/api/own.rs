@@ -9,7 +9,7 @@ use testkit::lab::be_the_node;
 use testkit::private_netns::private_netns;
 use testkit::tools::{Outcome, nft};
 
-/// Packets are tracked where a rule asks for it.
+/// Rule that turns connection tracking on.
 const TRACK: &str =
     "table inet t { chain c { type filter hook output priority 0; ct state new accept; }; }";
 
@@ -32,7 +32,7 @@ fn scanned(outcome: &Outcome) -> u64 {
 }
 
 #[test]
-fn own_connections_are_left_out_and_counted_unless_their_places_are_selected() {
+fn own_connections_are_left_out_and_counted_unless_selected_by_address_or_port() {
     private_netns(|| {
         be_the_node();
         nft(TRACK);

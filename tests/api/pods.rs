@@ -1,4 +1,4 @@
-//! Which Pods are read: on a node its own and those that decide a verdict, elsewhere and on request all.
+//! Scope of the reads of Pods: on a node its own and those that decide a verdict; elsewhere and on request all.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,10 +16,10 @@ use testkit::private_netns::private_netns;
 use testkit::tools::Outcome;
 
 const GONE: &str = "10.244.9.9";
-/// A pod on the other node.
+/// Pod on the other node.
 const MOVED: &str = "10.244.2.33";
 
-/// The second backend left the Service and lives on.
+/// Second backend, which left the Service and lives on.
 fn after_a_move() -> Objects {
     let mut objects = objects();
     objects.0.retain(|object| {
@@ -56,7 +56,7 @@ fn pods_asked(server: &ApiServer) -> Vec<String> {
     selectors
 }
 
-/// Reason by the last address of the reply.
+/// Reason by the last octet of the reply's source.
 fn reason(outcome: &Outcome, endpoint: &str) -> String {
     let items = outcome.items();
     let item = items.iter().find(|item| item["reply"]["src"] == endpoint);
@@ -102,7 +102,7 @@ fn on_a_node_only_pods_that_matter_are_read_and_verdicts_are_the_same() {
 }
 
 #[test]
-fn all_pods_are_read_where_a_few_do_not_tell() {
+fn all_pods_are_read_where_a_selection_is_not_enough() {
     private_netns(|| {
         let all = |args: &str| {
             let server = healthy(after_a_move());
@@ -168,13 +168,13 @@ fn entries_that_were_not_translated_ask_for_their_sources_only_under_policy_loca
 }
 
 #[test]
-fn an_entry_that_comes_after_the_first_look_is_not_judged_by_pods_that_were_not_read() {
+fn an_entry_created_after_the_first_look_is_not_judged_by_unread_pods() {
     private_netns(|| {
         be_the_node();
         insert(&[to_dns(17, 40_000, GONE)]);
         let objects = after_a_move();
         let late = AtomicBool::new(false);
-        // The server's thread was started in this namespace.
+        // The server's thread started in this namespace.
         let server = ApiServer::start(move |asked| {
             if asked.resource() == "pods" && !late.swap(true, Ordering::SeqCst) {
                 insert(&[to_dns(17, 40_001, MOVED)]);
@@ -191,7 +191,7 @@ fn an_entry_that_comes_after_the_first_look_is_not_judged_by_pods_that_were_not_
     });
 }
 
-/// A flow of client `web-1` to a Service address that nobody has any more, translated to this endpoint.
+/// Flow of client `web-1` to a Service address that has no Service any more, translated to this endpoint.
 fn to_gone(sport: u16, endpoint: &str) -> Flow {
     translated(
         tuple(17, "10.244.1.45", "10.96.99.9", ports(sport, 53)),
@@ -250,7 +250,7 @@ fn a_pod_of_another_node_is_named_where_the_destination_is_no_frontend_any_more(
 }
 
 #[test]
-fn addresses_that_are_not_asked_for_a_name_are_counted() {
+fn addresses_without_a_lookup_of_their_name_are_counted() {
     private_netns(|| {
         be_the_node();
         let many: Vec<_> = (0..12)
@@ -272,7 +272,7 @@ fn addresses_that_are_not_asked_for_a_name_are_counted() {
 }
 
 #[test]
-fn a_name_that_a_forbidden_kind_may_hold_is_missing_from_the_answer() {
+fn a_name_of_a_forbidden_kind_makes_the_answer_partial() {
     private_netns(|| {
         be_the_node();
         let backend = lab::BACKENDS[0].to_string();
@@ -290,7 +290,7 @@ fn a_name_that_a_forbidden_kind_may_hold_is_missing_from_the_answer() {
             })
         };
         for args in ["--svc kube-dns", ""] {
-            // The slice names the endpoint; one client is a pod, the other one the node.
+            // The slice names the endpoint; one client is a pod, the other is the node.
             for (kind, rule) in [("pods", "list on pods"), ("nodes", "list on nodes")] {
                 let outcome = ls(&without(kind), args).exits(3);
                 let mut named = endpoints(&outcome).into_values();
@@ -304,7 +304,7 @@ fn a_name_that_a_forbidden_kind_may_hold_is_missing_from_the_answer() {
             }
             ls(&without("nothing"), args).exits(0);
         }
-        // Nothing is missing from an answer that shows no entry.
+        // An answer without entries misses nothing.
         ls(&without("pods"), "--sport 9").exits(0);
     });
 }

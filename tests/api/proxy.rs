@@ -1,4 +1,4 @@
-//! The way to the API server leads through a proxy, by kubeconfig or by environment; and, in a pod, from the service account.
+//! Connections to the API server through a proxy, by kubeconfig or environment, and, in a pod, by service account.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -15,11 +15,11 @@ use testkit::ctk_binary::{ctk_command, ctk_path};
 use testkit::private_netns::private_netns;
 use testkit::tools::{Outcome, assert_error, clean, run};
 
-/// A proxy that speaks HTTP CONNECT and SOCKS5 and leads every connection to `target`, whatever it is asked for. It ends with
-/// the test's process.
+/// Proxy for HTTP CONNECT and SOCKS5 that leads every connection to `target`, whatever the request names. Ends with the
+/// test's process.
 struct Proxy {
     address: SocketAddr,
-    /// Connections that were led on.
+    /// Number of forwarded connections.
     used: Arc<AtomicUsize>,
 }
 
@@ -61,7 +61,7 @@ fn lead(mut client: TcpStream, target: SocketAddr, used: &AtomicUsize) -> io::Re
     client.shutdown(std::net::Shutdown::Write)
 }
 
-/// The rest of `CONNECT HOST:PORT HTTP/1.1`, with its headers.
+/// Reads the rest of `CONNECT HOST:PORT HTTP/1.1` and its headers.
 fn connect(client: &mut TcpStream) -> io::Result<()> {
     let mut head = vec![b'C'];
     while !head.ends_with(b"\r\n\r\n") {
@@ -94,7 +94,7 @@ fn socks5(client: &mut TcpStream) -> io::Result<()> {
     client.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0])
 }
 
-/// `ctk ls --cluster api` with these variables; it reads the whole cluster or fails.
+/// Runs `ctk ls --cluster api` with these variables. It reads the whole cluster or fails.
 fn ls(kubeconfig: &Path, variables: &[(&str, &str)]) -> Outcome {
     let kubeconfig = kubeconfig.to_str().unwrap();
     let args = [
@@ -133,7 +133,7 @@ fn a_proxy_of_the_kubeconfig_is_used_whatever_the_environment_says() {
         let server = server();
         for scheme in ["http", "socks5"] {
             let proxy = Proxy::to(server.address);
-            // Nobody listens there: only through the proxy is there an answer.
+            // No server listens there: an answer proves the use of the proxy.
             let cluster = json!({
                 "server": "https://127.0.0.1:1", "certificate-authority": "ca.pem",
                 "proxy-url": format!("{scheme}://{}", proxy.address),
@@ -149,7 +149,7 @@ fn a_proxy_of_the_kubeconfig_is_used_whatever_the_environment_says() {
 }
 
 #[test]
-fn a_proxy_of_the_environment_is_used_unless_no_proxy_says_no() {
+fn a_proxy_of_the_environment_is_used_unless_no_proxy_excludes_the_server() {
     private_netns(|| {
         run("ip", &["link", "set", "lo", "up"]);
         let server = server();
@@ -173,7 +173,7 @@ fn a_proxy_of_the_environment_is_used_unless_no_proxy_says_no() {
 }
 
 #[test]
-fn a_proxy_that_is_not_there_is_an_error() {
+fn an_absent_proxy_is_an_error() {
     private_netns(|| {
         run("ip", &["link", "set", "lo", "up"]);
         let server = server();
@@ -186,7 +186,7 @@ fn a_proxy_that_is_not_there_is_an_error() {
     });
 }
 
-/// A pod sees its service account in a folder of its own; here it is laid over the machine's in a mount namespace.
+/// Service account of a pod, mounted over the machine's folder in a private mount namespace.
 #[test]
 fn a_pod_reads_with_its_service_account() {
     private_netns(|| {
@@ -196,7 +196,7 @@ fn a_pod_reads_with_its_service_account() {
         fs::write(server.path("namespace"), "default").unwrap();
         fs::copy(server.path("ca.pem"), server.path("ca.crt")).unwrap();
         let folder = server.folder.path().display();
-        // The folder need not exist below /run: everything there is hidden, in this mount namespace alone.
+        // The folder need not exist: this mount namespace hides everything below /run.
         let script = format!(
         "set -e
         mount --make-rprivate /
@@ -231,7 +231,7 @@ fn a_pod_reads_with_its_service_account() {
                     .iter()
                     .all(|one| one.authorization.as_ref() == Some(&shown))
             );
-            // In a user namespace the table may be out of reach; the cluster is not.
+            // In a user namespace the table may be unreadable; the cluster is readable.
             if outcome.status == Some(0) {
                 assert_whole(outcome);
             } else {
@@ -243,7 +243,7 @@ fn a_pod_reads_with_its_service_account() {
 }
 
 #[test]
-fn a_pod_without_a_service_account_is_told_so() {
+fn a_pod_without_a_service_account_gets_an_error_that_says_so() {
     let mut command = ctk_command(["ls", "--cluster", "api"]);
     command
         .env("KUBERNETES_SERVICE_HOST", "127.0.0.1")

@@ -1,4 +1,4 @@
-//! The second look of a purge over the API: what it finds must be the cluster of the first look, and all of it.
+//! Second look of a purge over the API: it must find the cluster of the first look, complete.
 
 use std::cell::RefCell;
 use std::net::Ipv4Addr;
@@ -16,7 +16,7 @@ use testkit::mixed::{insert, to_dns};
 use testkit::private_netns::private_netns;
 use testkit::tools::Outcome;
 
-/// A cluster in which the first backend is gone, with the uids that every object has.
+/// Cluster in which the first backend is gone, with the uids that every object has.
 fn objects(uid: &str) -> Objects {
     let mut objects = lab::cluster_objects(&BACKENDS[1..]);
     objects.push(json!({
@@ -29,7 +29,7 @@ fn objects(uid: &str) -> Objects {
     Objects(objects)
 }
 
-/// A node whose rules still lead to the first backend, and an entry that leads there.
+/// Node whose rules still lead to the first backend, and an entry to it.
 fn node_with_old_rules() -> Lab {
     let lab = Lab::new(Proxy::Nftables);
     lab.set_endpoints(&BACKENDS);
@@ -42,7 +42,7 @@ fn left() -> usize {
     outcome.exits(0).jsonl().len()
 }
 
-/// Purges with this kubeconfig; `meanwhile` is done when the first look is over.
+/// Purges with this kubeconfig. `meanwhile` runs after the first look.
 fn purge(
     source: &[&str],
     kubeconfig: &str,
@@ -65,17 +65,17 @@ fn purge(
     while !asked() && Instant::now() < patience {
         std::thread::sleep(Duration::from_millis(20));
     }
-    // The plan is made.
+    // The plan is complete.
     std::thread::sleep(Duration::from_millis(500));
     meanwhile();
     Outcome::of(child.wait_with_output().expect("it ends"))
 }
 
 #[test]
-fn a_server_that_is_gone_at_the_second_look_is_not_replaced_by_the_nodes_rules() {
+fn an_api_absent_at_the_second_look_is_not_replaced_by_the_nodes_rules() {
     private_netns(|| {
         let _lab = node_with_old_rules();
-        // With the server goes its folder, in which the kubeconfig is, unless that was copied.
+        // The server's folder, which has the kubeconfig unless that was copied, is removed with the server.
         for is_copied in [true, false] {
             for source in [&[][..], &["--cluster", "api"], &["--cluster", "api,rules"]] {
                 let objects = objects("a");
@@ -102,7 +102,7 @@ fn a_server_that_is_gone_at_the_second_look_is_not_replaced_by_the_nodes_rules()
     });
 }
 
-/// A server whose answers change with the second look: it begins with the second list of Services.
+/// Server whose answers change with the second look, which begins with the second list of Services.
 fn changing(second: impl Fn(&Asked) -> Option<Answer> + Send + Sync + 'static) -> ApiServer {
     let objects = objects("a");
     let looks = AtomicUsize::new(0);
@@ -118,7 +118,7 @@ fn changing(second: impl Fn(&Asked) -> Option<Answer> + Send + Sync + 'static) -
 }
 
 #[test]
-fn a_server_that_gives_less_or_another_cluster_at_the_second_look_deletes_nothing() {
+fn a_less_complete_or_different_cluster_at_the_second_look_deletes_nothing() {
     type Second = fn(&Asked) -> Option<Answer>;
     fn refusing(asked: &Asked, resource: &str, status: u16) -> Option<Answer> {
         (asked.resource() == resource).then(|| Answer::status(status))
@@ -205,7 +205,7 @@ fn a_server_that_gives_less_or_another_cluster_at_the_second_look_deletes_nothin
 }
 
 #[test]
-fn a_purge_by_the_nodes_rules_goes_on_by_them_when_the_api_answers_again() {
+fn a_purge_by_the_nodes_rules_stays_with_them_when_the_api_answers_again() {
     private_netns(|| {
         let lab = Lab::new(Proxy::Nftables);
         let early = lab::Client::bind(lab::CLIENTS[1], 5353);
@@ -282,7 +282,7 @@ fn a_dry_run_by_the_api_asks_the_nodes_rules() {
                 (40_000, "would-delete".to_owned()),
             ]
         };
-        // kube-proxy has not heard of the Service; then of the backend that died.
+        // kube-proxy has no rule for the Service; then it has one to the dead backend.
         assert_eq!(dry(&[]), (both("changed"), false));
         assert_eq!(dry(&BACKENDS), (both("would-delete"), true));
         assert_eq!(dry(&BACKENDS[1..]), (both("would-delete"), false));

@@ -1,4 +1,4 @@
-//! The API beside the node's own rules: cross-checked, and the one in the other's place.
+//! API and the node's own rules: cross-check, and one in place of the other.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use testkit::mixed::{insert, to_dns};
 use testkit::private_netns::private_netns;
 use testkit::tools::{Outcome, assert_error, nft, run};
 
-/// kube-dns with these endpoints, and no TCP port: the lab's rules have none.
+/// kube-dns with these endpoints, and no TCP port, for which the lab has no rules.
 fn cluster_of(endpoints: &[Ipv4Addr]) -> Objects {
     let mut objects = lab::cluster_objects(endpoints);
     for object in &mut objects {
@@ -37,7 +37,7 @@ fn server_of(endpoints: &[Ipv4Addr]) -> ApiServer {
     ApiServer::start(move |asked| objects.answer(asked))
 }
 
-/// `ctk` with `args`, and this server as its cluster.
+/// Runs `ctk` with `args` and this server as its cluster.
 fn with(server: &ApiServer, args: &str) -> Outcome {
     let kubeconfig = server.kubeconfig();
     let mut all: Vec<&str> = args.split_whitespace().collect();
@@ -63,14 +63,14 @@ fn verdicts(outcome: &Outcome) -> Vec<String> {
 }
 
 #[test]
-fn rules_that_lag_behind_the_api_are_told_and_the_api_decides() {
+fn rules_behind_the_api_are_reported_and_the_api_decides() {
     private_netns(|| {
         let lab = Lab::new(Proxy::Iptables);
         lab.set_endpoints(&BACKENDS);
         let both = ["10.244.1.7", "10.244.2.33"];
         insert(&[to_dns(17, 40_000, both[0]), to_dns(17, 40_001, both[1])]);
         let args = "ls --cluster api,rules --udp 53 -o json";
-        // They agree.
+        // Both sources agree.
         let outcome = with(&server_of(&BACKENDS), args).exits(0);
         let cluster = &outcome.json()["summary"]["cluster"];
         assert_eq!(cluster["disagreements"], json!({"count": 0, "items": []}));
@@ -86,7 +86,7 @@ fn rules_that_lag_behind_the_api_are_told_and_the_api_decides() {
         assert!(
             announced[1].starts_with("ctk: cluster: this node's rules: kube-proxy's (iptables)")
         );
-        // The API has given up the first endpoint, the rules have not.
+        // The API has removed the first endpoint, the rules have not.
         let server = server_of(&BACKENDS[1..]);
         for source in ["api,rules", "rules,api"] {
             let outcome =
@@ -110,7 +110,7 @@ fn rules_that_lag_behind_the_api_are_told_and_the_api_decides() {
                 })
             );
         }
-        // And the other way round.
+        // The reverse.
         lab.set_endpoints(&BACKENDS[1..]);
         let outcome = with(&server_of(&BACKENDS), args).exits(0);
         assert_eq!(verdicts(&outcome), ["ok/endpoint", "ok/endpoint"]);
@@ -121,7 +121,7 @@ fn rules_that_lag_behind_the_api_are_told_and_the_api_decides() {
 }
 
 #[test]
-fn kube_proxy_is_not_behind_for_what_came_or_went_between_two_readings() {
+fn changes_between_two_reads_are_not_reported_as_delay_of_kube_proxy() {
     private_netns(|| {
         for (before, after) in [
             (&BACKENDS[..], &BACKENDS[1..]),
@@ -132,7 +132,7 @@ fn kube_proxy_is_not_behind_for_what_came_or_went_between_two_readings() {
             lab.set_endpoints(before);
             let objects = cluster_of(after);
             let after = after.to_vec();
-            // The server's thread was started in this namespace.
+            // The server's thread started in this namespace.
             let server = ApiServer::start(move |asked| {
                 if asked.resource() == "endpointslices" {
                     lab.set_endpoints(&after);
@@ -148,7 +148,7 @@ fn kube_proxy_is_not_behind_for_what_came_or_went_between_two_readings() {
 }
 
 #[test]
-fn doctor_tells_that_kube_proxy_is_behind_the_api() {
+fn doctor_reports_kube_proxy_behind_the_api() {
     private_netns(|| {
         let lab = Lab::new(Proxy::Nftables);
         lab.set_endpoints(&BACKENDS);
@@ -160,7 +160,7 @@ fn doctor_tells_that_kube_proxy_is_behind_the_api() {
         let once = "doctor --cluster api --sample 0 -o json";
         let outcome = with(&server_of(&BACKENDS), once).exits(0);
         assert!(of_check(&outcome).is_empty(), "{outcome:#?}");
-        // At once nobody can tell whether kube-proxy is writing just then.
+        // A single look cannot tell whether kube-proxy is about to write.
         let outcome = with(&server_of(&BACKENDS[1..]), once).exits(0);
         assert_eq!(of_check(&outcome)[0]["severity"], "info");
         let outcome = with(&server_of(&BACKENDS[1..]), "doctor --cluster api -o json").exits(5);
@@ -174,7 +174,7 @@ fn doctor_tells_that_kube_proxy_is_behind_the_api() {
 }
 
 #[test]
-fn rules_among_the_sources_tell_whether_an_untranslated_entry_would_be_translated() {
+fn rules_decide_whether_an_untranslated_entry_would_be_translated() {
     private_netns(|| {
         let lab = Lab::new(Proxy::Nftables);
         insert(&[to_dns(17, 40_000, "10.96.0.10")]);
@@ -197,7 +197,7 @@ fn both_sources_are_needed_where_both_are_named() {
         be_the_node();
         let outcome = ctk(["ls", "--cluster", "api,rules"]);
         assert_error(&outcome, 1, &["no cluster is configured"]);
-        // A table of connections without kube-proxy's rules: nothing to compare, and nothing is behind.
+        // A table without kube-proxy's rules: no comparison, and no delay.
         let outcome = with(&server_of(&BACKENDS), "ls --cluster api,rules -o json").exits(0);
         assert_eq!(
             outcome.json()["summary"]["cluster"]["disagreements"]["count"],
@@ -206,7 +206,7 @@ fn both_sources_are_needed_where_both_are_named() {
     });
 }
 
-/// What a server gives for some resources, in place of the objects.
+/// Answers of a server for some resources, in place of the objects.
 type Special = Box<dyn Fn(&Asked) -> Option<Answer> + Send + Sync>;
 
 #[test]
@@ -285,7 +285,7 @@ fn auto_takes_the_rules_where_no_server_listens() {
         insert(&[to_dns(17, 40_000, "10.244.1.7")]);
         let server = server_of(&BACKENDS);
         let kubeconfig = server.kubeconfig_of(&json!({"token": "any"}), "ca.pem");
-        // A server that does not let in; then one that is gone.
+        // A server that refuses the login; then an absent one.
         let ls = |kubeconfig: &str| {
             ctk([
                 "ls",
@@ -316,7 +316,7 @@ fn auto_takes_the_rules_where_no_server_listens() {
 }
 
 #[test]
-fn a_published_port_is_named_and_judged_by_its_rule_beside_the_api() {
+fn a_published_port_is_named_and_judged_by_its_rule_with_the_api() {
     private_netns(|| {
         be_the_node();
         nft(
@@ -331,7 +331,7 @@ fn a_published_port_is_named_and_judged_by_its_rule_beside_the_api() {
             ("api", Value::Null, "unrelated/no-frontend"),
             ("api,rules", json!("rule"), "ok/endpoint"),
         ] {
-            // Translated to an address outside of every range: without the range nobody could tell.
+            // Translated to an address outside every range, which only the range can decide.
             let args =
                 format!("ls --cluster {source} --service-cidr 10.96.0.0/16 --udp 52897 -o json");
             let outcome = with(&server, &args).exits(0);
@@ -364,7 +364,7 @@ fn auto_keeps_the_names_of_an_api_that_cannot_judge_where_there_are_no_rules() {
 }
 
 #[test]
-fn every_resource_that_is_refused_or_fails_is_named_with_its_rule() {
+fn every_unreadable_resource_is_named_with_the_rule_that_allows_it() {
     private_netns(|| {
         be_the_node();
         insert(&[to_dns(17, 40_000, "10.244.9.9")]);
@@ -415,7 +415,7 @@ fn every_resource_that_is_refused_or_fails_is_named_with_its_rule() {
                     "{what}: {outcome:#?}"
                 );
                 let verdict = outcome.items()[0]["verdict"].clone();
-                // Without Nodes this namespace is not known to be the node's.
+                // Without Nodes this namespace cannot be identified as the node's.
                 assert_eq!(verdict == "stale", judged, "{what}: {outcome:#?}");
             }
         }
@@ -466,7 +466,7 @@ fn nothing_is_stale_where_cilium_translates_and_no_rules_of_kube_proxy_are_seen(
             );
             run("ip", &["link", "del", device]);
         }
-        // Beside kube-proxy it takes nothing away.
+        // With kube-proxy's rules, Cilium changes nothing.
         run("ip", &["link", "add", "cilium_host", "type", "bridge"]);
         let lab = Lab::elsewhere(Proxy::Iptables);
         lab.set_endpoints(&BACKENDS);

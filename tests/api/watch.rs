@@ -1,4 +1,4 @@
-//! `ctk watch` keeps its cluster current over the API, and is unsure where it cannot.
+//! `ctk watch` follows the cluster over the API, and reports uncertainty where it cannot.
 
 mod access;
 mod late;
@@ -34,7 +34,7 @@ fn follow(server: &ApiServer, args: &str) -> Watch {
     start(&all)
 }
 
-/// The slice of kube-dns with these endpoints: ready, serving, terminating.
+/// Slice of kube-dns with these endpoints: ready, serving, terminating.
 fn slice_of(endpoints: &[(Ipv4Addr, [bool; 3])]) -> Value {
     let addresses: Vec<Ipv4Addr> = endpoints.iter().map(|(address, _)| *address).collect();
     let mut slice = of(
@@ -60,7 +60,7 @@ fn of(objects: &[Value], kind: &str, name: &str) -> Value {
 const READY: [bool; 3] = [true, true, false];
 const GOING: [bool; 3] = [false, true, true];
 
-/// One word a record: the change of an endpoint with its last number, or the verdict that an entry changed to.
+/// One word for each record: the change of an endpoint with its last number, or the verdict that an entry changed to.
 fn story(records: &[Value]) -> Vec<String> {
     let told = records.iter().filter_map(|record| {
         let word = |value: &Value| value.as_str().unwrap().to_owned();
@@ -97,7 +97,7 @@ fn never_stale(records: &[Value]) {
 }
 
 #[test]
-fn one_log_shows_the_endpoint_leaving_and_the_flow_that_stays_behind() {
+fn one_log_records_the_removed_endpoint_and_its_stale_flow() {
     private_netns(|| {
         let mut lab = Lab::new(Proxy::Nftables);
         lab.set_endpoints(&[DYING]);
@@ -112,7 +112,7 @@ fn one_log_shows_the_endpoint_leaving_and_the_flow_that_stays_behind() {
         wait(&watch, "ready 7 api");
         let client = Client::bind(CLIENTS[0], PORT);
         client.ask().unwrap();
-        // At once, or a moment later where the flow was faster than what is judged by.
+        // At once, or a moment later where the event of the flow was faster than that of the cluster.
         watch.wait("a healthy flow", |records| {
             records.iter().any(|r| r["entry"]["verdict"] == "ok")
         });
@@ -126,7 +126,7 @@ fn one_log_shows_the_endpoint_leaving_and_the_flow_that_stays_behind() {
         let ended = watch.stop();
         assert_eq!(ended.status, Some(0), "{ended:#?}");
         let told = story(&ended.records);
-        // Two ports of the Service have the endpoint; the flow is one of UDP.
+        // Two ports of the Service have the endpoint; the flow is UDP.
         let udp = |record: &&Value| {
             record["type"] != "endpoint" || record["endpoint"]["protocol"] == "udp"
         };
@@ -146,7 +146,7 @@ fn one_log_shows_the_endpoint_leaving_and_the_flow_that_stays_behind() {
         assert_eq!(gone["service"]["name"], "kube-dns");
         assert_eq!(gone["service"]["port"], "dns");
         assert_eq!(gone["endpoint"]["name"], "coredns-a");
-        // A verdict is of the moment of judging: an event that was on its way then is told behind it.
+        // A verdict is of the time of judging: an earlier event may be recorded after it.
         for seen_by in ["api", "rules"] {
             let of_one = records.iter().filter(|r| r["seen_by"] == seen_by);
             let times: Vec<&str> = of_one.map(|r| r["time"].as_str().unwrap()).collect();
@@ -155,7 +155,7 @@ fn one_log_shows_the_endpoint_leaving_and_the_flow_that_stays_behind() {
     });
 }
 
-/// A node with one entry to an endpoint that is there.
+/// Node with one entry to a live endpoint.
 fn quiet_node(args: &str) -> (Living, ApiServer, Watch) {
     be_the_node();
     insert(&[to_dns(17, PORT, &DYING.to_string())]);
@@ -174,7 +174,7 @@ fn lists_of(server: &ApiServer, resource: &str) -> usize {
 }
 
 #[test]
-fn after_a_disconnect_the_stream_goes_on_where_it_was() {
+fn after_a_disconnect_the_stream_resumes_at_its_version() {
     private_netns(|| {
         let (living, server, watch) = quiet_node("--interval 1s");
         living.send(
@@ -197,7 +197,7 @@ fn after_a_disconnect_the_stream_goes_on_where_it_was() {
 }
 
 #[test]
-fn while_the_stream_is_gone_nothing_is_judged_by_what_it_told() {
+fn without_the_stream_nothing_is_judged_by_its_earlier_events() {
     private_netns(|| {
         let (living, server, watch) = quiet_node("--interval 1s");
         living.refuse_watches("endpointslices", Some(503));
@@ -237,12 +237,12 @@ fn while_the_stream_is_gone_nothing_is_judged_by_what_it_told() {
 }
 
 #[test]
-fn what_expired_is_listed_anew_and_believed_only_then() {
+fn an_expired_version_leads_to_a_new_list_before_any_verdict() {
     private_netns(|| expired(false));
 }
 
 #[test]
-fn what_expired_by_an_event_of_the_stream_is_listed_anew_and_believed_only_then() {
+fn an_expiry_event_of_the_stream_leads_to_a_new_list_before_any_verdict() {
     private_netns(|| expired(true));
 }
 
@@ -278,7 +278,7 @@ fn a_line_that_is_no_event_leads_to_a_new_list_and_never_to_a_verdict() {
         ] {
             let before = lists_of(&server, "endpointslices");
             watch.wait("a new list", |_| {
-                // Again, where the stream's time was just over.
+                // The same, just after the stream's timeout.
                 living.send("endpointslices", &[Piece::Text(text.to_owned())]);
                 lists_of(&server, "endpointslices") > before
             });
@@ -293,7 +293,7 @@ fn a_line_that_is_no_event_leads_to_a_new_list_and_never_to_a_verdict() {
 }
 
 #[test]
-fn a_flow_to_an_endpoint_that_was_not_heard_of_yet_is_not_stale() {
+fn a_flow_to_an_endpoint_unknown_so_far_is_not_stale() {
     private_netns(|| {
         let lab = Lab::new(Proxy::Nftables);
         lab.set_endpoints(&[DYING]);
@@ -307,7 +307,7 @@ fn a_flow_to_an_endpoint_that_was_not_heard_of_yet_is_not_stale() {
         living.put(&slice_of(&[(DYING, READY), (LIVING, READY)]));
         wait(&watch, "ok");
         never_stale(&watch.records());
-        // One that stays unheard of is.
+        // An endpoint that never appears in the API.
         living.put(&slice_of(&[(LIVING, READY)]));
         wait(&watch, "stale");
         let other = Client::bind(CLIENTS[0], PORT + 1);
@@ -321,7 +321,7 @@ fn a_flow_to_an_endpoint_that_was_not_heard_of_yet_is_not_stale() {
 }
 
 #[test]
-fn who_may_not_watch_is_told_so_and_nothing_is_judged() {
+fn without_the_right_to_watch_a_note_says_so_and_nothing_is_judged() {
     private_netns(|| {
         be_the_node();
         insert(&[to_dns(17, PORT, "10.244.9.9")]);
@@ -350,7 +350,7 @@ fn who_may_not_watch_is_told_so_and_nothing_is_judged() {
 }
 
 #[test]
-fn on_a_node_only_pods_that_matter_are_followed_and_a_new_owner_of_an_address_is_noticed() {
+fn on_a_node_only_needed_pods_are_followed_and_a_new_owner_of_an_address_is_found() {
     private_netns(|| {
         be_the_node();
         insert(&[to_dns(6, PORT, "10.244.9.9")]);
@@ -388,7 +388,7 @@ fn on_a_node_only_pods_that_matter_are_followed_and_a_new_owner_of_an_address_is
 }
 
 #[test]
-fn only_endpoints_of_the_selected_service_are_told_and_its_end_is_no_judgement() {
+fn only_endpoints_of_the_selected_service_are_recorded() {
     private_netns(|| {
         let (living, _server, watch) = quiet_node("--interval 1s --svc kube-dns:dns");
         let apiserver = of(&objects().0, "EndpointSlice", "kubernetes");
@@ -443,7 +443,7 @@ fn quiet_node_again(args: &str) -> (Living, ApiServer, Watch) {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_an_error_and_auto_goes_on_without_it() {
+fn an_absent_server_is_an_error_and_with_auto_a_note() {
     private_netns(|| {
         be_the_node();
         let living = living();

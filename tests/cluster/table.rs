@@ -1,4 +1,4 @@
-//! node1's table by the `conntrack` tool, and ctk there: two witnesses that share no code.
+//! node1's table by the `conntrack` tool and by ctk, which share no code.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -32,7 +32,7 @@ pub struct Tuple {
 }
 
 impl Key {
-    /// Of an item of ctk, or of [`conntrack_tool::text`].
+    /// Tuples of an item of ctk, or of [`conntrack_tool::text`].
     pub fn of(item: &Value) -> Self {
         let tuple = |direction: &str| {
             let tuple = &item[direction];
@@ -73,7 +73,7 @@ impl fmt::Display for Key {
     }
 }
 
-/// Every UDP entry of node1, by the tool.
+/// All UDP entries of node1, by the tool.
 pub fn udp_entries() -> Vec<Key> {
     let args = ["-L", "-p", "udp", "-o", "extended,id"];
     let outcome = Place::Node(1).run(|| run("conntrack", &args));
@@ -83,7 +83,7 @@ pub fn udp_entries() -> Vec<Key> {
         .collect()
 }
 
-/// Listens to the end of UDP entries on node1 until it is dropped.
+/// Records the ends of UDP entries on node1 until it is dropped.
 pub struct Ends {
     listener: Child,
     reader: Option<JoinHandle<()>>,
@@ -116,13 +116,13 @@ impl Ends {
         }
     }
 
-    /// When entries ended, by what they were; the listener ends.
+    /// Times when entries ended, by entry. Ends the listener.
     pub fn all(mut self) -> BTreeMap<Key, Vec<Instant>> {
         self.stop();
         let mut all: BTreeMap<Key, Vec<Instant>> = BTreeMap::new();
         for (when, line) in self.lines.lock().unwrap().iter() {
             let entry = line.trim_start().trim_start_matches("[DESTROY] ");
-            // Who deleted it stands behind the entry.
+            // The deleting program is named after the entry.
             let entry = entry.split(" portid=").next().unwrap_or(entry);
             let key = Key::of(&conntrack_tool::text(entry));
             all.entry(key).or_default().push(*when);
@@ -149,7 +149,7 @@ impl Drop for Ends {
 pub fn clear() {
     for node in [1, 2] {
         Place::Node(node).run(|| {
-            // The tool fails where it finds none.
+            // The tool fails where it finds no entry.
             let mut delete = Command::new("conntrack");
             let _ = delete.args(["-D", "-p", "udp"]).output();
         });

@@ -1,5 +1,5 @@
 //! Every form of rules that kube-proxy 1.29 to 1.37 writes, loaded by the real tools and read back: targets, refusals and
-//! chances must be those of the Services that the rules were made from.
+//! probabilities must be those of the Services that the rules were made from.
 
 mod iptables;
 mod nftables;
@@ -105,7 +105,7 @@ fn check(world: &World, text: &str, form: &str) {
 }
 
 #[test]
-fn iptables_rules_of_every_form_lead_where_kube_proxy_meant() {
+fn iptables_rules_of_every_form_are_read_with_kube_proxys_targets() {
     private_netns(|| {
         for (ipv6, tool) in [(false, "iptables"), (true, "ip6tables")] {
             for seed in 1..=WORLDS {
@@ -129,7 +129,7 @@ fn iptables_rules_of_every_form_lead_where_kube_proxy_meant() {
 }
 
 #[test]
-fn nftables_rules_of_every_version_lead_where_kube_proxy_meant() {
+fn nftables_rules_of_every_version_are_read_with_kube_proxys_targets() {
     private_netns(|| {
         for (ipv6, family) in [(false, "ip"), (true, "ip6")] {
             for minor in MINORS {

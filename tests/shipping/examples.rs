@@ -1,4 +1,4 @@
-//! The examples that `--help` ends with are run, in the demo, on a terminal, by somebody who answers yes.
+//! Runs the examples of every `--help` in the demo, on a terminal, with the answer yes.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -7,7 +7,7 @@ use crate::{Home, has, has_namespaces};
 use testkit::ctk_binary::ctk_line;
 use testkit::tools::Outcome;
 
-/// Names of all commands, as `ctk --help` lists them.
+/// Names of all commands, from `ctk --help`.
 fn commands() -> Vec<String> {
     let help = ctk_line("--help").exits(0).stdout;
     let (_, list) = help.split_once("Commands:\n").expect("a list of commands");
@@ -20,7 +20,7 @@ fn commands() -> Vec<String> {
         .collect()
 }
 
-/// The command lines at the end of a help text, without their remarks.
+/// Command lines at the end of a help text, without their remarks.
 fn examples(help: &str) -> Vec<String> {
     let (_, lines) = help.rsplit_once("Examples:\n").expect("examples");
     let lines = lines.lines().filter(|line| line.starts_with("  ctk "));
@@ -34,7 +34,7 @@ fn examples(help: &str) -> Vec<String> {
     lines.map(command).collect()
 }
 
-/// The example as it is typed to try it: in the demo.
+/// Example as a command line in the demo.
 fn in_the_demo(example: &str) -> String {
     match example.strip_prefix("ctk demo") {
         Some(_) => example.to_owned(),
@@ -68,11 +68,11 @@ fn every_example_of_every_help_works_in_the_demo() {
                 let help = ctk_line(&format!("{command} --help")).exits(0).stdout;
                 let examples = examples(&help);
                 assert!((2..=3).contains(&examples.len()), "{command}: {examples:?}");
-                // One folder a command: an example may need the file that the one before it wrote.
+                // One folder for each command, because an example may need the file of the one before.
                 let home = Home::new("ctk");
                 for example in examples {
                     let outcome = run(&home, &in_the_demo(&example));
-                    // The doctor finds what is wrong in the demo.
+                    // The doctor finds the faults of the demo.
                     let found = example.starts_with("ctk doctor") && outcome.status == Some(5);
                     assert!(
                         outcome.status == Some(0) || found,

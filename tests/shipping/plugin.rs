@@ -1,10 +1,10 @@
-//! As a plugin of kubectl.
+//! Plugin of kubectl.
 
 use crate::{Home, has_namespaces};
 use testkit::tools::Outcome;
 
 #[test]
-fn called_as_a_plugin_it_shows_the_name_that_is_typed() {
+fn help_of_the_plugin_shows_the_typed_name() {
     let home = Home::new("kubectl-ctk");
     let run = |args: &[&str]| {
         let mut command = home.command(home.path().join("bin/kubectl-ctk"));
@@ -24,13 +24,13 @@ fn called_as_a_plugin_it_shows_the_name_that_is_typed() {
 }
 
 #[test]
-fn kubectl_finds_it_and_it_works() {
+fn kubectl_finds_and_runs_the_plugin() {
     let test = "kubectl ctk";
     if !has_namespaces(test) {
         return;
     }
     let home = Home::new("kubectl-ctk");
-    // kubectl is not installed by .ci/run: no package of it exists everywhere.
+    // .ci/run does not install kubectl, which has no package that exists everywhere.
     let program = match std::env::split_paths(&home.search_path())
         .any(|folder| folder.join("kubectl").exists())
     {

@@ -1,4 +1,4 @@
-//! Everything that is printed for scripts fits the JSON Schema beside the tests.
+//! JSON of every command fits the schema beside the tests.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -14,7 +14,7 @@ use testkit::mixed;
 use testkit::private_netns::private_netns;
 use testkit::tools::{Outcome, sysctl};
 
-/// The schema, compiled once a test.
+/// Compiled schema, once for each test.
 struct Schema {
     compiler: Compiler,
     schemas: Schemas,
@@ -53,7 +53,7 @@ impl Schema {
         self.schemas.validate(value, index).is_err()
     }
 
-    /// Lines of `-o jsonl`, and how many there were.
+    /// Number of lines of `-o jsonl`, each of which fits the schema.
     #[track_caller]
     fn lines(&mut self, definition: &str, outcome: &Outcome) -> usize {
         let lines = outcome.jsonl();
@@ -61,7 +61,7 @@ impl Schema {
         lines.len()
     }
 
-    /// Lines of a command that does not end by itself, up to the first that is wanted. `then` runs after the first line.
+    /// Lines of a command that runs until it is ended, up to the first accepted one. `then` runs after the first line.
     #[track_caller]
     fn lines_until(
         &mut self,
@@ -92,12 +92,12 @@ impl Schema {
     }
 }
 
-/// Everything that `top` groups by.
+/// All keys of `top --by`.
 const KEYS: &str =
     "client,src,svc,endpoint,dst,dport,proto,state,status,verdict,zone,mark,snat-dst";
 
 #[test]
-fn what_the_demo_prints_fits_the_schema() {
+fn output_of_the_demo_fits_the_schema() {
     if !has_namespaces("schema") {
         return;
     }
@@ -143,7 +143,7 @@ fn what_the_demo_prints_fits_the_schema() {
 }
 
 #[test]
-fn what_a_table_with_everything_in_it_prints_fits_the_schema() {
+fn output_of_a_table_with_every_kind_of_entry_fits_the_schema() {
     private_netns(|| {
         mixed::fill();
         let mut schema = Schema::new();
@@ -180,14 +180,14 @@ fn what_a_table_with_everything_in_it_prints_fits_the_schema() {
         let folder = tempfile::tempdir().unwrap();
         let file: &Path = &folder.path().join("gone.json");
         std::fs::write(file, &gone.stdout).unwrap();
-        // Some cannot come back, which is in the lines.
+        // Some entries cannot be restored, and their lines say so.
         let back = ctk(["restore", "--yes", "-o", "json", file.to_str().unwrap()]);
         schema.fits("restore", &back.json());
     });
 }
 
 #[test]
-fn what_is_printed_again_and_again_fits_the_schema() {
+fn output_of_repeating_commands_fits_the_schema() {
     private_netns(|| {
         let lab = Lab::new(Proxy::Iptables);
         lab.set_endpoints(&BACKENDS);
@@ -208,7 +208,7 @@ fn what_is_printed_again_and_again_fits_the_schema() {
         second.set(0);
         schema.lines_until("finding_line", &doctor, nothing, third);
         let watch = format!("watch --cluster {cluster} --for 60s -o jsonl");
-        // The rules are read beside the first look: a change before that reading is not told.
+        // The rules are read at the first look: a change before that is not recorded.
         let move_on = || {
             std::thread::sleep(std::time::Duration::from_secs(5));
             lab.set_endpoints(&BACKENDS[..1]);
@@ -219,7 +219,7 @@ fn what_is_printed_again_and_again_fits_the_schema() {
 }
 
 #[test]
-fn what_is_told_of_a_node_with_rules_fits_the_schema() {
+fn output_of_a_node_with_rules_fits_the_schema() {
     private_netns(|| {
         for proxy in [Proxy::Iptables, Proxy::Nftables] {
             nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
@@ -244,7 +244,7 @@ fn what_is_told_of_a_node_with_rules_fits_the_schema() {
 }
 
 #[test]
-fn the_schema_refuses_what_is_not_in_the_contract() {
+fn the_schema_rejects_unknown_fields_and_values() {
     if !has_namespaces("schema") {
         return;
     }

@@ -22,7 +22,7 @@ fn start(args: &[&str]) -> Child {
         .unwrap()
 }
 
-/// Ends it with Ctrl-C's signal; its status and what was said on stderr.
+/// Ends the child with SIGINT. Returns its status and its stderr.
 #[track_caller]
 fn interrupt(mut child: Child) -> (Option<i32>, String) {
     testkit::tools::interrupt(&child);
@@ -37,7 +37,7 @@ fn interrupt(mut child: Child) -> (Option<i32>, String) {
 }
 
 #[test]
-fn piped_tables_follow_each_other_under_a_line_with_the_time() {
+fn each_piped_table_has_a_line_with_its_time() {
     private_netns(|| {
         insert(&[udp("10.0.0.1", 1)]);
         let mut child = start(&["--cluster", "none"]);
@@ -58,7 +58,7 @@ fn piped_tables_follow_each_other_under_a_line_with_the_time() {
         assert!(first[1].starts_with("SRC "), "{first:?}");
         assert!(first[2].starts_with("10.0.0.1 "), "{first:?}");
         insert(&[udp("10.0.0.1", 2)]);
-        // What is new is in one of the next frames; the first of them may have begun before.
+        // The new entry is in one of the next frames; the first of them may have begun before it.
         let second = (0..3)
             .map(|_| frame())
             .find(|frame| frame[0].ends_with("2 entries"));
@@ -71,7 +71,7 @@ fn piped_tables_follow_each_other_under_a_line_with_the_time() {
 }
 
 #[test]
-fn json_is_a_document_a_frame_and_lines_carry_its_time() {
+fn each_frame_is_one_json_document_and_jsonl_has_its_time() {
     private_netns(|| {
         insert(&[udp("10.0.0.1", 1), udp("10.0.0.2", 1)]);
         let mut child = start(&["--cluster", "none", "-o", "json"]);
@@ -90,7 +90,7 @@ fn json_is_a_document_a_frame_and_lines_carry_its_time() {
         assert_eq!(lines[0]["time"], lines[1]["time"], "one frame");
         assert_ne!(lines[1]["time"], lines[2]["time"], "the next one");
         assert_eq!(lines[3]["schema"], "ctk/v1");
-        // The reader has gone: it ends by itself, quietly, though an hour of frames is left.
+        // The pipe is closed: the command ends without an error, long before its last frame.
         let mut outcome = String::new();
         child
             .stderr
@@ -104,7 +104,7 @@ fn json_is_a_document_a_frame_and_lines_carry_its_time() {
 }
 
 #[test]
-fn looks_that_could_not_judge_end_with_status_3() {
+fn frames_with_undecided_entries_end_with_status_3() {
     private_netns(|| {
         be_the_node();
         insert(&[to_dns(17, 40_000, "10.244.9.9")]);
@@ -123,7 +123,7 @@ fn looks_that_could_not_judge_end_with_status_3() {
 }
 
 #[test]
-fn a_terminal_is_repainted_and_given_back() {
+fn a_terminal_is_repainted_and_restored() {
     if !has_tmux() {
         return;
     }

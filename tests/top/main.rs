@@ -1,4 +1,4 @@
-//! `ctk top` in real namespaces: its numbers against the conntrack tool's and those of `ls`, names, frames, and bounds.
+//! `ctk top` in real namespaces: numbers compared with the conntrack tool and `ls`, names, frames, and bounds.
 
 mod frames;
 
@@ -29,7 +29,7 @@ fn counts(outcome: &Outcome) -> BTreeMap<String, u64> {
     map
 }
 
-/// What `conntrack -L | awk` counts: lines of one value of the awk expression.
+/// Counts of `conntrack -L | awk`: lines for each value of the awk expression.
 fn by_awk(expression: &str) -> BTreeMap<String, u64> {
     let script = format!(
         "(conntrack -L -f ipv4; conntrack -L -f ipv6) 2>/dev/null | awk '{{ n[{expression}]++ }} END {{ for (k in n) print n[k], k }}'"
@@ -58,7 +58,7 @@ fn counts_are_those_of_conntrack_and_awk() {
             ),
             (
                 "dport",
-                // DCCP, where the kernel has no tracker for it: the tool prints ports that are not there as 0.
+                // DCCP, where the kernel has no tracker for it: the tool prints 0 for absent ports.
                 r#"($1 != "dccp" && match($0, / dport=[^ ]*/) ? substr($0, RSTART + 7, RLENGTH - 7) : "null")"#,
             ),
             (
@@ -86,7 +86,7 @@ fn counts_are_those_of_conntrack_and_awk() {
 fn sums_and_shares_are_those_of_the_entries_that_ls_lists() {
     private_netns(|| {
         mixed::fill();
-        // Half of the table was made before accounting was on.
+        // Half of the table was created before accounting was on.
         let entries = ctk_line("ls --cluster none -o jsonl --udp")
             .exits(0)
             .jsonl();
@@ -139,7 +139,7 @@ fn sums_and_shares_are_those_of_the_entries_that_ls_lists() {
 }
 
 #[test]
-fn without_accounting_there_are_no_bytes_and_it_is_said() {
+fn without_accounting_bytes_are_absent_with_a_note() {
     private_netns(|| {
         insert(&[udp("10.0.0.1", 1)]);
         let outcome = ctk_line("top --cluster none -o json").exits(0);
@@ -173,7 +173,7 @@ fn without_accounting_there_are_no_bytes_and_it_is_said() {
     });
 }
 
-/// Thousands of half-closed connections that one workload leaves to a Service, five of them here.
+/// Half-closed connections that one workload leaves to a Service: five instead of thousands.
 fn close_wait() -> (Vec<Flow>, ClusterFile) {
     let to_api = |sport, state| {
         let mut flow = translated(
@@ -238,7 +238,7 @@ fn the_workload_that_leaves_half_closed_connections_is_named() {
                 .contains("10.244.1.30 (edge/nginx-1)"),
             "the name stands beside the address"
         );
-        // With a cluster it is clients that are counted.
+        // With a cluster, groups are clients by default.
         one(
             &top("-o json").exits(0),
             json!({"key": {"client": "edge/nginx-1"}, "count": 6, "names": {}}),
@@ -255,7 +255,7 @@ fn the_workload_that_leaves_half_closed_connections_is_named() {
 }
 
 #[test]
-fn a_stale_service_shows_how_many_of_its_entries_are() {
+fn stale_entries_of_a_service_are_a_group() {
     private_netns(|| {
         be_the_node();
         let gone = (1..=3).map(|n| to_dns(17, 40_000 + n, "10.244.9.9"));
@@ -281,7 +281,7 @@ fn a_stale_service_shows_how_many_of_its_entries_are() {
              kube-system/kube-dns:dns,stale,3,0.75,,,0\r\n\
              kube-system/kube-dns:dns,ok,1,0.25,,,0\r\n"
         );
-        // Without slices nothing is judged: the answer is partial.
+        // Without slices no entry is judged: the answer is partial.
         let mut partial = lab::cluster_objects(&lab::BACKENDS);
         partial.retain(|object| object["kind"] != "EndpointSlice");
         let partial = ClusterFile::of(&partial);
@@ -319,7 +319,7 @@ fn one_masquerade_address_that_uses_up_its_ports_is_one_group() {
 }
 
 #[test]
-fn groups_are_sorted_and_limited_and_the_summary_knows_the_rest() {
+fn groups_are_sorted_and_limited_and_the_summary_counts_all() {
     private_netns(|| {
         let mut flows = Vec::new();
         for (host, entries) in [(9u16, 1u16), (10, 3), (2, 2)] {
@@ -359,7 +359,7 @@ fn groups_are_sorted_and_limited_and_the_summary_knows_the_rest() {
                 if args.contains("--udp") { 6 } else { 7 }
             );
         }
-        // What has no port is a group of its own, last in the order of ports.
+        // Entries without a port are a group of their own, last in the order of ports.
         let ports = ctk_line("top --cluster none --by dport --sort -dport -o jsonl")
             .exits(0)
             .jsonl();
@@ -371,7 +371,7 @@ fn groups_are_sorted_and_limited_and_the_summary_knows_the_rest() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_before_anything_is_read() {
+fn contradictory_flags_are_refused_before_anything_is_read() {
     for (args, says) in [
         ("-o wide", "'--output <FORMAT>'"),
         ("-o conntrack", "'--output <FORMAT>'"),
@@ -393,7 +393,7 @@ fn what_makes_no_sense_is_refused_before_anything_is_read() {
         assert!(outcome.stderr.contains(says), "{args}: {}", outcome.stderr);
     }
     private_netns(|| {
-        // Services and verdicts are nothing without a cluster; clients and endpoints are addresses then.
+        // Services and verdicts need a cluster; clients and endpoints are addresses without one.
         for key in ["svc", "verdict", "client,svc"] {
             let outcome = ctk_line(&format!("top --cluster none --by {key}"));
             assert_error(&outcome, 2, &["--cluster none"]);
@@ -408,7 +408,7 @@ fn what_makes_no_sense_is_refused_before_anything_is_read() {
 }
 
 #[test]
-fn an_empty_table_has_no_groups_and_a_reader_that_went_away_is_no_error() {
+fn an_empty_table_has_no_groups_and_a_closed_pipe_is_no_error() {
     private_netns(|| {
         let outcome = ctk_line("top --cluster none -o json").exits(0);
         assert_eq!(outcome.items(), Vec::<Value>::new());
@@ -432,7 +432,7 @@ fn an_empty_table_has_no_groups_and_a_reader_that_went_away_is_no_error() {
 }
 
 #[test]
-fn the_demo_has_it_too() {
+fn top_works_in_the_demo() {
     if !nix::unistd::geteuid().is_root() {
         eprintln!("skipped: the demo is tested by its own tests for ordinary users");
         return;

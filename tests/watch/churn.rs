@@ -1,4 +1,4 @@
-//! Whatever happens, and whatever is lost on the way: in the end the view that a script rebuilds from the records is the table.
+//! Random changes and lost events: the view that a script rebuilds from the records equals the table in the end.
 
 use std::net::UdpSocket;
 use std::ops::Range;
@@ -18,7 +18,7 @@ use testkit::watch_process::{Watch, WatchOutcome, has, listed, rebuilt, start, s
 /// Longer than an event needs to be printed.
 const QUIET: Duration = Duration::from_millis(800);
 
-/// Answers a fixed sequence for a seed (xorshift64).
+/// Pseudo-random sequence of a seed (xorshift64).
 struct Random(u64);
 
 impl Random {
@@ -30,7 +30,7 @@ impl Random {
     }
 }
 
-/// Packets are tracked, and each puts another mark on its entry.
+/// Turns tracking on, with another mark for each packet of an entry.
 fn tracked_loopback() {
     run("ip", &["link", "set", "lo", "up"]);
     nft(
@@ -38,7 +38,7 @@ fn tracked_loopback() {
     );
 }
 
-/// The `n`th of the flows that netlink inserts, to one of three endpoints.
+/// Flow number `n` of those that netlink inserts, to one of three endpoints.
 fn inserted(n: u64, endpoint: u64) -> Flow {
     let client = format!("10.1.{}.{}", n >> 8, n & 255);
     let mut flow = plain(tuple(17, &client, "10.96.0.10", ports(40_000, 53)), REPLIED);
@@ -46,7 +46,7 @@ fn inserted(n: u64, endpoint: u64) -> Flow {
     flow
 }
 
-/// Deletes the entries that are there of these flows.
+/// Deletes the existing entries of these flows.
 fn end<'f>(table: &mut Table, flows: impl IntoIterator<Item = &'f Flow>) {
     let mut targets = Vec::new();
     for flow in flows {
@@ -56,7 +56,7 @@ fn end<'f>(table: &mut Table, flows: impl IntoIterator<Item = &'f Flow>) {
     table.delete(&targets);
 }
 
-/// Creates, changes and deletes at random, by netlink and by packets.
+/// Creates, changes and deletes entries at random, by netlink and by packets.
 fn churn(seed: u64, steps: u64) {
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let mut table = open();
@@ -67,7 +67,7 @@ fn churn(seed: u64, steps: u64) {
         let first = random.below(2000);
         let some = || (first..).map(|n| inserted(n, n % 3));
         match random.below(10) {
-            // A batch of new ones; those that are there already fail.
+            // Batch of new entries; inserts of existing ones fail.
             0..=3 => {
                 let flows: Vec<Flow> = some().take(1 + random.below(40) as usize).collect();
                 table.insert_all(&flows);
@@ -76,7 +76,7 @@ fn churn(seed: u64, steps: u64) {
                 let flows: Vec<Flow> = some().take(1 + random.below(60) as usize).collect();
                 end(&mut table, &flows);
             }
-            // Deleted and made anew at once, perhaps elsewhere.
+            // Deletes an entry and inserts it again at once, perhaps to another endpoint.
             5 | 6 => {
                 end(&mut table, some().take(1).collect::<Vec<_>>().iter());
                 let _ = table.insert(&inserted(first, first + random.below(2)));
@@ -89,7 +89,7 @@ fn churn(seed: u64, steps: u64) {
                 let flow = plain(tuple(17, "127.0.0.1", "127.0.0.1", ports), REPLIED);
                 clients.push((client, flow));
             }
-            // An old client again, and the answer; at times it is deleted first.
+            // An old client sends again; sometimes its entry is deleted first.
             _ if !clients.is_empty() => {
                 let (client, flow) = &clients[random.below(clients.len() as u64) as usize];
                 if random.below(4) == 0 {
@@ -107,7 +107,8 @@ fn table() -> Vec<Value> {
     ctk_line("ls --cluster none -o jsonl").exits(0).jsonl()
 }
 
-/// Until nothing happens any more, then: the records make the table; gaps were told, made good for, and no secret.
+/// Waits until nothing changes, then compares: the records rebuild the table, and gaps are reported and followed by a new
+/// look.
 fn settle(watch: Watch) -> WatchOutcome {
     watch.wait_for_quiet(QUIET);
     watch.wait("the end of the last gap", is_synced);
@@ -138,7 +139,7 @@ fn settle(watch: Watch) -> WatchOutcome {
     ended
 }
 
-/// The last gap is followed by a `synced`.
+/// Asserts that the last gap is followed by a `synced`.
 fn is_synced(records: &[Value]) -> bool {
     let mut states = records
         .iter()
@@ -165,7 +166,7 @@ fn the_records_of_random_churn_make_the_table() {
                 "{} records",
                 ended.records.len()
             );
-            // Without root the kernel gives too little buffer to promise more.
+            // Without root the kernel gives a buffer that is too small for a guarantee.
             if nix::unistd::geteuid().is_root()
                 && std::env::var_os("CTK_TEST_INSIDE_UNSHARE").is_none()
             {
@@ -180,11 +181,11 @@ fn records_make_the_table_however_often_the_buffer_overruns() {
     for seed in [3, 4] {
         private_netns(|| {
             tracked_loopback();
-            // Room for some ten events.
+            // Buffer for some ten events.
             let watch = start(&["--interval", "1s", "--buffer-size", "6000"]);
             for part in 0..2 {
                 churn(seed * 10 + part, 200);
-                // More at once than a reader of any speed can take away.
+                // More at once than any reader can take.
                 let burst = (0..2000).map(|n| inserted(10_000 + n, part));
                 open().insert_all(burst.collect::<Vec<_>>());
             }
@@ -200,9 +201,9 @@ fn records_make_the_table_however_often_the_buffer_overruns() {
     }
 }
 
-/// A reader that pauses: what cannot be printed in time is a gap, too, and Ctrl-C is heard.
+/// Reader that pauses: events that cannot be printed in time make a gap, and Ctrl-C works.
 #[test]
-fn a_paused_reader_makes_a_gap_and_no_lie() {
+fn a_paused_reader_makes_a_gap_and_no_wrong_record() {
     private_netns(|| {
         let selected = [
             "--interval",
@@ -226,7 +227,7 @@ fn a_paused_reader_makes_a_gap_and_no_lie() {
         // More than a pipe holds.
         insert(&mut table, flows(0..2000));
         std::thread::sleep(QUIET);
-        // More than the queue holds, while the one who would work on it waits for the pipe.
+        // More than the queue holds while its consumer waits for the pipe.
         insert(&mut table, others.collect());
         let ended = delete(|flow| flow.original.dst.to_string() == "10.64.0.1");
         assert_eq!(ended, 35_000);
@@ -253,7 +254,7 @@ fn ctrl_c_ends_a_watch_whose_reader_pauses() {
     });
 }
 
-/// Until the watch listens. It cannot say so, since nobody reads it.
+/// Waits until the watch listens, from outside, because its output is not read.
 fn wait_until_heard(table: &mut Table) {
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {

@@ -1,4 +1,4 @@
-//! How a watch ends, and with which status.
+//! End of a watch, and its exit status.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ use testkit::tools::{as_nobody, assert_error, sysctl};
 use testkit::watch_process::{has, rebuilt, start, start_unread};
 
 #[test]
-fn a_wrong_combination_of_flags_is_said_before_anything_is_watched() {
+fn contradictory_flags_are_refused_before_the_watch_starts() {
     private_netns(|| {
         for (line, says) in [
             ("watch --interval 500ms", "--interval: at least 1s"),
@@ -42,7 +42,7 @@ fn a_wrong_combination_of_flags_is_said_before_anything_is_watched() {
 }
 
 #[test]
-fn who_may_not_listen_is_told_what_is_missing() {
+fn a_missing_capability_to_listen_is_named() {
     private_netns(|| {
         let (_folder, binary) = readable_binary();
         let outcome = testkit::tools::Outcome::of(as_nobody(&binary, &["watch"]).output().unwrap());
@@ -53,7 +53,7 @@ fn who_may_not_listen_is_told_what_is_missing() {
 }
 
 #[test]
-fn it_ends_when_its_time_is_over_and_after_as_many_records_as_were_asked_for() {
+fn a_watch_ends_after_its_duration_and_after_its_number_of_records() {
     private_netns(|| {
         insert(&[udp("10.0.0.1", 1)]);
         let outcome = ctk_line("watch --cluster none -o jsonl --for 300ms").exits(0);
@@ -63,7 +63,7 @@ fn it_ends_when_its_time_is_over_and_after_as_many_records_as_were_asked_for() {
             "snapshot and synced: {outcome:#?}"
         );
         let watch = start(&["--cluster", "none", "--count", "5"]);
-        // All at once: no record more is told.
+        // All at once: no additional record is printed.
         insert(
             &(2..102)
                 .map(|port| udp("10.0.0.1", port))
@@ -114,7 +114,7 @@ fn a_script_can_wait_for_the_first_stale_flow_and_for_the_last() {
         assert_eq!(status("stale", "500ms"), Some(1), "its time was over");
         let watch = start(&until("stale", "60s"));
         insert(&[stale]);
-        // It is younger than the file was.
+        // The entry is younger than the file.
         file.touch();
         let ended = watch.ended();
         assert_eq!(ended.status, Some(0), "{ended:#?}");
@@ -147,7 +147,7 @@ fn an_entry_that_is_younger_than_the_file_is_not_stale_before_the_file_is_writte
         assert_eq!(old, Some("stale".into()), "it was there before");
         insert(&[to_dns(17, 2, "10.244.1.7")]);
         watch.wait("the new one", |r| first(2, "new")(r).is_some());
-        // Looks at the table change nothing in that.
+        // Looks at the table do not change that.
         std::thread::sleep(Duration::from_millis(2500));
         let told = watch.records();
         assert_eq!(first(2, "new")(&told), Some("unknown".into()));
@@ -161,7 +161,7 @@ fn an_entry_that_is_younger_than_the_file_is_not_stale_before_the_file_is_writte
 }
 
 #[test]
-fn a_time_that_is_over_after_a_gap_is_a_gap() {
+fn a_duration_that_ends_after_a_gap_ends_with_the_status_of_a_gap() {
     private_netns(|| {
         be_the_node();
         let file = cluster(&BACKENDS[1..]);
@@ -187,10 +187,10 @@ fn a_time_that_is_over_after_a_gap_is_a_gap() {
 }
 
 #[test]
-fn nothing_is_waited_for_that_cannot_be_judged() {
+fn a_wait_for_an_undecidable_condition_is_refused() {
     private_netns(|| {
         insert(&[to_dns(17, 1, "10.244.1.7")]);
-        // Not the node's namespace: that no flow is stale is not known, so it is not said.
+        // Not the node's namespace: whether no flow is stale is unknown, so it is not reported.
         let file = cluster(&BACKENDS[1..]);
         let line = format!("watch --until gone --for 1s --cluster {}", file.path());
         let outcome = ctk_line(&line).exits(1);
@@ -198,7 +198,7 @@ fn nothing_is_waited_for_that_cannot_be_judged() {
             outcome.stderr.contains("1 entries are not judged"),
             "{outcome:#?}"
         );
-        // Half a cluster.
+        // Incomplete cluster.
         let half = ClusterFile::of(&[node("node1", "192.0.2.11")]);
         for until in ["stale", "gone"] {
             let line = format!("watch --until {until} --for 30s --cluster {}", half.path());
@@ -215,7 +215,7 @@ fn nothing_is_waited_for_that_cannot_be_judged() {
 }
 
 #[test]
-fn quiet_is_a_look_after_an_interval_without_anything() {
+fn quiet_needs_an_interval_without_activity_and_a_look() {
     private_netns(|| {
         testkit::tools::run("ip", &["link", "set", "lo", "up"]);
         testkit::tools::nft(
@@ -233,7 +233,7 @@ fn quiet_is_a_look_after_an_interval_without_anything() {
             "50s",
         ];
         let watch = start(&args);
-        // Refills alone are no quiet, though no event tells of them, and though a look shows them only after 3 s.
+        // Refills alone are activity, although no event reports them and a look shows them only after 3 s.
         let [a, b] = [(); 2].map(|()| std::net::UdpSocket::bind(("127.0.0.1", 0)).unwrap());
         let began = Instant::now();
         while began.elapsed() < Duration::from_secs(6) {
@@ -261,7 +261,7 @@ fn quiet_is_a_look_after_an_interval_without_anything() {
 }
 
 #[test]
-fn ctrl_c_ends_it_well() {
+fn ctrl_c_ends_a_watch_with_status_0() {
     private_netns(|| {
         let ended = start(&["--cluster", "none"]).stop();
         assert_eq!(ended.status, Some(0), "{ended:#?}");
@@ -305,7 +305,7 @@ fn a_half_written_cluster_file_is_not_used_and_the_whole_one_is() {
 }
 
 #[test]
-fn a_flow_that_turns_stale_comes_into_a_selection_of_stale_ones() {
+fn a_flow_that_becomes_stale_enters_a_selection_of_stale_ones() {
     private_netns(|| {
         be_the_node();
         insert(&[to_dns(17, 1, "10.244.1.7"), to_dns(17, 2, "10.244.2.33")]);

@@ -1,4 +1,4 @@
-//! The DNS incident as a watch tells it.
+//! Records of a watch during the DNS incident.
 
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -46,7 +46,7 @@ fn is_refresh(record: &Value, backend: Ipv4Addr, replies: &str) -> bool {
 }
 
 #[test]
-fn the_dns_incident_is_told_from_the_first_packet_to_the_recovery() {
+fn the_dns_incident_is_recorded_from_the_first_packet_to_the_recovery() {
     private_netns(|| {
         sysctl("acct", "1");
         let (dying, living) = (BACKENDS[0], BACKENDS[1]);
@@ -62,7 +62,7 @@ fn the_dns_incident_is_told_from_the_first_packet_to_the_recovery() {
                 let well = records
                     .iter()
                     .any(|record| is_refresh(record, dying, "two-way"));
-                // It is assured with the first answer after 2 s.
+                // The entry is assured with the first answer after 2 s.
                 well && words(records, PORT)
                     .iter()
                     .filter(|word| *word == "update")
@@ -77,7 +77,7 @@ fn the_dns_incident_is_told_from_the_first_packet_to_the_recovery() {
                     .iter()
                     .any(|record| is_refresh(record, dying, "stopped"))
             });
-            // The API tells it now.
+            // The cluster file has the death now.
             std::fs::write(
                 file.path(),
                 lab::cluster::list(&lab::cluster_objects(&[living])),
@@ -109,14 +109,14 @@ fn the_dns_incident_is_told_from_the_first_packet_to_the_recovery() {
     });
 }
 
-/// Everything but refreshes, and the verdict with its reason.
+/// Records except refreshes, with verdict and reason.
 fn told_in_order(records: &[Value]) {
     let words: Vec<String> = words(records, PORT)
         .into_iter()
         .filter(|word| word != "refresh")
         .collect();
     let life = ["new", "update", "update"];
-    // The node's rules turn to the other backend before the file tells of it.
+    // The node's rules change to the other backend before the file does.
     let rules = ["endpoint", "endpoint"];
     let expected = [
         &["synced"],
@@ -162,7 +162,7 @@ fn told_in_order(records: &[Value]) {
     assert_eq!(born[1]["entry"]["endpoint"]["name"], "coredns-b");
     for record in records.iter().filter(|record| record["type"] == "refresh") {
         let seconds = |key: &str| record[key].as_u64().unwrap();
-        // 3 s passed at least, so without a refill it would be less by that.
+        // At least 3 s passed, so without a refill the timer would be lower by that.
         assert!(
             seconds("timeout_after") + 2 > seconds("timeout_before"),
             "{record}"
@@ -180,7 +180,7 @@ fn told_in_time(after_death: &[Value], dying: Ipv4Addr) {
 }
 
 #[test]
-fn people_are_told_where_a_flow_moves_to() {
+fn the_table_format_names_the_new_endpoint_of_a_flow() {
     private_netns(|| {
         let (dying, living) = (BACKENDS[0], BACKENDS[1]);
         let lab = Lab::new(Proxy::Nftables);
@@ -216,7 +216,7 @@ fn people_are_told_where_a_flow_moves_to() {
         lab.set_endpoints(&[living]);
         std::thread::sleep(Duration::from_secs(1));
         assert_eq!(crate::delete(|_| true), 1);
-        // The end may be found by a look only; the next packet comes after it.
+        // Only a look may find the end; the next packet comes after it.
         std::thread::sleep(Duration::from_millis(1500));
         client.ask().unwrap();
         let outcome = testkit::tools::Outcome::of(child.wait_with_output().unwrap()).exits(0);

@@ -61,7 +61,7 @@ fn the_live_view_shows_the_stale_row_on_top_survives_a_resize_and_leaves_nothing
         terminal.wait("the larger table", |screen| {
             rows(screen) == 27 && on_top(screen)
         });
-        // What ends disappears.
+        // Ended entries disappear.
         crate::delete(|flow| flow.original.sport() == Some(999));
         terminal.wait("the end", |screen| {
             screen.starts_with("39 entries, 0 stale")
@@ -72,7 +72,7 @@ fn the_live_view_shows_the_stale_row_on_top_survives_a_resize_and_leaves_nothing
 }
 
 #[test]
-fn what_is_said_of_the_source_stays_below_the_live_view() {
+fn notes_about_the_source_stay_below_the_live_view() {
     if !has_tmux() {
         return;
     }
@@ -99,7 +99,7 @@ fn what_is_said_of_the_source_stays_below_the_live_view() {
                 .is_some_and(|l| l.starts_with(outcome))
         };
         terminal.wait("the note", is_below);
-        // Painted anew, the note is there still.
+        // The note is still there after a repaint.
         crate::delete(|flow| flow.original.sport() == Some(999));
         let screen = terminal.wait("the end", |screen| screen.starts_with("1 entries"));
         assert!(is_below(&screen), "{screen}");
@@ -111,7 +111,7 @@ fn what_is_said_of_the_source_stays_below_the_live_view() {
 }
 
 #[test]
-fn ctrl_c_leaves_the_live_view_as_q_does() {
+fn ctrl_c_ends_the_live_view_as_q_does() {
     if !has_tmux() {
         return;
     }

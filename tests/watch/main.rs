@@ -19,7 +19,7 @@ fn open() -> Table {
     Table::open(&Netns::current()).unwrap()
 }
 
-/// Deletes the entries that `pick` chooses; how many there were.
+/// Deletes the entries that `pick` selects. Returns their number.
 fn delete(pick: impl Fn(&Flow) -> bool) -> usize {
     let mut targets = Vec::new();
     let mut table = open();

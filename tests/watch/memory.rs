@@ -1,4 +1,4 @@
-//! A watch keeps what matches, and nothing of the rest.
+//! Memory of a watch depends on the selected entries only.
 
 use testkit::mixed::{ASSURED, insert_range, plain, ports, tuple};
 use testkit::private_netns::private_netns;
@@ -7,7 +7,7 @@ use testkit::watch_process::start;
 
 const ENTRIES: u32 = 200_000;
 
-/// Three of the clients of all these flows are 10.0.0.1.
+/// Flow of a large table; three have the client 10.0.0.1.
 fn flow(n: u32) -> ctnetlink::flow::Flow {
     let client = match n % (ENTRIES / 3) {
         7 => "10.0.0.1".to_owned(),

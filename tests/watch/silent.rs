@@ -1,4 +1,4 @@
-//! Flows of which the kernel tells nothing: those older than the watch, and all of them where events are off.
+//! Flows without events of the kernel: those older than the watch, and all of them where events are off.
 
 use testkit::mixed::{insert, udp};
 use testkit::private_netns::private_netns;
@@ -21,7 +21,7 @@ fn watched(events: &'static str, interval: &str) -> (Vec<String>, String) {
 }
 
 #[test]
-fn the_end_of_a_flow_older_than_the_watch_is_told_whatever_the_kernel_tells() {
+fn the_end_of_a_flow_older_than_the_watch_is_recorded_with_any_setting_of_events() {
     let notices = [
         ("0", Some("the kernel sends no events here")),
         ("1", None),
@@ -29,7 +29,7 @@ fn the_end_of_a_flow_older_than_the_watch_is_told_whatever_the_kernel_tells() {
     ];
     for (events, notice) in notices {
         private_netns(|| {
-            // Where the kernel tells all, nobody has to look.
+            // Where the kernel reports every end, no look is needed.
             let interval = if events == "1" { "0" } else { "1s" };
             let (words, stderr) = watched(events, interval);
             assert_eq!(words, ["snapshot", "synced", "destroy", "new"], "{events}");
@@ -46,7 +46,7 @@ fn the_end_of_a_flow_older_than_the_watch_is_told_whatever_the_kernel_tells() {
 }
 
 #[test]
-fn without_an_interval_nobody_looks_and_that_is_said() {
+fn without_an_interval_a_note_says_that_the_table_is_not_read_again() {
     private_netns(|| {
         sysctl("events", "0");
         insert(&[udp("10.0.0.1", 1001)]);
@@ -59,9 +59,9 @@ fn without_an_interval_nobody_looks_and_that_is_said() {
     });
 }
 
-/// The kernel's filter leaves out an entry whose status changed, as it leaves out one that is over.
+/// The kernel's filter omits an entry whose status changed, as it omits a deleted one.
 #[test]
-fn a_silent_flow_that_leaves_the_selection_is_not_told_to_be_over() {
+fn a_silent_flow_that_leaves_the_selection_is_not_recorded_as_destroyed() {
     private_netns(|| {
         sysctl("events", "0");
         let mut flow = udp("10.0.0.1", 1001);
