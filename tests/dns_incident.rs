@@ -112,7 +112,7 @@ fn an_entry_older_than_the_rules_is_stale_although_it_was_never_translated() {
 #[test]
 fn nothing_is_judged_in_a_namespace_that_is_not_the_nodes() {
     private_netns(|| {
-        let lab = Lab::elsewhere(Proxy::Nftables);
+        let lab = Lab::without_node_address(Proxy::Nftables);
         lab.set_endpoints(&BACKENDS);
         let client = Client::bind(CLIENTS[0], 40_000);
         assert!(client.ask().is_some());

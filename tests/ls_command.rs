@@ -9,7 +9,7 @@ use ctnetlink::flow::{Flow, L4};
 use ctnetlink::netns::Netns;
 use serde_json::{Value, json};
 use testkit::ctk_binary::{ctk, ctk_command, ctk_line};
-use testkit::lab::be_the_node;
+use testkit::lab::add_node_address;
 use testkit::lab::cluster::{ClusterFile, list, minimal, node, service, slice};
 use testkit::mixed::{ASSURED, insert, plain, to_dns, tuple, udp};
 use testkit::private_netns::private_netns;
@@ -28,7 +28,7 @@ fn the_exit_status_tells_whether_entries_were_found_only_with_the_flag() {
         ] {
             ctk_line(&format!("ls --cluster none {args}")).exits(status);
         }
-        be_the_node();
+        add_node_address();
         insert(&[to_dns(17, 40_000, "10.244.9.9")]);
         let file = lab::cluster(&lab::BACKENDS);
         let stale = ["ls", "--cluster", file.path(), "--stale", "--exit-code"];
@@ -63,7 +63,7 @@ fn the_exit_status_tells_whether_entries_were_found_only_with_the_flag() {
 #[test]
 fn a_cluster_comes_on_standard_input_too() {
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         insert(&[to_dns(17, 40_000, "10.244.9.9")]);
         let piped = |text: &str| {
             let mut child =
@@ -88,7 +88,7 @@ fn a_cluster_comes_on_standard_input_too() {
 #[test]
 fn stale_leaves_tcp_out_and_counts_it() {
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         let gone = "10.244.9.9";
         let mut flows = vec![to_dns(17, 40_000, gone), to_dns(17, 40_001, "10.244.1.7")];
         flows.extend((0..3).map(|n| {
@@ -330,7 +330,7 @@ fn explain_names_the_filters_of_the_kernel_and_of_ctk() {
 #[test]
 fn control_characters_in_names_do_not_reach_the_terminal() {
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         insert(&[
             to_dns(17, 40_000, "10.244.1.7"),
             to_dns(17, 40_001, "10.244.9.9"),

@@ -6,7 +6,7 @@ use ctnetlink::Table;
 use ctnetlink::netns::Netns;
 use testkit::ctk_binary::ctk_command;
 use testkit::lab::cluster::{ClusterFile, minimal, service, slice};
-use testkit::lab::{self, be_the_node};
+use testkit::lab::{self, add_node_address};
 use testkit::mixed::{self, insert_range};
 use testkit::private_netns::private_netns;
 use testkit::usage::{MIB, measure};
@@ -43,7 +43,7 @@ fn hundred_services() -> ClusterFile {
 #[test]
 fn listing_a_large_table_stays_below_32_mib() {
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         insert_range(0..ENTRIES, flow);
         let mut table = Table::open(&Netns::current()).unwrap();
         assert_eq!(table.count().unwrap(), ENTRIES);

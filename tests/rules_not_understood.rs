@@ -2,7 +2,7 @@
 //! deletes nothing.
 
 use testkit::ctk_binary::ctk_line;
-use testkit::lab::{BACKENDS, be_the_node, cluster};
+use testkit::lab::{BACKENDS, add_node_address, cluster};
 use testkit::private_netns::private_netns;
 use testkit::tools::{Outcome, nft, run};
 
@@ -43,7 +43,7 @@ fn entry(port: u16, to: &str) {
 }
 
 fn node(rules: &str) {
-    be_the_node();
+    add_node_address();
     nft(rules);
     entry(40_001, "10.244.1.7");
     entry(40_002, "10.244.1.99");
@@ -215,7 +215,7 @@ fn an_entry_that_was_never_translated_is_left_where_the_rules_may_translate_or_n
     private_netns(|| {
         for rules in [RULES, OTHER_TABLE] {
             fresh();
-            be_the_node();
+            add_node_address();
             nft(rules);
             entry(40_003, "10.96.0.10");
             let file = cluster(&BACKENDS);

@@ -4,7 +4,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use testkit::api_server::{Answer, Asked, Piece};
+use testkit::api_server::{Answer, ApiRequest, BodyPart};
 
 /// Items of a page, as this program asks for them.
 const PAGE: usize = 500;
@@ -83,7 +83,7 @@ impl World {
         all
     }
 
-    pub fn answer(self, asked: &Asked) -> Answer {
+    pub fn answer(self, asked: &ApiRequest) -> Answer {
         let kinds = self.kinds();
         let Some((_, kind, group, count, _)) = kinds.into_iter().find(|kind| kind.0 == asked.path)
         else {
@@ -118,9 +118,9 @@ impl World {
         };
         Answer {
             body: vec![
-                Piece::Text(head),
-                Piece::Many(Arc::new(items), (to - from).div_ceil(step)),
-                Piece::Text("]}".to_owned()),
+                BodyPart::Text(head),
+                BodyPart::Many(Arc::new(items), (to - from).div_ceil(step)),
+                BodyPart::Text("]}".to_owned()),
             ],
             ..Answer::ok("")
         }

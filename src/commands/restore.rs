@@ -10,7 +10,7 @@ use crate::entry::Entry;
 use crate::error::{CommandError, Status};
 use crate::output::{Format, ItemResult, Options, Palette, Printer, Summary, is_closed};
 use crate::purge::undo::{self, Outcome, Wanted};
-use ctnetlink::{BATCH, Table};
+use ctnetlink::{MAX_BATCH, Table};
 
 use crate::query::{output, source};
 use crate::session::table_access;
@@ -189,7 +189,7 @@ fn put_back(
     counts: &mut Counts,
 ) -> Result<(), Ended> {
     let mut printer = printing::printer(output::options(&args.output, true));
-    let mut batch = Vec::with_capacity(BATCH);
+    let mut batch = Vec::with_capacity(MAX_BATCH);
     let mut written = Ok(());
     // What was appended to the file since it was checked is not read.
     let mut left = lines.wanted;
@@ -197,7 +197,7 @@ fn put_back(
         .each(&mut |wanted| {
             batch.push(wanted);
             left = left.saturating_sub(1);
-            if batch.len() == BATCH || left == 0 {
+            if batch.len() == MAX_BATCH || left == 0 {
                 written = answer(table.as_deref_mut(), &batch, &mut printer, counts);
                 batch.clear();
             }

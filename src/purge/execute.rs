@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 
 use ctnetlink::flow::{Direction, Flow};
-use ctnetlink::{BATCH, DeleteTarget, Table};
+use ctnetlink::{DeleteTarget, MAX_BATCH, Table};
 
 use super::plan::{Plan, Planned};
 
@@ -87,7 +87,7 @@ pub struct Steps<'a> {
 pub fn execute(table: &mut Table, plan: &Plan, steps: Steps<'_>) -> Report {
     let mut report = Report::default();
     let mut done = 0;
-    for batch in plan.planned().chunks(BATCH) {
+    for batch in plan.planned().chunks(MAX_BATCH) {
         if steps.stop.load(Ordering::Relaxed) {
             report.stopped = true;
             break;

@@ -134,7 +134,7 @@ impl Outcome {
     }
 }
 
-/// Puts entries back, [`ctnetlink::BATCH`] in one send; one outcome each, in order. Who must stop between batches
+/// Puts entries back, [`ctnetlink::MAX_BATCH`] in one send; one outcome each, in order. Who must stop between batches
 /// gives slices of that length.
 pub fn put_back(table: &mut Table, wanted: &[Wanted]) -> Vec<Outcome> {
     let possible = wanted.iter().filter(|wanted| wanted.obstacle.is_none());

@@ -3,7 +3,7 @@
 use rustix::io::Errno;
 
 use ctnetlink::flow::Flow;
-use ctnetlink::{BATCH, Table};
+use ctnetlink::{MAX_BATCH, Table};
 
 use super::execute::{Report, current};
 use super::plan::{Plan, Planned};
@@ -27,7 +27,7 @@ pub fn verify<'p>(
     report: &Report,
     on_back: &mut dyn FnMut(CameBack<'p>),
 ) -> Result<(), Errno> {
-    for positions in report.ended_at.chunks(BATCH) {
+    for positions in report.ended_at.chunks(MAX_BATCH) {
         let ended = positions.iter();
         let ended = ended.filter_map(|position| plan.planned().get(*position as usize));
         for (before, now) in ended.clone().zip(current(table, ended)) {

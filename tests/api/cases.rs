@@ -5,7 +5,7 @@ use nix::sched::{CloneFlags, unshare};
 use testkit::api_server::{ApiServer, Objects};
 use testkit::ctk_binary::ctk;
 use testkit::incidents::{CASES, Case};
-use testkit::lab::be_the_node;
+use testkit::lab::add_node_address;
 use testkit::private_netns::private_netns;
 use testkit::rows::Rows;
 use testkit::tools::run;
@@ -89,7 +89,7 @@ fn reported_incidents_get_the_right_verdict_from_the_api() {
                     continue;
                 };
                 unshare(CloneFlags::CLONE_NEWNET).unwrap();
-                be_the_node();
+                add_node_address();
                 run("ip", &["addr", "add", "203.0.113.77/32", "dev", "lo"]);
                 Rows::insert_without_start(&[row]);
                 assert_eq!(judge(case), [*expected], "{}: {entry}", case.name);

@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::{Value, json};
 
 use super::objects;
-use testkit::api_server::{Answer, ApiServer, Asked, Objects, Piece};
+use testkit::api_server::{Answer, ApiRequest, ApiServer, BodyPart, Objects};
 use testkit::ctk_binary::{ctk, ctk_command};
-use testkit::lab::{self, be_the_node};
+use testkit::lab::{self, add_node_address};
 use testkit::mixed::{insert, to_dns};
 use testkit::private_netns::private_netns;
 use testkit::tools::{Outcome, assert_error};
@@ -19,7 +19,7 @@ const GONE: &str = "10.244.9.9";
 
 /// Namespace of node1 with one entry to a removed endpoint.
 fn node_with_a_stale_entry() {
-    be_the_node();
+    add_node_address();
     insert(&[to_dns(17, 40_000, GONE)]);
 }
 
@@ -137,7 +137,7 @@ fn no_request_is_sent_when_neither_names_nor_verdicts_are_needed() {
             "purge --cluster api --udp 99 --yes -o conntrack",
         ] {
             with(&server, args).exits(0);
-            assert_eq!(server.asked().len(), 0, "{args}");
+            assert_eq!(server.requests().len(), 0, "{args}");
         }
     });
 }
@@ -156,13 +156,13 @@ fn a_purge_reads_the_newest_state_twice_and_deletes_what_is_stale_in_both() {
         assert_eq!(outcome.json()["summary"]["deleted"], 1);
         assert_eq!(outcome.json()["summary"]["cluster"]["read_again"], true);
         assert_eq!(entries(), 1);
-        let asked = server.asked();
+        let asked = server.requests();
         assert!(
             asked
                 .iter()
                 .all(|asked| asked.value("resourceVersion").is_none())
         );
-        let slices = |asked: &&Asked| asked.resource() == "endpointslices";
+        let slices = |asked: &&ApiRequest| asked.resource() == "endpointslices";
         assert_eq!(asked.iter().filter(slices).count(), 2);
     });
 }
@@ -203,11 +203,11 @@ fn a_second_look_that_fails_deletes_nothing() {
         node_with_a_stale_entry();
         let objects = objects();
         let looks = AtomicUsize::new(0);
-        let server = ApiServer::start(move |asked: &Asked| {
+        let server = ApiServer::start(move |asked: &ApiRequest| {
             let slices = asked.resource() == "endpointslices";
             if slices && looks.fetch_add(1, Ordering::SeqCst) > 0 {
                 let mut answer = objects.answer(asked);
-                answer.body.insert(0, Piece::Text("{".to_owned()));
+                answer.body.insert(0, BodyPart::Text("{".to_owned()));
                 return answer;
             }
             objects.answer(asked)
@@ -263,13 +263,13 @@ fn fake_kubectl(folder: &std::path::Path, forbidden: &str) {
         "/api/v1/nodes",
         "/api/v1/pods",
     ] {
-        let asked = Asked {
+        let asked = ApiRequest {
             path: path.to_owned(),
             query: Vec::new(),
             authorization: None,
             certificate: false,
         };
-        let [Piece::Text(text)] = &objects.answer(&asked).body[..] else {
+        let [BodyPart::Text(text)] = &objects.answer(&asked).body[..] else {
             panic!("{path}")
         };
         let file = path.rsplit('/').next().unwrap();
@@ -333,7 +333,7 @@ fn kubectl_is_run_when_only_it_can_log_in() {
             calls.contains("--kubeconfig") && calls.contains("get --raw /api/v1/services?"),
             "{calls}"
         );
-        assert_eq!(server.asked().len(), 0);
+        assert_eq!(server.requests().len(), 0);
         fake_kubectl(folder.path(), "endpointslices");
         let outcome = ls(folder.path(), "/usr/bin:/bin").exits(3);
         assert_eq!(outcome.items()[0]["reason"], "source-incomplete");

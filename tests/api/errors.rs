@@ -102,7 +102,7 @@ fn a_login_plugin_that_does_not_work_is_named_with_a_hint() {
             &["--request-timeout", "1s"],
             &says,
         );
-        assert_eq!(server.asked().len(), 0);
+        assert_eq!(server.requests().len(), 0);
     });
 }
 

@@ -11,7 +11,7 @@ use ctk_cluster::read_scope::ReadScope;
 use ctk_cluster::source::{Loaded, SourceKind};
 
 use super::{lab, objects, options, read};
-use testkit::api_server::{Answer, ApiServer, Asked, Piece};
+use testkit::api_server::{Answer, ApiRequest, ApiServer, BodyPart};
 
 fn state(loaded: &Loaded, kind: Kind) -> State {
     let found = loaded.listed.iter().find(|one| one.kind == kind);
@@ -24,12 +24,14 @@ fn gaps(loaded: &Loaded) -> Vec<(Kind, State)> {
     all.filter(|(_, state)| *state != State::Complete).collect()
 }
 
-fn resources(asked: &[Asked]) -> Vec<&str> {
-    asked.iter().map(Asked::resource).collect()
+fn resources(asked: &[ApiRequest]) -> Vec<&str> {
+    asked.iter().map(ApiRequest::resource).collect()
 }
 
 /// Server that is healthy except for the answers of `special`.
-fn server_with(special: impl Fn(&Asked) -> Option<Answer> + Send + Sync + 'static) -> ApiServer {
+fn server_with(
+    special: impl Fn(&ApiRequest) -> Option<Answer> + Send + Sync + 'static,
+) -> ApiServer {
     let objects = objects();
     ApiServer::start(move |asked| special(asked).unwrap_or_else(|| objects.answer(asked)))
 }
@@ -58,7 +60,7 @@ fn a_whole_cluster_is_read_with_its_names_and_ranges() {
 fn services_are_listed_before_the_slices_that_name_them() {
     let server = server_with(|_| None);
     read(server.kubeconfig()).unwrap();
-    let asked = server.asked();
+    let asked = server.requests();
     let wanted = [
         "services",
         "endpointslices",
@@ -83,7 +85,7 @@ fn verdict_data_is_read_from_etcd_and_names_from_the_cache_unless_a_delete_depen
                 .summary
                 .complete
         );
-        for asked in server.asked() {
+        for asked in server.requests() {
             let decides = matches!(asked.resource(), "services" | "endpointslices");
             let cached = asked.value("resourceVersion") == Some("0");
             assert_eq!(cached, !decides && !consistent, "{asked:?}");
@@ -105,7 +107,7 @@ fn every_page_is_read() {
     for name in ["s0000", "s0499", "s0500", "s1199"] {
         assert!(loaded.index.service_named("team", name).is_some(), "{name}");
     }
-    let pages = server.asked();
+    let pages = server.requests();
     let pages = pages.iter().filter(|asked| asked.resource() == "services");
     assert_eq!(pages.count(), 3);
 }
@@ -137,7 +139,7 @@ fn expiring(times: usize) -> (Loaded, usize) {
         }
     });
     let loaded = read(server.kubeconfig()).unwrap();
-    let asked = server.asked();
+    let asked = server.requests();
     let services = asked.iter().filter(|asked| asked.resource() == "services");
     (loaded, services.count())
 }
@@ -205,7 +207,7 @@ fn an_api_server_without_servicecidrs_is_no_failure() {
     assert_eq!(gaps(&loaded), [(Kind::ServiceCidr, State::NotServed)]);
     assert!(loaded.summary.complete);
     assert_eq!(loaded.warnings, Vec::<String>::new());
-    let tried = server.asked();
+    let tried = server.requests();
     let tried = tried
         .iter()
         .filter(|asked| asked.resource() == "servicecidrs");
@@ -257,28 +259,31 @@ fn retry_after_is_bounded_by_the_remaining_time() {
 }
 
 /// Body of a healthy server's answer.
-fn whole(asked: &Asked) -> String {
+fn whole(asked: &ApiRequest) -> String {
     match &objects().answer(asked).body[..] {
-        [Piece::Text(text)] => text.clone(),
+        [BodyPart::Text(text)] => text.clone(),
         _ => panic!("a healthy answer is one text"),
     }
 }
 
 #[test]
 fn a_broken_answer_makes_only_its_kind_partial() {
-    type Break = fn(String) -> Vec<Piece>;
+    type Break = fn(String) -> Vec<BodyPart>;
     let breaks: [(&str, Break); 4] = [
         ("the connection is cut", |text| {
-            vec![Piece::Text(text[..text.len() - 20].to_owned()), Piece::Cut]
+            vec![
+                BodyPart::Text(text[..text.len() - 20].to_owned()),
+                BodyPart::Cut,
+            ]
         }),
         ("the text ends early", |text| {
-            vec![Piece::Text(text[..text.len() - 20].to_owned())]
+            vec![BodyPart::Text(text[..text.len() - 20].to_owned())]
         }),
         ("something else follows", |text| {
-            vec![Piece::Text(text), Piece::Text("<html>".to_owned())]
+            vec![BodyPart::Text(text), BodyPart::Text("<html>".to_owned())]
         }),
         ("an item is no object", |text| {
-            vec![Piece::Text(text.replacen(
+            vec![BodyPart::Text(text.replacen(
                 "\"items\":[",
                 "\"items\":[17,",
                 1,
@@ -371,8 +376,8 @@ fn an_empty_list_is_an_answer() {
 fn a_silent_server_ends_in_time_with_the_data_read_before() {
     let slow = || {
         vec![
-            Piece::Text("{\"kind\":".to_owned()),
-            Piece::Pause(Duration::from_secs(60)),
+            BodyPart::Text("{\"kind\":".to_owned()),
+            BodyPart::Pause(Duration::from_secs(60)),
         ]
     };
     for (resource, complete) in [

@@ -7,12 +7,12 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use testkit::api_server::{Answer, ApiServer, Asked, Objects, Piece};
+use testkit::api_server::{Answer, ApiRequest, ApiServer, BodyPart, Objects};
 
 struct Stream {
     resource: &'static str,
     selector: Option<String>,
-    sender: mpsc::UnboundedSender<Piece>,
+    sender: mpsc::UnboundedSender<BodyPart>,
 }
 
 #[derive(Default)]
@@ -66,8 +66,8 @@ fn is_selected(object: &Value, selector: Option<&str>) -> bool {
     }
 }
 
-fn line(kind: &str, object: &Value) -> Piece {
-    Piece::Text(format!("{}\n", json!({"type": kind, "object": object})))
+fn line(kind: &str, object: &Value) -> BodyPart {
+    BodyPart::Text(format!("{}\n", json!({"type": kind, "object": object})))
 }
 
 impl Living {
@@ -84,7 +84,7 @@ impl Living {
         ApiServer::start(move |asked| living.answer(asked))
     }
 
-    pub fn answer(&self, asked: &Asked) -> Answer {
+    pub fn answer(&self, asked: &ApiRequest) -> Answer {
         let mut inner = self.0.lock().unwrap();
         let all = [
             "services",
@@ -101,12 +101,12 @@ impl Living {
                 Some(status) => Answer::status(*status),
                 None => {
                     let mut answer = Objects(inner.objects.clone()).answer(asked);
-                    if let [Piece::Text(text)] = &mut answer.body[..] {
+                    if let [BodyPart::Text(text)] = &mut answer.body[..] {
                         let version = format!(r#""resourceVersion":"{}""#, inner.version);
                         *text = text.replace(r#""resourceVersion":"7""#, &version);
                     }
                     if let Some(delay) = inner.delays.get(resource) {
-                        answer.body.insert(0, Piece::Pause(*delay));
+                        answer.body.insert(0, BodyPart::Pause(*delay));
                     }
                     answer
                 }
@@ -147,7 +147,7 @@ impl Living {
             });
         }
         Answer {
-            body: vec![Piece::Stream(Arc::new(Mutex::new(Some(receiver))))],
+            body: vec![BodyPart::Stream(Arc::new(Mutex::new(Some(receiver))))],
             ..Answer::ok("")
         }
     }
@@ -182,7 +182,7 @@ impl Living {
     }
 
     /// Sends these pieces to every stream of a resource.
-    pub fn send(&self, resource: &str, pieces: &[Piece]) {
+    pub fn send(&self, resource: &str, pieces: &[BodyPart]) {
         let inner = self.0.lock().unwrap();
         for stream in inner.streams.iter().filter(|s| s.resource == resource) {
             for piece in pieces {

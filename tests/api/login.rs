@@ -58,7 +58,7 @@ fn refused(kubeconfig: PathBuf, obstacle: Obstacle, says: &[&str]) -> LiveError 
 fn a_token_is_shown_to_the_server() {
     let server = server();
     assert_whole(server.kubeconfig());
-    for asked in server.asked() {
+    for asked in server.requests() {
         assert_eq!(asked.authorization, Some(format!("Bearer {TOKEN}")));
     }
 }
@@ -76,7 +76,7 @@ fn a_client_certificate_is_shown_to_the_server() {
     let server = server();
     let user = json!({"client-certificate": "client.pem", "client-key": "client-key.pem"});
     assert_whole(server.kubeconfig_of(&user, "ca.pem"));
-    assert!(server.asked().iter().all(|asked| asked.certificate));
+    assert!(server.requests().iter().all(|asked| asked.certificate));
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn a_plugin_gives_the_token_and_runs_once() {
     let user = plugin(&server, &script);
     assert_whole(server.kubeconfig_of(&user, "ca.pem"));
     assert_eq!(fs::read_to_string(&runs).unwrap(), "run\n");
-    assert!(server.asked().len() > 4, "and for every list");
+    assert!(server.requests().len() > 4, "and for every list");
 }
 
 #[test]
@@ -108,7 +108,7 @@ fn a_plugin_gives_a_client_certificate_and_runs_once() {
     let user = plugin(&server, &script);
     assert_whole(server.kubeconfig_of(&user, "ca.pem"));
     assert_eq!(fs::read_to_string(&runs).unwrap(), "run\n");
-    assert!(server.asked().iter().all(|asked| asked.certificate));
+    assert!(server.requests().iter().all(|asked| asked.certificate));
 }
 
 #[test]
@@ -190,7 +190,7 @@ fn an_expired_token_and_a_missing_right_are_different_errors() {
         error.message.contains(&server.address.to_string()),
         "{error}"
     );
-    assert_eq!(server.asked().len(), 1, "others would be refused, too");
+    assert_eq!(server.requests().len(), 1, "others would be refused, too");
 }
 
 #[test]
@@ -202,7 +202,7 @@ fn no_request_is_sent_to_a_server_of_another_ca() {
         Obstacle::Unreachable,
         &["certificate", "CA in the kubeconfig"],
     );
-    assert!(server.asked().is_empty(), "the token stays here");
+    assert!(server.requests().is_empty(), "the token stays here");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::{objects, options};
-use testkit::api_server::{Answer, ApiServer, Asked, Piece};
+use testkit::api_server::{Answer, ApiRequest, ApiServer, BodyPart};
 use testkit::private_netns::private_netns;
 use testkit::usage::{MIB, peak_of};
 use testkit::watch_process::start;
@@ -83,7 +83,7 @@ fn fifty_thousand_pods_are_followed() {
                 let (sender, receiver) = mpsc::unbounded_channel();
                 let resource = asked.resource().to_owned();
                 streams.lock().unwrap().push((resource, sender));
-                let stream = Piece::Stream(Arc::new(Mutex::new(Some(receiver))));
+                let stream = BodyPart::Stream(Arc::new(Mutex::new(Some(receiver))));
                 let body = vec![stream];
                 return Answer {
                     body,
@@ -122,7 +122,7 @@ fn fifty_thousand_pods_are_followed() {
             let line = format!("{}\n", json!({"type": "MODIFIED", "object": new}));
             for (resource, sender) in senders.lock().unwrap().iter() {
                 if resource == "pods" {
-                    let _ = sender.send(Piece::Text(line.clone()));
+                    let _ = sender.send(BodyPart::Text(line.clone()));
                 }
             }
             std::thread::sleep(Duration::from_millis(1000));
@@ -134,7 +134,7 @@ fn fifty_thousand_pods_are_followed() {
 
 /// Requested page, whose items are generated while it is sent.
 fn page(
-    asked: &Asked,
+    asked: &ApiRequest,
     kind: &str,
     group: &str,
     count: usize,
@@ -162,9 +162,9 @@ fn page(
     };
     Answer {
         body: vec![
-            Piece::Text(head),
-            Piece::Many(Arc::new(items), to - from),
-            Piece::Text("]}".to_owned()),
+            BodyPart::Text(head),
+            BodyPart::Many(Arc::new(items), to - from),
+            BodyPart::Text("]}".to_owned()),
         ],
         ..Answer::ok("")
     }

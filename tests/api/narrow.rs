@@ -10,10 +10,10 @@ use nix::sched::{CloneFlags, unshare};
 use serde_json::{Value, json};
 
 use super::objects;
-use testkit::api_server::{ApiServer, Asked, Objects};
+use testkit::api_server::{ApiRequest, ApiServer, Objects};
 use testkit::ctk_binary::ctk;
 use testkit::lab::cluster::{ClusterFile, minimal, node, pod, service, slice};
-use testkit::lab::{self, NODE, be_the_node};
+use testkit::lab::{self, NODE, add_node_address};
 use testkit::mixed::{ASSURED, insert, plain, ports, to_dns, translated, tuple};
 use testkit::private_netns::private_netns;
 use testkit::tools::Outcome;
@@ -57,7 +57,7 @@ fn verdicts(outcome: &Outcome) -> BTreeMap<u64, (Value, Value)> {
 }
 
 /// Path and selector of a request.
-fn request(asked: &Asked) -> String {
+fn request(asked: &ApiRequest) -> String {
     let selector = asked
         .value("labelSelector")
         .or(asked.value("fieldSelector"));
@@ -67,7 +67,7 @@ fn request(asked: &Asked) -> String {
 #[test]
 fn a_listing_of_one_service_reads_its_slices_and_those_of_its_neighbours() {
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         let mut few = objects();
         for (namespace, name, ip) in [("a", "one", "10.96.1.1"), ("b", "two", "10.96.1.2")] {
             let mut shared = service(namespace, name, ip, &[("p", 53, "UDP")]);
@@ -79,9 +79,9 @@ fn a_listing_of_one_service_reads_its_slices_and_those_of_its_neighbours() {
             ("kube-dns", "kube-dns,kubernetes"),
             ("two", "kubernetes,one,two"),
         ] {
-            let before = server.asked().len();
+            let before = server.requests().len();
             by_api(&server, &format!("ls --svc {name}")).exits(0);
-            let asked: Vec<String> = server.asked()[before..].iter().map(request).collect();
+            let asked: Vec<String> = server.requests()[before..].iter().map(request).collect();
             let slices = format!(
                 "/apis/discovery.k8s.io/v1/endpointslices kubernetes.io/service-name in ({wanted})"
             );
@@ -94,9 +94,9 @@ fn a_listing_of_one_service_reads_its_slices_and_those_of_its_neighbours() {
             "--svc !two",
             "--stale",
         ] {
-            let before = server.asked().len();
+            let before = server.requests().len();
             by_api(&server, &format!("ls {more}")).exits(0);
-            let asked: Vec<String> = server.asked()[before..].iter().map(request).collect();
+            let asked: Vec<String> = server.requests()[before..].iter().map(request).collect();
             assert_eq!(
                 asked[1], "/apis/discovery.k8s.io/v1/endpointslices -",
                 "{more}"
@@ -108,7 +108,7 @@ fn a_listing_of_one_service_reads_its_slices_and_those_of_its_neighbours() {
 #[test]
 fn a_second_look_reads_only_the_objects_of_the_plan() {
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         insert(&[to_dns(17, 40_000, GONE), to_dns(17, 40_001, "10.244.1.7")]);
         let mut objects = objects();
         let port = [("p", 80, "TCP")];
@@ -117,7 +117,7 @@ fn a_second_look_reads_only_the_objects_of_the_plan() {
         objects.0.extend([other, endpoints]);
         let server = ApiServer::start(move |asked| objects.answer(asked));
         let outcome = by_api(&server, "purge --stale --yes --settle 0 --verify 0").exits(0);
-        let asked = server.asked();
+        let asked = server.requests();
         let document = outcome.json();
         assert_eq!(document["summary"]["deleted"], 1, "{document}");
         let cluster = &document["summary"]["cluster"];
@@ -145,7 +145,7 @@ fn a_second_look_reads_only_the_objects_of_the_plan() {
                 "/apis/discovery.k8s.io/v1/endpointslices kubernetes.io/service-name in (kube-dns,kubernetes)",
             ]
         );
-        let consistent = |asked: &Asked| asked.value("resourceVersion").is_none();
+        let consistent = |asked: &ApiRequest| asked.value("resourceVersion").is_none();
         assert!(asked.iter().all(consistent), "{asked:?}");
     });
 }
@@ -297,7 +297,7 @@ fn random_entry(n: u16, parts: &[Part], dice: &mut Dice) -> Flow {
 /// Namespace of node1 with random entries and their Services.
 fn random_node(dice: &mut Dice) -> Vec<Part> {
     unshare(CloneFlags::CLONE_NEWNET).unwrap();
-    be_the_node();
+    add_node_address();
     let parts: Vec<Part> = (0..8).map(|n| Part::random(n, dice)).collect();
     let entries: Vec<Flow> = (0..40).map(|n| random_entry(n, &parts, dice)).collect();
     insert(&entries);
@@ -323,7 +323,7 @@ fn verdicts_by_one_services_slices_equal_those_by_all() {
                 assert_eq!(narrow, verdicts(&whole), "{seed} {command}");
                 judged += narrow.len();
             }
-            let asked = server.asked();
+            let asked = server.requests();
             let mut slices = asked
                 .iter()
                 .filter(|one| one.resource() == "endpointslices");
@@ -380,7 +380,7 @@ fn a_narrow_second_look_deletes_the_same_entries_as_a_full_one() {
             assert_eq!(gone, wanted, "{seed}: {outcome:#?}");
             deleted += gone.len();
             spared += before.len() - gone.len();
-            let asked = server.asked();
+            let asked = server.requests();
             by_name += usize::from(asked.iter().any(|one| one.path.contains("/namespaces/")));
             let mut slices = asked
                 .iter()
@@ -401,7 +401,7 @@ fn a_narrow_second_look_deletes_the_same_entries_as_a_full_one() {
 #[test]
 fn a_service_without_its_former_address_makes_the_second_look_read_all_services() {
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         insert(&[to_dns(17, 40_000, GONE)]);
         let first = objects();
         // The Service is recreated under another name with the same address, and the endpoint is an endpoint again.
@@ -432,7 +432,7 @@ fn a_service_without_its_former_address_makes_the_second_look_read_all_services(
         });
         let outcome = by_api(&server, "purge --stale --yes --settle 0 --verify 0").exits(0);
         assert_eq!(outcome.json()["summary"]["changed"], 1, "{outcome:#?}");
-        let asked = server.asked();
+        let asked = server.requests();
         let last: Vec<String> = asked.iter().rev().take(2).map(request).collect();
         assert_eq!(last[1], "/api/v1/services -");
         assert!(last[0].ends_with("in (kubernetes,new-dns)"), "{}", last[0]);
@@ -442,7 +442,7 @@ fn a_service_without_its_former_address_makes_the_second_look_read_all_services(
 #[test]
 fn a_node_port_on_an_address_of_a_service_is_stale_at_both_looks() {
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         let node = NODE.to_string();
         let entry = translated(
             tuple(17, "198.51.100.7", &node, ports(40_000, 30_053)),
@@ -467,7 +467,7 @@ fn a_node_port_on_an_address_of_a_service_is_stale_at_both_looks() {
 #[test]
 fn one_of_two_services_at_an_address_is_judged_by_its_own_slices() {
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         let entry = translated(
             tuple(17, "198.51.100.7", SHARED, ports(40_000, 53)),
             tuple(17, GONE, "198.51.100.7", ports(53, 40_000)),
@@ -485,8 +485,8 @@ fn one_of_two_services_at_an_address_is_judged_by_its_own_slices() {
         let server = ApiServer::start(move |asked| all.answer(asked));
         let listed = by_api(&server, "ls --svc a/udp").exits(0);
         assert_eq!(listed.items()[0]["reason"], "endpoint-gone", "{listed:#?}");
-        let asked = server.asked();
-        let narrow = |asked: &Asked| asked.value("labelSelector").is_some();
+        let asked = server.requests();
+        let narrow = |asked: &ApiRequest| asked.value("labelSelector").is_some();
         assert!(asked.iter().any(narrow), "{asked:?}");
         let outcome = by_api(
             &server,

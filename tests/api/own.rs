@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use super::objects;
 use testkit::api_server::ApiServer;
 use testkit::ctk_binary::ctk;
-use testkit::lab::be_the_node;
+use testkit::lab::add_node_address;
 use testkit::private_netns::private_netns;
 use testkit::tools::{Outcome, nft};
 
@@ -34,7 +34,7 @@ fn scanned(outcome: &Outcome) -> u64 {
 #[test]
 fn own_connections_are_left_out_and_counted_unless_selected_by_address_or_port() {
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         nft(TRACK);
         let objects = objects();
         let server = ApiServer::start(move |asked| objects.answer(asked));

@@ -10,7 +10,7 @@ use super::objects;
 use testkit::api_server::{Answer, ApiServer, Objects};
 use testkit::ctk_binary::ctk;
 use testkit::lab::cluster::{ClusterFile, pod, service, slice};
-use testkit::lab::{self, be_the_node};
+use testkit::lab::{self, add_node_address};
 use testkit::mixed::{ASSURED, insert, plain, ports, to_dns, translated, tuple};
 use testkit::private_netns::private_netns;
 use testkit::tools::Outcome;
@@ -46,9 +46,9 @@ fn ls(server: &ApiServer, args: &str) -> Outcome {
 
 /// Field selectors of the requests for Pods, sorted; "all" for a request without one.
 fn pods_asked(server: &ApiServer) -> Vec<String> {
-    let asked = server.asked();
+    let asked = server.requests();
     let pods = asked.iter().filter(|asked| asked.resource() == "pods");
-    let selector = |asked: &testkit::api_server::Asked| {
+    let selector = |asked: &testkit::api_server::ApiRequest| {
         asked.value("fieldSelector").unwrap_or("all").to_owned()
     };
     let mut selectors: Vec<String> = pods.map(selector).collect();
@@ -69,7 +69,7 @@ fn reason(outcome: &Outcome, endpoint: &str) -> String {
 #[test]
 fn on_a_node_only_pods_that_matter_are_read_and_verdicts_are_the_same() {
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         insert(&[
             to_dns(17, 40_000, GONE),
             to_dns(17, 40_001, MOVED),
@@ -109,7 +109,7 @@ fn all_pods_are_read_where_a_selection_is_not_enough() {
             ls(&server, args);
             pods_asked(&server)
         };
-        be_the_node();
+        add_node_address();
         assert_eq!(all("--node node2"), ["all"], "this is not that node");
         assert_eq!(all(""), ["spec.nodeName=node1"], "an empty table");
         assert_eq!(all("--pod web-1"), ["all"], "by name it may be any pod");
@@ -131,7 +131,7 @@ fn all_pods_are_read_where_a_selection_is_not_enough() {
 #[test]
 fn entries_that_were_not_translated_ask_for_their_sources_only_under_policy_local() {
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         let plain_to =
             |source: &str, sport, to| plain(tuple(17, source, to, ports(sport, 53)), ASSURED);
         let to_dns: Vec<_> = (0..60)
@@ -170,7 +170,7 @@ fn entries_that_were_not_translated_ask_for_their_sources_only_under_policy_loca
 #[test]
 fn an_entry_created_after_the_first_look_is_not_judged_by_unread_pods() {
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         insert(&[to_dns(17, 40_000, GONE)]);
         let objects = after_a_move();
         let late = AtomicBool::new(false);
@@ -213,7 +213,7 @@ fn endpoints(outcome: &Outcome) -> BTreeMap<u64, Value> {
 #[test]
 fn a_pod_of_another_node_is_named_where_the_destination_is_no_frontend_any_more() {
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         let mut objects = objects();
         // No slice lists it.
         let unlisted = "10.244.2.44";
@@ -252,7 +252,7 @@ fn a_pod_of_another_node_is_named_where_the_destination_is_no_frontend_any_more(
 #[test]
 fn addresses_without_a_lookup_of_their_name_are_counted() {
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         let many: Vec<_> = (0..12)
             .map(|n| to_gone(41_000 + n, &format!("10.244.8.{n}")))
             .collect();
@@ -274,7 +274,7 @@ fn addresses_without_a_lookup_of_their_name_are_counted() {
 #[test]
 fn a_name_of_a_forbidden_kind_makes_the_answer_partial() {
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         let backend = lab::BACKENDS[0].to_string();
         let of_node = translated(
             tuple(17, &lab::NODE.to_string(), "10.96.0.10", ports(40_001, 53)),

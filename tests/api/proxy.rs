@@ -182,7 +182,7 @@ fn an_absent_proxy_is_an_error() {
             &[("HTTPS_PROXY", "http://127.0.0.1:1")],
         );
         assert_error(&outcome, 1, &["127.0.0.1", "refused"]);
-        assert_eq!(server.asked().len(), 0);
+        assert_eq!(server.requests().len(), 0);
     });
 }
 
@@ -217,13 +217,13 @@ fn a_pod_reads_with_its_service_account() {
                 eprintln!("skipped: a_pod_reads_with_its_service_account: unshare {flags}");
                 continue;
             }
-            let before = server.asked().len();
+            let before = server.requests().len();
             let mut command = clean(unshare(), [flags, "sh", "-c", &script]);
             command
                 .env("KUBERNETES_SERVICE_HOST", "127.0.0.1")
                 .env("KUBERNETES_SERVICE_PORT", server.address.port().to_string());
             let outcome = Outcome::of(command.output().unwrap());
-            let asked = server.asked();
+            let asked = server.requests();
             assert!(asked.len() > before, "{flags}: {outcome:#?}");
             let shown = format!("Bearer {TOKEN}");
             assert!(

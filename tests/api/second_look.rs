@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use testkit::api_server::{Answer, ApiServer, Asked, Objects, TOKEN};
+use testkit::api_server::{Answer, ApiRequest, ApiServer, Objects, TOKEN};
 use testkit::ctk_binary::{ctk, ctk_command};
-use testkit::lab::{self, BACKENDS, Lab, Proxy, be_the_node};
+use testkit::lab::{self, BACKENDS, Lab, Proxy, add_node_address};
 use testkit::mixed::{insert, to_dns};
 use testkit::private_netns::private_netns;
 use testkit::tools::Outcome;
@@ -88,7 +88,7 @@ fn an_api_absent_at_the_second_look_is_not_replaced_by_the_nodes_rules() {
                 let server = RefCell::new(Some(server));
                 let asked = || {
                     let server = server.borrow();
-                    let asked = server.as_ref().map(ApiServer::asked).unwrap_or_default();
+                    let asked = server.as_ref().map(ApiServer::requests).unwrap_or_default();
                     asked.iter().any(|asked| asked.resource() == "pods")
                 };
                 let outcome = purge(source, &chosen, asked, || drop(server.take()));
@@ -103,7 +103,7 @@ fn an_api_absent_at_the_second_look_is_not_replaced_by_the_nodes_rules() {
 }
 
 /// Server whose answers change with the second look, which begins with the second list of Services.
-fn changing(second: impl Fn(&Asked) -> Option<Answer> + Send + Sync + 'static) -> ApiServer {
+fn changing(second: impl Fn(&ApiRequest) -> Option<Answer> + Send + Sync + 'static) -> ApiServer {
     let objects = objects("a");
     let looks = AtomicUsize::new(0);
     ApiServer::start(move |asked| {
@@ -119,8 +119,8 @@ fn changing(second: impl Fn(&Asked) -> Option<Answer> + Send + Sync + 'static) -
 
 #[test]
 fn a_less_complete_or_different_cluster_at_the_second_look_deletes_nothing() {
-    type Second = fn(&Asked) -> Option<Answer>;
-    fn refusing(asked: &Asked, resource: &str, status: u16) -> Option<Answer> {
+    type Second = fn(&ApiRequest) -> Option<Answer>;
+    fn refusing(asked: &ApiRequest, resource: &str, status: u16) -> Option<Answer> {
         (asked.resource() == resource).then(|| Answer::status(status))
     }
     let by_name = "--client shop/web-1";
@@ -175,7 +175,7 @@ fn a_less_complete_or_different_cluster_at_the_second_look_deletes_nothing() {
         ),
     ];
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         insert(&[to_dns(17, 40_000, "10.244.9.9")]);
         for (what, more, second, words) in seconds {
             for source in ["api", "auto"] {
@@ -218,7 +218,7 @@ fn a_purge_by_the_nodes_rules_stays_with_them_when_the_api_answers_again() {
             false => Answer::status(401),
         });
         let kubeconfig = server.kubeconfig_of(&json!({"token": TOKEN}), "ca.pem");
-        let asked = || !server.asked().is_empty();
+        let asked = || !server.requests().is_empty();
         let up = || is_up.store(true, Ordering::SeqCst);
         let outcome = purge(&["-o", "json"], kubeconfig.to_str().unwrap(), asked, up).exits(0);
         let summary: &Value = &outcome.json()["summary"];
@@ -228,7 +228,7 @@ fn a_purge_by_the_nodes_rules_stays_with_them_when_the_api_answers_again() {
         );
         assert!(
             server
-                .asked()
+                .requests()
                 .iter()
                 .all(|asked| asked.resource() != "endpointslices"),
             "{outcome:#?}"

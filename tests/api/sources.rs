@@ -7,9 +7,9 @@ use nix::sched::{CloneFlags, unshare};
 use serde_json::{Value, json};
 
 use super::objects;
-use testkit::api_server::{Answer, ApiServer, Asked, Objects, Piece};
+use testkit::api_server::{Answer, ApiRequest, ApiServer, BodyPart, Objects};
 use testkit::ctk_binary::ctk;
-use testkit::lab::{self, BACKENDS, Lab, Proxy, be_the_node};
+use testkit::lab::{self, BACKENDS, Lab, Proxy, add_node_address};
 use testkit::mixed::{insert, to_dns};
 use testkit::private_netns::private_netns;
 use testkit::tools::{Outcome, assert_error, nft, run};
@@ -194,7 +194,7 @@ fn rules_decide_whether_an_untranslated_entry_would_be_translated() {
 #[test]
 fn both_sources_are_needed_where_both_are_named() {
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         let outcome = ctk(["ls", "--cluster", "api,rules"]);
         assert_error(&outcome, 1, &["no cluster is configured"]);
         // A table without kube-proxy's rules: no comparison, and no delay.
@@ -207,13 +207,13 @@ fn both_sources_are_needed_where_both_are_named() {
 }
 
 /// Answers of a server for some resources, in place of the objects.
-type Special = Box<dyn Fn(&Asked) -> Option<Answer> + Send + Sync>;
+type Special = Box<dyn Fn(&ApiRequest) -> Option<Answer> + Send + Sync>;
 
 #[test]
 fn auto_takes_the_rules_where_the_api_cannot_judge() {
-    let slow = |asked: &Asked, resource: &str| {
+    let slow = |asked: &ApiRequest, resource: &str| {
         let mut answer = Answer::ok("");
-        answer.body = vec![Piece::Pause(Duration::from_secs(30))];
+        answer.body = vec![BodyPart::Pause(Duration::from_secs(30))];
         (resource.is_empty() || asked.resource() == resource).then_some(answer)
     };
     let special: [(&str, Special, &str); 5] = [
@@ -318,7 +318,7 @@ fn auto_takes_the_rules_where_no_server_listens() {
 #[test]
 fn a_published_port_is_named_and_judged_by_its_rule_with_the_api() {
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         nft(
             "table ip nat { chain prerouting { type nat hook prerouting priority dstnat; \
              ip daddr 192.0.2.11 udp dport 52897 dnat to 172.17.0.9:51820\n }\n }",
@@ -348,7 +348,7 @@ fn a_published_port_is_named_and_judged_by_its_rule_with_the_api() {
 #[test]
 fn auto_keeps_the_names_of_an_api_that_cannot_judge_where_there_are_no_rules() {
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         insert(&[to_dns(17, 40_000, "10.244.9.9")]);
         let objects = objects();
         let server = ApiServer::start(move |asked| match asked.resource() {
@@ -366,7 +366,7 @@ fn auto_keeps_the_names_of_an_api_that_cannot_judge_where_there_are_no_rules() {
 #[test]
 fn every_unreadable_resource_is_named_with_the_rule_that_allows_it() {
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         insert(&[to_dns(17, 40_000, "10.244.9.9")]);
         for (resource, rule, judged) in [
             ("services", "list on services", false),
@@ -425,7 +425,7 @@ fn every_unreadable_resource_is_named_with_the_rule_that_allows_it() {
 #[test]
 fn nothing_is_stale_where_cilium_translates_and_no_rules_of_kube_proxy_are_seen() {
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         insert(&[
             to_dns(17, 40_000, "10.96.0.10"),
             to_dns(17, 40_001, "10.244.9.9"),
@@ -468,7 +468,7 @@ fn nothing_is_stale_where_cilium_translates_and_no_rules_of_kube_proxy_are_seen(
         }
         // With kube-proxy's rules, Cilium changes nothing.
         run("ip", &["link", "add", "cilium_host", "type", "bridge"]);
-        let lab = Lab::elsewhere(Proxy::Iptables);
+        let lab = Lab::without_node_address(Proxy::Iptables);
         lab.set_endpoints(&BACKENDS);
         let outcome = with(&server, args).exits(0);
         assert_eq!(

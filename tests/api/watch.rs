@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 
 use super::living::Living;
 use super::objects;
-use testkit::api_server::{ApiServer, Piece};
+use testkit::api_server::{ApiServer, BodyPart};
 use testkit::ctk_binary::ctk;
-use testkit::lab::{self, BACKENDS, CLIENTS, Client, Lab, Proxy, be_the_node};
+use testkit::lab::{self, BACKENDS, CLIENTS, Client, Lab, Proxy, add_node_address};
 use testkit::mixed::{insert, to_dns};
 use testkit::private_netns::private_netns;
 use testkit::tools::assert_error;
@@ -157,7 +157,7 @@ fn one_log_records_the_removed_endpoint_and_its_stale_flow() {
 
 /// Node with one entry to a live endpoint.
 fn quiet_node(args: &str) -> (Living, ApiServer, Watch) {
-    be_the_node();
+    add_node_address();
     insert(&[to_dns(17, PORT, &DYING.to_string())]);
     let living = living();
     let server = living.serve();
@@ -166,7 +166,7 @@ fn quiet_node(args: &str) -> (Living, ApiServer, Watch) {
 }
 
 fn lists_of(server: &ApiServer, resource: &str) -> usize {
-    let asked = server.asked();
+    let asked = server.requests();
     let lists = asked
         .iter()
         .filter(|a| a.resource() == resource && a.value("watch").is_none());
@@ -179,7 +179,7 @@ fn after_a_disconnect_the_stream_resumes_at_its_version() {
         let (living, server, watch) = quiet_node("--interval 1s");
         living.send(
             "endpointslices",
-            &[Piece::Text("{\"type\":\"ADD".to_owned()), Piece::Cut],
+            &[BodyPart::Text("{\"type\":\"ADD".to_owned()), BodyPart::Cut],
         );
         living.put(&slice_of(&[(LIVING, READY)]));
         wait(&watch, "stale");
@@ -253,7 +253,7 @@ fn expired(by_event: bool) {
     if by_event {
         let status = json!({"kind": "Status", "code": 410, "reason": "Expired"});
         let text = format!("{}\n", json!({"type": "ERROR", "object": status}));
-        living.send("endpointslices", &[Piece::Text(text)]);
+        living.send("endpointslices", &[BodyPart::Text(text)]);
     } else {
         living.end("endpointslices");
     }
@@ -279,7 +279,7 @@ fn a_line_that_is_no_event_leads_to_a_new_list_and_never_to_a_verdict() {
             let before = lists_of(&server, "endpointslices");
             watch.wait("a new list", |_| {
                 // The same, just after the stream's timeout.
-                living.send("endpointslices", &[Piece::Text(text.to_owned())]);
+                living.send("endpointslices", &[BodyPart::Text(text.to_owned())]);
                 lists_of(&server, "endpointslices") > before
             });
             watch.wait("a new stream", |_| living.streams("endpointslices") > 0);
@@ -323,7 +323,7 @@ fn a_flow_to_an_endpoint_unknown_so_far_is_not_stale() {
 #[test]
 fn without_the_right_to_watch_a_note_says_so_and_nothing_is_judged() {
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         insert(&[to_dns(17, PORT, "10.244.9.9")]);
         let living = living();
         living.refuse_watches("endpointslices", Some(403));
@@ -352,16 +352,16 @@ fn without_the_right_to_watch_a_note_says_so_and_nothing_is_judged() {
 #[test]
 fn on_a_node_only_needed_pods_are_followed_and_a_new_owner_of_an_address_is_found() {
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         insert(&[to_dns(6, PORT, "10.244.9.9")]);
         let living = living();
         let server = living.serve();
         let watch = follow(&server, "--interval 1s");
         let of_pods = |watches: bool| -> Vec<String> {
-            let asked = server.asked();
+            let asked = server.requests();
             let pods = asked.iter().filter(|asked| asked.resource() == "pods");
             let pods = pods.filter(|asked| asked.value("watch").is_some() == watches);
-            let selector = |a: &testkit::api_server::Asked| {
+            let selector = |a: &testkit::api_server::ApiRequest| {
                 a.value("fieldSelector").unwrap_or("all").to_owned()
             };
             pods.map(selector).collect()
@@ -425,11 +425,11 @@ fn endpoint_records_count_and_until_ends_the_watch() {
     private_netns(|| {
         let (living, _server, watch) = quiet_node("--interval 1s --until stale");
         living.put(&slice_of(&[(LIVING, READY)]));
-        let ended = watch.ended();
+        let ended = watch.wait_for_exit();
         assert_eq!(ended.status, Some(0), "{ended:#?}");
         let (living, _server, watch) = quiet_node_again("--count 2");
         living.put(&slice_of(&[(DYING, READY)]));
-        let ended = watch.ended();
+        let ended = watch.wait_for_exit();
         let told = story(&ended.records);
         assert_eq!(told, ["gone 33 api", "gone 33 api"], "{ended:#?}");
     });
@@ -445,7 +445,7 @@ fn quiet_node_again(args: &str) -> (Living, ApiServer, Watch) {
 #[test]
 fn an_absent_server_is_an_error_and_with_auto_a_note() {
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         let living = living();
         let server = living.serve();
         let kubeconfig = server.kubeconfig_of(&json!({"token": "wrong"}), "ca.pem");
@@ -454,7 +454,7 @@ fn an_absent_server_is_an_error_and_with_auto_a_note() {
         let outcome = ctk(args.iter().chain(&["api"]));
         assert_error(&outcome, 1, &["401", "log in again"]);
         let unread = start_unread(&["--for", "1s", "--kubeconfig", path]);
-        let ended = unread.read().ended();
+        let ended = unread.read().wait_for_exit();
         assert_eq!(ended.status, Some(0), "{ended:#?}");
         assert!(ended.stderr.contains("not the API"), "{ended:#?}");
     });

@@ -36,7 +36,7 @@ fn cluster<L: AsRef<str>>(lines: &[L]) -> ClusterFile {
 /// Moves the calling thread into a new, empty namespace that belongs to node1.
 fn new_node() {
     unshare(CloneFlags::CLONE_NEWNET).expect("one could be made a moment ago");
-    lab::be_the_node();
+    lab::add_node_address();
 }
 
 /// Runs `ctk doctor -o json` with this cluster and these flags.

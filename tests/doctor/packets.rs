@@ -26,7 +26,7 @@ struct Web;
 
 impl Web {
     fn new() -> Self {
-        lab::be_the_node();
+        lab::add_node_address();
         run("ip", &["link", "set", "lo", "up"]);
         for address in PODS.iter().chain(&CLIENTS) {
             run(

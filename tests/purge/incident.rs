@@ -310,7 +310,7 @@ fn nothing_is_deleted_in_a_namespace_without_translation() {
     private_netns(|| {
         unshare(CloneFlags::CLONE_NEWNET).unwrap();
         // As in a pod: packets of a healthy flow look untranslated, and connection tracking is on.
-        let lab = Lab::elsewhere(Proxy::Nftables);
+        let lab = Lab::without_node_address(Proxy::Nftables);
         let client = Client::bind(CLIENTS[0], 40_000);
         client.send();
         // kube-proxy's rules would identify the namespace as the node's.

@@ -7,7 +7,7 @@ use ctk::purge::execute::{Outcome, Report, Steps, execute};
 use ctk::purge::plan::{Fate, Plan, PlanBuilder, Planned};
 use ctk::purge::verify::verify;
 use ctnetlink::flow::{Direction, Flow, L4, Status};
-use ctnetlink::{BATCH, DeleteTarget, Table};
+use ctnetlink::{DeleteTarget, MAX_BATCH, Table};
 
 use crate::started::{Seated, Started};
 use crate::{cluster, new_node};
@@ -226,7 +226,8 @@ fn no_batch_is_sent_after_a_stop_or_a_failed_write() {
         new_node();
         let mut table = table();
         let many = |table: &mut Table| {
-            let all = (0..BATCH as u16 * 3).map(|n| dns(40_000 + n, "10.244.2.9", "[UNREPLIED]"));
+            let all =
+                (0..MAX_BATCH as u16 * 3).map(|n| dns(40_000 + n, "10.244.2.9", "[UNREPLIED]"));
             table.insert_all(all);
             plan(&dump())
         };
@@ -244,8 +245,8 @@ fn no_batch_is_sent_after_a_stop_or_a_failed_write() {
         };
         let report = execute(&mut table, &first, steps);
         assert!(report.stopped);
-        assert_eq!(report.deleted, BATCH as u64);
-        assert_eq!(dump().len(), BATCH * 2);
+        assert_eq!(report.deleted, MAX_BATCH as u64);
+        assert_eq!(dump().len(), MAX_BATCH * 2);
 
         let second = many(&mut table);
         let steps = Steps {
@@ -258,7 +259,7 @@ fn no_batch_is_sent_after_a_stop_or_a_failed_write() {
         let report = execute(&mut table, &second, steps);
         let error = report.unwritten.expect("writing failed");
         assert_eq!(error.to_string(), "the disk is full");
-        assert_eq!(dump().len(), BATCH * 2, "one batch was sent");
+        assert_eq!(dump().len(), MAX_BATCH * 2, "one batch was sent");
     });
 }
 

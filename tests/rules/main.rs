@@ -13,7 +13,7 @@ use tempfile::NamedTempFile;
 use testkit::ctk_binary::{ctk, ctk_line};
 use testkit::lab;
 use testkit::lab::cluster::{ClusterFile, minimal, service, slice};
-use testkit::lab::{BACKENDS, CLIENTS, Client, Lab, NODE, Proxy, be_the_node};
+use testkit::lab::{BACKENDS, CLIENTS, Client, Lab, NODE, Proxy, add_node_address};
 use testkit::private_netns::private_netns;
 use testkit::tools::{assert_error, nft, run, run_with, sysctl};
 
@@ -313,7 +313,7 @@ fn the_namespace_that_holds_kube_proxys_rules_is_the_nodes() {
     private_netns(|| {
         for proxy in [Proxy::Iptables, Proxy::Nftables] {
             fresh();
-            let lab = Lab::elsewhere(proxy);
+            let lab = Lab::without_node_address(proxy);
             lab.set_endpoints(&BACKENDS);
             let client = Client::bind(CLIENTS[0], 40_000);
             assert!(client.ask().is_some());
@@ -341,8 +341,8 @@ fn an_untranslated_entry_is_left_where_this_nodes_rules_lack_the_service() {
     private_netns(|| {
         for has_rule in [false, true] {
             fresh();
-            be_the_node();
-            let lab = Lab::elsewhere(Proxy::Nftables);
+            add_node_address();
+            let lab = Lab::without_node_address(Proxy::Nftables);
             if has_rule {
                 lab.set_endpoints(&BACKENDS);
             }

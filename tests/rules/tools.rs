@@ -2,9 +2,9 @@
 
 use testkit::ctk_binary::{ctk, ctk_command, ctk_line, readable_binary};
 use testkit::lab::cluster::{ClusterFile, minimal, service, slice};
-use testkit::lab::{NODE, be_the_node};
+use testkit::lab::{NODE, add_node_address};
 use testkit::private_netns::private_netns;
-use testkit::tools::{NotedTools, Outcome, as_nobody, assert_error, nft, run, run_with, succeeds};
+use testkit::tools::{LoggedTools, Outcome, as_nobody, assert_error, nft, run, run_with, succeeds};
 
 use crate::{ASSURED, UNREPLIED, address, entry, expected, fresh, verdict, verdicts};
 
@@ -99,7 +99,7 @@ fn kube_proxys_rules_in_both_flavours_of_iptables_are_reported() {
 fn with_ipvs_a_note_says_that_ipvs_may_recreate_the_entry() {
     private_netns(|| {
         fresh();
-        be_the_node();
+        add_node_address();
         entry(
             "192.0.2.19:45117 10.96.127.9:514 10.244.129.16:514",
             UNREPLIED,
@@ -142,7 +142,7 @@ fn with_ipvs_a_note_says_that_ipvs_may_recreate_the_entry() {
 fn no_tool_is_run_where_the_namespace_holds_no_rules() {
     private_netns(|| {
         fresh();
-        let tools = NotedTools::new();
+        let tools = LoggedTools::new();
         let ls = || {
             let mut command = ctk_command(["ls"]);
             Outcome::of(command.env("PATH", tools.path()).output().unwrap()).exits(0)
@@ -162,7 +162,7 @@ fn no_tool_is_run_where_the_namespace_holds_no_rules() {
 fn nft_is_run_only_for_tables_that_iptables_did_not_write() {
     private_netns(|| {
         fresh();
-        let tools = NotedTools::new();
+        let tools = LoggedTools::new();
         let of_nft = || {
             let runs = tools.runs().into_iter();
             runs.filter(|run| run.starts_with("nft "))

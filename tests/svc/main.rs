@@ -9,7 +9,7 @@ use node::{BACKENDS, CLIENTS, PODS, connection, load, node};
 use serde_json::{Value, json};
 use testkit::ctk_binary::{ctk, ctk_line};
 use testkit::lab::cluster::{ClusterFile, minimal, pod, service, slice};
-use testkit::lab::{NODE, Proxy, be_the_node};
+use testkit::lab::{NODE, Proxy, add_node_address};
 use testkit::private_netns::private_netns;
 use testkit::tools::{assert_error, run, sysctl};
 
@@ -247,7 +247,7 @@ fn rules_of_another_node_give_no_counts_of_new_flows() {
 fn external_connections_under_policy_local_are_not_reported_as_uneven() {
     private_netns(|| {
         run("ip", &["link", "set", "lo", "up"]);
-        be_the_node();
+        add_node_address();
         let mut objects = minimal(NODE);
         let mut balanced = service("shop", "web", "10.96.8.8", &[("http", 80, "TCP")]);
         balanced["spec"]["type"] = json!("LoadBalancer");
@@ -305,7 +305,7 @@ fn external_connections_under_policy_local_are_not_reported_as_uneven() {
 fn an_ambiguous_or_unknown_service_is_refused() {
     private_netns(|| {
         run("ip", &["link", "set", "lo", "up"]);
-        be_the_node();
+        add_node_address();
         let mut objects = minimal(NODE);
         for namespace in ["shop", "test"] {
             objects.push(service(

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-use testkit::lab::{Proxy, be_the_node};
+use testkit::lab::{Proxy, add_node_address};
 use testkit::tools::{nft, run, run_with};
 
 const VIP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 96, 8, 8), 80);
@@ -82,7 +82,7 @@ pub fn node() -> Vec<Backend> {
         );
     }
     run("ip", &["route", "add", "10.96.0.0/16", "dev", "lo"]);
-    be_the_node();
+    add_node_address();
     BACKENDS.map(Backend::start).into()
 }
 

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use testkit::ctk_binary::{ctk_command, ctk_path};
 use testkit::lab::cluster::ClusterFile;
-use testkit::lab::{self, be_the_node};
+use testkit::lab::{self, add_node_address};
 use testkit::mixed::{insert, to_dns, udp};
 use testkit::private_netns::private_netns;
 use testkit::terminal::{Terminal, has_tmux};
@@ -106,7 +106,7 @@ fn each_frame_is_one_json_document_and_jsonl_has_its_time() {
 #[test]
 fn frames_with_undecided_entries_end_with_status_3() {
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         insert(&[to_dns(17, 40_000, "10.244.9.9")]);
         let mut partial = lab::cluster_objects(&lab::BACKENDS);
         partial.retain(|object| object["kind"] != "EndpointSlice");
@@ -145,6 +145,6 @@ fn a_terminal_is_repainted_and_restored() {
             row.starts_with("10.0.0.40 ")
         });
         terminal.tmux(&["send-keys", "C-c"]);
-        terminal.is_as_before();
+        terminal.assert_restored();
     });
 }

@@ -8,7 +8,7 @@ use testkit::{lab, mixed};
 use ctnetlink::flow::{Flow, Status};
 use serde_json::{Value, json};
 use testkit::ctk_binary::{ctk, ctk_command, ctk_line};
-use testkit::lab::be_the_node;
+use testkit::lab::add_node_address;
 use testkit::lab::cluster::{ClusterFile, minimal, pod, service, slice};
 use testkit::mixed::{ASSURED, insert, plain, ports, to_dns, translated, tuple, udp};
 use testkit::private_netns::private_netns;
@@ -199,7 +199,7 @@ fn close_wait() -> (Vec<Flow>, ClusterFile) {
 #[test]
 fn the_workload_that_leaves_half_closed_connections_is_named() {
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         let (flows, file) = close_wait();
         insert(&flows);
         sysctl("tcp_timeout_close_wait", "3600");
@@ -257,7 +257,7 @@ fn the_workload_that_leaves_half_closed_connections_is_named() {
 #[test]
 fn stale_entries_of_a_service_are_a_group() {
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         let gone = (1..=3).map(|n| to_dns(17, 40_000 + n, "10.244.9.9"));
         insert(
             &gone

@@ -13,7 +13,9 @@ use testkit::ctk_binary::ctk_line;
 use testkit::mixed::{REPLIED, plain, ports, tuple};
 use testkit::private_netns::private_netns;
 use testkit::tools::{nft, run};
-use testkit::watch_process::{Watch, WatchOutcome, has, listed, rebuilt, start, start_unread};
+use testkit::watch_process::{
+    Watch, WatchOutcome, has, rebuild_view, start, start_unread, view_of_listing,
+};
 
 /// Longer than an event needs to be printed.
 const QUIET: Duration = Duration::from_millis(800);
@@ -114,7 +116,7 @@ fn settle(watch: Watch) -> WatchOutcome {
     watch.wait("the end of the last gap", is_synced);
     let table = table();
     let ended = watch.stop();
-    let (view, table) = (rebuilt(&ended.records), listed(&table));
+    let (view, table) = (rebuild_view(&ended.records), view_of_listing(&table));
     for (name, entry) in &table {
         assert_eq!(view.get(name), Some(entry), "{name}");
     }
@@ -236,7 +238,7 @@ fn a_paused_reader_makes_a_gap_and_no_wrong_record() {
         watch.wait("the gap", |records| has(records, "gap"));
         let ended = settle(watch);
         assert_eq!(ended.status, Some(3));
-        assert_eq!(rebuilt(&ended.records).len(), 22_000);
+        assert_eq!(rebuild_view(&ended.records).len(), 22_000);
     });
 }
 
@@ -250,7 +252,7 @@ fn ctrl_c_ends_a_watch_whose_reader_pauses() {
         table.insert_all((0..2000).map(|n| inserted(n, 0)).collect::<Vec<_>>());
         std::thread::sleep(QUIET);
         unread.interrupt();
-        assert_eq!(unread.ended(), Some(3), "something was not printed");
+        assert_eq!(unread.wait_for_exit(), Some(3), "something was not printed");
     });
 }
 

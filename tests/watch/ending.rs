@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use testkit::ctk_binary::{ctk, ctk_line, readable_binary};
 use testkit::lab::cluster::{ClusterFile, node};
-use testkit::lab::{BACKENDS, be_the_node, cluster};
+use testkit::lab::{BACKENDS, add_node_address, cluster};
 use testkit::mixed::{insert, to_dns, udp};
 use testkit::private_netns::private_netns;
 use testkit::tools::{as_nobody, assert_error, sysctl};
-use testkit::watch_process::{has, rebuilt, start, start_unread};
+use testkit::watch_process::{has, rebuild_view, start, start_unread};
 
 #[test]
 fn contradictory_flags_are_refused_before_the_watch_starts() {
@@ -69,7 +69,7 @@ fn a_watch_ends_after_its_duration_and_after_its_number_of_records() {
                 .map(|port| udp("10.0.0.1", port))
                 .collect::<Vec<_>>(),
         );
-        let ended = watch.ended();
+        let ended = watch.wait_for_exit();
         assert_eq!(ended.status, Some(0), "{ended:#?}");
         let names: Vec<&str> = ended
             .records
@@ -86,7 +86,7 @@ fn a_watch_ends_after_its_duration_and_after_its_number_of_records() {
 #[test]
 fn a_script_can_wait_for_the_first_stale_flow_and_for_the_last() {
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         let file = cluster(&BACKENDS[1..]);
         let (stale, fine) = (to_dns(17, 1, "10.244.1.7"), to_dns(17, 2, "10.244.2.33"));
         let until = |what: &'static str, time: &'static str| {
@@ -116,13 +116,13 @@ fn a_script_can_wait_for_the_first_stale_flow_and_for_the_last() {
         insert(&[stale]);
         // The entry is younger than the file.
         file.touch();
-        let ended = watch.ended();
+        let ended = watch.wait_for_exit();
         assert_eq!(ended.status, Some(0), "{ended:#?}");
         assert_eq!(status("stale", "10s"), Some(0));
         assert_eq!(status("gone", "500ms"), Some(1));
         let watch = start(&until("gone", "60s"));
         crate::delete(|flow| flow.original.sport() == Some(1));
-        let ended = watch.ended();
+        let ended = watch.wait_for_exit();
         assert_eq!(ended.status, Some(0), "{ended:#?}");
         assert!(has(&ended.records, "destroy"));
     });
@@ -131,7 +131,7 @@ fn a_script_can_wait_for_the_first_stale_flow_and_for_the_last() {
 #[test]
 fn an_entry_that_is_younger_than_the_file_is_not_stale_before_the_file_is_written_anew() {
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         insert(&[to_dns(17, 1, "10.244.1.7")]);
         let file = cluster(&BACKENDS[1..]);
         let watch = start(&["--cluster", file.path(), "--interval", "1s"]);
@@ -163,7 +163,7 @@ fn an_entry_that_is_younger_than_the_file_is_not_stale_before_the_file_is_writte
 #[test]
 fn a_duration_that_ends_after_a_gap_ends_with_the_status_of_a_gap() {
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         let file = cluster(&BACKENDS[1..]);
         let watch = start(&[
             "--until",
@@ -180,9 +180,9 @@ fn a_duration_that_ends_after_a_gap_ends_with_the_status_of_a_gap() {
                 .map(|port| udp("10.0.0.1", port))
                 .collect::<Vec<_>>(),
         );
-        let ended = watch.ended();
+        let ended = watch.wait_for_exit();
         assert_eq!(ended.status, Some(3), "{:#?}", ended.stderr);
-        assert_eq!(rebuilt(&ended.records).len(), 1999);
+        assert_eq!(rebuild_view(&ended.records).len(), 1999);
     });
 }
 
@@ -241,7 +241,7 @@ fn quiet_needs_an_interval_without_activity_and_a_look() {
             std::thread::sleep(Duration::from_millis(200));
         }
         let told = watch.records();
-        let ended = watch.ended();
+        let ended = watch.wait_for_exit();
         assert_eq!(ended.status, Some(0), "{ended:#?}");
         let refreshes = ended
             .records
@@ -285,7 +285,7 @@ fn a_closed_pipe_ends_it_quietly_even_when_there_is_nothing_to_print() {
 #[test]
 fn a_half_written_cluster_file_is_not_used_and_the_whole_one_is() {
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         insert(&[to_dns(17, 1, "10.244.1.7")]);
         let file = cluster(&BACKENDS);
         let watch = start(&["--cluster", file.path(), "--interval", "0"]);
@@ -307,7 +307,7 @@ fn a_half_written_cluster_file_is_not_used_and_the_whole_one_is() {
 #[test]
 fn a_flow_that_becomes_stale_enters_a_selection_of_stale_ones() {
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         insert(&[to_dns(17, 1, "10.244.1.7"), to_dns(17, 2, "10.244.2.33")]);
         let file = cluster(&BACKENDS);
         let write = |endpoints: &[std::net::Ipv4Addr]| {

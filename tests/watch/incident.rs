@@ -10,7 +10,7 @@ use testkit::ctk_binary::ctk;
 use testkit::lab::{self, BACKENDS, CLIENTS, Client, Lab, Proxy, cluster};
 use testkit::private_netns::private_netns;
 use testkit::tools::sysctl;
-use testkit::watch_process::{start, words};
+use testkit::watch_process::{record_types, start};
 
 const PORT: u16 = 40_123;
 
@@ -63,7 +63,7 @@ fn the_dns_incident_is_recorded_from_the_first_packet_to_the_recovery() {
                     .iter()
                     .any(|record| is_refresh(record, dying, "two-way"));
                 // The entry is assured with the first answer after 2 s.
-                well && words(records, PORT)
+                well && record_types(records, PORT)
                     .iter()
                     .filter(|word| *word == "update")
                     .count()
@@ -111,7 +111,7 @@ fn the_dns_incident_is_recorded_from_the_first_packet_to_the_recovery() {
 
 /// Records except refreshes, with verdict and reason.
 fn told_in_order(records: &[Value]) {
-    let words: Vec<String> = words(records, PORT)
+    let words: Vec<String> = record_types(records, PORT)
         .into_iter()
         .filter(|word| word != "refresh")
         .collect();

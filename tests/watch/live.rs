@@ -1,7 +1,7 @@
 //! `watch --live` on a terminal.
 
 use testkit::ctk_binary::ctk_path;
-use testkit::lab::{BACKENDS, be_the_node, cluster};
+use testkit::lab::{BACKENDS, add_node_address, cluster};
 use testkit::mixed::{insert, to_dns};
 use testkit::private_netns::private_netns;
 use testkit::terminal::{Terminal, has_tmux};
@@ -12,7 +12,7 @@ fn the_live_view_shows_the_stale_row_on_top_survives_a_resize_and_leaves_nothing
         return;
     }
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         let file = cluster(&BACKENDS[1..]);
         let fine = (1..40).map(|port| to_dns(17, port, "10.244.2.33"));
         let mut flows: Vec<_> = fine.collect();
@@ -67,7 +67,7 @@ fn the_live_view_shows_the_stale_row_on_top_survives_a_resize_and_leaves_nothing
             screen.starts_with("39 entries, 0 stale")
         });
         terminal.tmux(&["send-keys", "q"]);
-        terminal.is_as_before();
+        terminal.assert_restored();
     });
 }
 
@@ -77,7 +77,7 @@ fn notes_about_the_source_stay_below_the_live_view() {
         return;
     }
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         let file = cluster(&BACKENDS[1..]);
         insert(&[
             to_dns(17, 998, "10.244.2.33"),
@@ -119,6 +119,6 @@ fn ctrl_c_ends_the_live_view_as_q_does() {
         let terminal = Terminal::run(&format!("{} watch --live --cluster none", ctk_path()));
         terminal.wait("the table", |screen| screen.starts_with("0 entries"));
         terminal.tmux(&["send-keys", "C-c"]);
-        terminal.is_as_before();
+        terminal.assert_restored();
     });
 }

@@ -8,7 +8,7 @@ use crate::open;
 use testkit::lab::{BACKENDS, Lab, Proxy, VIP, cluster};
 use testkit::mixed::{REPLIED, plain, ports, tuple};
 use testkit::private_netns::private_netns;
-use testkit::tools::{NotedTools, nft, sysctl};
+use testkit::tools::{LoggedTools, nft, sysctl};
 use testkit::watch_process::{has, start, start_in};
 
 fn is_by_rules(record: &Value, change: &str) -> bool {
@@ -18,7 +18,7 @@ fn is_by_rules(record: &Value, change: &str) -> bool {
 /// Counts runs of a tool by the start of its command line: first during `quiet`, twice the pause between two looks, without
 /// any change, then with one.
 fn watched(proxy: Proxy, source: &str, listing: &str, quiet: Duration) {
-    let tools = NotedTools::new();
+    let tools = LoggedTools::new();
     let lab = Lab::new(proxy);
     lab.set_endpoints(&BACKENDS[..1]);
     let args = ["--interval", "5s", "--cluster", source];

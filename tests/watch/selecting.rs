@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use testkit::lab::{BACKENDS, CLIENTS, Client, Lab, Proxy, cluster};
 use testkit::private_netns::private_netns;
-use testkit::watch_process::{Watch, start, words};
+use testkit::watch_process::{Watch, record_types, start};
 
 /// Address without a server.
 const LOST: u16 = 41_001;
@@ -78,7 +78,7 @@ fn every_selector_selects_the_same_events_as_entries() {
             let ended = watch.stop();
             assert_eq!(ended.status, Some(0), "{ended:#?}");
             let told = |port| {
-                let words = words(&ended.records, port);
+                let words = record_types(&ended.records, port);
                 assert_eq!(words[0], "synced");
                 words[1..].to_vec()
             };
@@ -105,11 +105,13 @@ fn scene(all: &Watch) {
     // A flow is assured when it is answered more than 2 s after its start.
     std::thread::sleep(Duration::from_millis(2200));
     client.ask().unwrap();
-    all.wait("assurance", |records| words(records, ANSWERED).len() >= 4);
+    all.wait("assurance", |records| {
+        record_types(records, ANSWERED).len() >= 4
+    });
     assert_eq!(crate::delete(|_| true), 3);
     for port in [LOST, ANSWERED, CONNECTION] {
         all.wait("the end", |records| {
-            words(records, port).contains(&"destroy".to_owned())
+            record_types(records, port).contains(&"destroy".to_owned())
         });
     }
 }
@@ -158,7 +160,7 @@ fn told_state_by_state(records: &[Value]) {
 
 /// An assured connection stays assured.
 fn assured_to_the_end(records: &[Value]) {
-    let words = words(records, CONNECTION);
+    let words = record_types(records, CONNECTION);
     assert_eq!(words[1], "new");
     assert!(
         words.len() > 4

@@ -3,21 +3,21 @@
 use testkit::mixed::{insert, udp};
 use testkit::private_netns::private_netns;
 use testkit::tools::{run, sysctl};
-use testkit::watch_process::{has, start, words};
+use testkit::watch_process::{has, record_types, start};
 
 fn watched(events: &'static str, interval: &str) -> (Vec<String>, String) {
     sysctl("events", events);
     insert(&[udp("10.0.0.1", 1001), udp("10.0.0.2", 1002)]);
     let watch = start(&["--cluster", "none", "--interval", interval]);
-    assert_eq!(words(&watch.records(), 1001), ["snapshot", "synced"]);
+    assert_eq!(record_types(&watch.records(), 1001), ["snapshot", "synced"]);
     assert_eq!(crate::delete(|flow| flow.original.sport() == Some(1001)), 1);
     watch.wait("the end", |records| has(records, "destroy"));
     insert(&[udp("10.0.0.1", 1001)]);
     watch.wait("the new one", |records| has(records, "new"));
     let ended = watch.stop();
     assert_eq!(ended.status, Some(0), "{ended:#?}");
-    assert_eq!(words(&ended.records, 1002), ["snapshot", "synced"]);
-    (words(&ended.records, 1001), ended.stderr)
+    assert_eq!(record_types(&ended.records, 1002), ["snapshot", "synced"]);
+    (record_types(&ended.records, 1001), ended.stderr)
 }
 
 #[test]
@@ -52,9 +52,9 @@ fn without_an_interval_a_note_says_that_the_table_is_not_read_again() {
         insert(&[udp("10.0.0.1", 1001)]);
         let watch = start(&["--cluster", "none", "--interval", "0", "--for", "3s"]);
         assert_eq!(crate::delete(|_| true), 1);
-        let ended = watch.ended();
+        let ended = watch.wait_for_exit();
         assert_eq!(ended.status, Some(0), "{ended:#?}");
-        assert_eq!(words(&ended.records, 1001), ["snapshot", "synced"]);
+        assert_eq!(record_types(&ended.records, 1001), ["snapshot", "synced"]);
         assert!(ended.stderr.contains("looked at never"), "{}", ended.stderr);
     });
 }
@@ -73,7 +73,7 @@ fn a_silent_flow_that_leaves_the_selection_is_not_recorded_as_destroyed() {
         watch.wait("its last word", |records| has(records, "update"));
         let ended = watch.stop();
         assert_eq!(
-            words(&ended.records, 1001),
+            record_types(&ended.records, 1001),
             ["snapshot", "synced", "update"]
         );
         let last = &ended.records[2]["entry"]["status"];

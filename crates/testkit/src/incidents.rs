@@ -1,11 +1,11 @@
-//! Incidents that were reported in public, cut down to the entries and objects that matter. The tests in `tests/` use them, too.
+//! Incidents reported in public, reduced to the relevant entries and objects.
 //!
 //! Addresses: pods 10.244.0.0/16 and 2001:db8:244::/48, Services 10.96.0.0/12 and 2001:db8:96::/112, nodes 192.0.2.0/24,
-//! clients outside 198.51.100.0/24, virtual addresses 203.0.113.0/24.
+//! external clients 198.51.100.0/24, virtual addresses 203.0.113.0/24.
 
 pub struct Case {
     pub name: &'static str,
-    /// Words of the entry and the verdict expected; see `src/verdict/tests.rs`.
+    /// Description of an entry and its expected verdict; see `src/verdict/tests.rs` for the form.
     pub entries: &'static [(&'static str, &'static str)],
     pub lines: &'static [&'static str],
 }

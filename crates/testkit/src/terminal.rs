@@ -82,7 +82,7 @@ impl Terminal {
 
     /// Asserts that the command succeeded and restored the terminal.
     #[track_caller]
-    pub fn is_as_before(&self) {
+    pub fn assert_restored(&self) {
         let screen = self.wait("the end", |screen| screen.contains("over"));
         assert!(screen.contains("status=0"), "{screen}");
         assert!(!self.is_alternate(), "{screen}");

@@ -212,17 +212,17 @@ pub fn as_nobody(binary: &str, args: &[&str]) -> Command {
 }
 
 /// Wrappers of the tools that print rules. Each logs its command line and runs the real tool.
-pub struct NotedTools {
+pub struct LoggedTools {
     folder: tempfile::TempDir,
 }
 
-impl Default for NotedTools {
+impl Default for LoggedTools {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl NotedTools {
+impl LoggedTools {
     pub fn new() -> Self {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
@@ -237,7 +237,7 @@ impl NotedTools {
             std::fs::write(&path, script).unwrap();
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
         }
-        NotedTools { folder }
+        LoggedTools { folder }
     }
 
     /// Value of `PATH` that finds the wrappers first.

@@ -69,7 +69,7 @@ fn kinds_with_refused_credentials_are_current_within_seconds_of_their_acceptance
 
 /// Watch until no stale entry is left, with one stale entry.
 fn until_gone(time: &str) -> (Living, ApiServer, Watch) {
-    be_the_node();
+    add_node_address();
     insert(&[to_dns(17, PORT, &DYING.to_string())]);
     let living = living();
     living.put(&slice_of(&[(LIVING, READY)]));
@@ -84,7 +84,7 @@ fn until_gone_runs_out_of_time_with_status_1_while_the_server_does_not_answer() 
     private_netns(|| {
         let (living, _server, watch) = until_gone("6s");
         refuse(&living, Some(503));
-        let ended = watch.ended();
+        let ended = watch.wait_for_exit();
         assert_eq!(ended.status, Some(1), "{ended:#?}");
         for text in ["may be out of date", "--for was over", "is incomplete"] {
             assert!(ended.stderr.contains(text), "{ended:#?}");
@@ -103,7 +103,7 @@ fn until_gone_waits_for_undecided_entries_and_ends_when_they_are_decided() {
         // The flow is fine again, which no source shows yet.
         living.put(&slice_of(&[(DYING, READY), (LIVING, READY)]));
         refuse(&living, None);
-        let ended = watch.ended();
+        let ended = watch.wait_for_exit();
         assert_eq!(ended.status, Some(0), "{ended:#?}");
         assert_eq!(story(&ended.records).last().unwrap(), "ok");
     });

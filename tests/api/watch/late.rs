@@ -6,17 +6,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::super::login::{credential, plugin};
 use super::*;
-use testkit::api_server::{Asked, TOKEN};
+use testkit::api_server::{ApiRequest, TOKEN};
 
 /// Number of opened streams of slices.
 fn streams_of(server: &ApiServer) -> usize {
-    let asked = server.asked();
-    let of = |a: &&Asked| a.resource() == "endpointslices" && a.value("watch").is_some();
+    let asked = server.requests();
+    let of = |a: &&ApiRequest| a.resource() == "endpointslices" && a.value("watch").is_some();
     asked.iter().filter(of).count()
 }
 
 fn silent_node() -> (Living, ApiServer, Watch) {
-    be_the_node();
+    add_node_address();
     insert(&[to_dns(17, PORT, &DYING.to_string())]);
     let living = living();
     living.never_end("endpointslices");
@@ -59,7 +59,7 @@ fn while_a_stream_is_silent_a_new_entry_is_not_stale() {
 #[test]
 fn the_first_look_does_not_call_entries_stale_that_were_created_since_the_start() {
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         let old = PORT + 1;
         insert(&[to_dns(17, old, "10.244.9.9")]);
         let living = living();
@@ -101,9 +101,9 @@ fn verdicts_with_slow_pods(delay: Duration) -> Vec<String> {
     wait(&watch, "stale");
     let ended = watch.stop();
     assert_eq!(ended.status, Some(0), "{ended:#?}");
-    let asked = server.asked();
+    let asked = server.requests();
     let selector = Some("status.podIP=10.244.1.7");
-    let of_address = |a: &&Asked| a.value("fieldSelector") == selector;
+    let of_address = |a: &&ApiRequest| a.value("fieldSelector") == selector;
     assert!(asked.iter().any(|a| of_address(&a)), "{asked:#?}");
     let verdicts = ended.records.iter().filter(|r| r["type"] == "verdict");
     verdicts
@@ -132,7 +132,7 @@ fn a_stale_entry_is_selected_once_it_is_old_enough_to_judge() {
     private_netns(|| {
         let (_living, _server, watch) = quiet_node("--stale --interval 0 --until stale");
         insert(&[to_dns(17, PORT + 1, "10.244.9.9")]);
-        let ended = watch.ended();
+        let ended = watch.wait_for_exit();
         assert_eq!(ended.status, Some(0), "{ended:#?}");
         let told = story(&ended.records);
         assert_eq!(
@@ -152,7 +152,7 @@ fn a_plugin_is_run_again_for_a_new_token_after_expiry() {
         runs.map_or(0, |text| text.unwrap_or_default().lines().count())
     }
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         insert(&[to_dns(17, PORT, &DYING.to_string())]);
         let living = living();
         let cluster = living.clone();
