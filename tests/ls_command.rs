@@ -1,6 +1,6 @@
 //! `ctk ls` for scripts: exit statuses, stdout and stderr, formats, order, closed pipes.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;
 use testkit::{lab, mixed, tools};
 
@@ -8,7 +8,7 @@ use ctnetlink::Table;
 use ctnetlink::flow::{Flow, L4};
 use ctnetlink::netns::Netns;
 use serde_json::{Value, json};
-use testkit::ctk_binary::{ctk, ctk_command, ctk_line};
+use testkit::ctk_binary::{ctk, ctk_command, ctk_line, ctk_with_input};
 use testkit::lab::add_node_address;
 use testkit::lab::cluster::{ClusterFile, list, minimal, node, service, slice};
 use testkit::mixed::{ASSURED, insert, plain, to_dns, tuple, udp};
@@ -65,18 +65,8 @@ fn a_cluster_comes_on_standard_input_too() {
     private_netns(|| {
         add_node_address();
         insert(&[to_dns(17, 40_000, "10.244.9.9")]);
-        let piped = |text: &str| {
-            let mut child =
-                ctk_command(["ls", "--cluster", "-", "--svc", "kube-dns", "-o", "json"])
-                    .stdin(Stdio::piped())
-                    .stdout(Stdio::piped())
-                    .stderr(Stdio::piped())
-                    .spawn()
-                    .unwrap();
-            // A reader that stops early is judged by its status.
-            let _ = child.stdin.take().unwrap().write_all(text.as_bytes());
-            Outcome::of(child.wait_with_output().unwrap())
-        };
+        let args = ["ls", "--cluster", "-", "--svc", "kube-dns", "-o", "json"];
+        let piped = |text: &str| ctk_with_input(args, text);
         let whole = list(&lab::cluster_objects(&lab::BACKENDS));
         let outcome = piped(&whole).exits(0);
         assert_eq!(outcome.items()[0]["reason"], "endpoint-gone");

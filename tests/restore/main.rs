@@ -5,16 +5,14 @@ mod entries;
 mod packets;
 mod refused;
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 use std::time::Instant;
 
 use ctnetlink::DeleteTarget;
 use ctnetlink::flow::{Flow, ProtocolState, Status, Tuple};
 use entries::every_kind;
 use serde_json::{Value, json};
-use testkit::ctk_binary::{ctk_command, ctk_line};
+use testkit::ctk_binary::{ctk_command, ctk_line, ctk_with_input};
 use testkit::mixed;
 use testkit::mixed::{ASSURED, REPLIED, insert, plain, ports, tuple};
 use testkit::private_netns::private_netns;
@@ -122,16 +120,7 @@ fn restore(arguments: &[&str], file: &Path) -> Outcome {
 }
 
 fn restore_stdin(arguments: &[&str], text: &str) -> Outcome {
-    let mut command = ctk_command(["restore"]);
-    command.args(arguments).stdin(Stdio::piped());
-    let mut child = command
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    // A command that refuses at once may not read at all.
-    let _ = child.stdin.take().unwrap().write_all(text.as_bytes());
-    Outcome::of(child.wait_with_output().unwrap())
+    ctk_with_input(["restore"].iter().chain(arguments), text)
 }
 
 /// Table in the form of `purge -o jsonl`.

@@ -15,22 +15,11 @@ use testkit::lab;
 use testkit::lab::cluster::{ClusterFile, minimal, service, slice};
 use testkit::lab::{BACKENDS, CLIENTS, Client, Lab, NODE, Proxy, add_node_address};
 use testkit::private_netns::private_netns;
-use testkit::tools::{assert_error, nft, run, run_with, sysctl};
+use testkit::tools::{assert_error, create_entry, nft, run, run_with, sysctl};
 
 /// Creates a UDP entry: `SRC:PORT DST:PORT REPLY_SRC:PORT`, replied to when `status` says so.
 fn entry(text: &str, status: &str) {
-    let places: Vec<(&str, &str)> = text
-        .split_whitespace()
-        .map(|place| place.rsplit_once(':').unwrap())
-        .collect();
-    let [(src, sport), (dst, dport), (from, from_port)] = places[..] else {
-        panic!("{text}")
-    };
-    let line = format!(
-        "-I -p udp -t 100 -s {src} --sport {sport} -d {dst} --dport {dport} -r {from} --reply-port-src {from_port} \
-         -q {src} --reply-port-dst {sport}{status}"
-    );
-    run("conntrack", &line.split_whitespace().collect::<Vec<_>>());
+    create_entry(text, &format!("-p udp {status}"));
 }
 
 const UNREPLIED: &str = "";

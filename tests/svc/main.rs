@@ -11,7 +11,7 @@ use testkit::ctk_binary::{ctk, ctk_line};
 use testkit::lab::cluster::{ClusterFile, minimal, pod, service, slice};
 use testkit::lab::{NODE, Proxy, add_node_address};
 use testkit::private_netns::private_netns;
-use testkit::tools::{assert_error, run, sysctl};
+use testkit::tools::{assert_error, create_entry, run, sysctl};
 
 /// Cluster in which shop/web has these endpoints.
 fn cluster(endpoints: &[Ipv4Addr]) -> ClusterFile {
@@ -39,18 +39,7 @@ fn svc(file: &ClusterFile, more: &str) -> Value {
 
 /// Creates a TCP entry: `SRC:PORT DST:PORT REPLY_SRC:PORT`.
 fn entry(text: &str) {
-    let places: Vec<(&str, &str)> = text
-        .split_whitespace()
-        .map(|place| place.rsplit_once(':').unwrap())
-        .collect();
-    let [(src, sport), (dst, dport), (from, from_port)] = places[..] else {
-        panic!("{text}")
-    };
-    let line = format!(
-        "-I -p tcp --state ESTABLISHED -t 100 -s {src} --sport {sport} -d {dst} --dport {dport} -r {from} \
-         --reply-port-src {from_port} -q {src} --reply-port-dst {sport} -u SEEN_REPLY,ASSURED"
-    );
-    run("conntrack", &line.split_whitespace().collect::<Vec<_>>());
+    create_entry(text, "-p tcp --state ESTABLISHED -u SEEN_REPLY,ASSURED");
 }
 
 /// Number in each item, by the item's address.

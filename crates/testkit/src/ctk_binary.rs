@@ -1,8 +1,9 @@
 //! Runs of the built `ctk`, in the network namespace of the calling thread.
 
 use std::ffi::OsStr;
+use std::io::Write;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 
 use crate::tools::{Outcome, clean, readable_copy};
@@ -40,6 +41,23 @@ pub fn ctk<I: IntoIterator<Item: AsRef<OsStr>>>(args: I) -> Outcome {
 /// Runs `ctk` with arguments written as one line, separated by blanks.
 pub fn ctk_line(line: &str) -> Outcome {
     ctk(line.split_whitespace())
+}
+
+/// Runs `ctk` to its end with a text on its standard input. `ctk` may end without reading all of it.
+pub fn ctk_with_input<I: IntoIterator<Item: AsRef<OsStr>>>(args: I, input: &str) -> Outcome {
+    let mut child = ctk_command(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("ctk starts");
+    // A `ctk` that ended early is judged by its status.
+    let _ = child
+        .stdin
+        .take()
+        .expect("it is piped")
+        .write_all(input.as_bytes());
+    Outcome::of(child.wait_with_output().expect("it ends"))
 }
 
 /// Copy of `ctk` that every user may run, because the build folder may be closed to others.

@@ -97,6 +97,24 @@ pub fn run(program: &str, args: &[&str]) -> Outcome {
     said
 }
 
+/// Creates an entry by the `conntrack` tool. `tuples` are `SRC:PORT DST:PORT REPLY_SRC:PORT`, `more` are further arguments:
+/// protocol, status, state. The reply goes to the source, the timeout is 100 s.
+#[track_caller]
+pub fn create_entry(tuples: &str, more: &str) {
+    let ends: Vec<(&str, &str)> = tuples
+        .split_whitespace()
+        .map(|end| end.rsplit_once(':').expect("ADDRESS:PORT"))
+        .collect();
+    let [(src, sport), (dst, dport), (from, from_port)] = ends[..] else {
+        panic!("{tuples}")
+    };
+    let line = format!(
+        "-I {more} -t 100 -s {src} --sport {sport} -d {dst} --dport {dport} -r {from} --reply-port-src {from_port} \
+         -q {src} --reply-port-dst {sport}"
+    );
+    run("conntrack", &line.split_whitespace().collect::<Vec<_>>());
+}
+
 /// Reports whether the program exists and succeeds.
 pub fn succeeds(program: &str, args: &[&str]) -> bool {
     let output = Command::new(program).args(args).output();
