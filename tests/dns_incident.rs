@@ -54,7 +54,7 @@ fn incident(proxy: Proxy) {
     let items = kube_dns(&[living]);
     let item = of(&items, &pinned);
     assert_eq!(judged(item), "stale endpoint-gone", "{item}");
-    assert_eq!(item["endpoint"], Value::Null, "nobody has the address");
+    assert_eq!(item["endpoint"], Value::Null, "no pod has the address");
     assert_eq!(
         item["evidence"],
         format!("{dying}:53 is no endpoint of kube-system/kube-dns, which has 1")

@@ -85,7 +85,7 @@ fn steady(tool: &Value) -> Value {
 }
 
 #[test]
-fn json_equals_what_conntrack_prints_field_by_field() {
+fn json_equals_the_text_of_conntrack_field_by_field() {
     private_netns(|| {
         fill();
         let tool = |text: String| ids(text.lines().map(conntrack_tool::text));
@@ -203,7 +203,7 @@ fn assert_covers(items: &BTreeMap<String, Value>) {
 }
 
 #[test]
-fn json_equals_the_xml_that_conntrack_prints() {
+fn json_equals_the_xml_of_conntrack() {
     private_netns(|| {
         fill();
         let before = conntrack_with_labels("xml,id,labels");

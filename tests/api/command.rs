@@ -143,7 +143,7 @@ fn no_request_is_sent_when_neither_names_nor_verdicts_are_needed() {
 }
 
 #[test]
-fn a_purge_reads_the_newest_state_twice_and_deletes_what_is_stale_in_both() {
+fn a_purge_reads_the_newest_state_twice_and_deletes_entries_stale_in_both() {
     private_netns(|| {
         node_with_a_stale_entry();
         insert(&[to_dns(17, 40_001, "10.244.1.7")]);

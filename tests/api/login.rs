@@ -151,7 +151,7 @@ fn a_plugin_that_hangs_is_ended_and_named() {
 }
 
 #[test]
-fn a_plugin_that_fails_is_named_with_what_it_says() {
+fn a_failed_plugin_is_named_with_its_stderr() {
     let server = server();
     let user = plugin(
         &server,

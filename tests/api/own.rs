@@ -48,7 +48,7 @@ fn own_connections_are_left_out_and_counted_unless_selected_by_address_or_port()
                 .collect::<Vec<_>>()
         };
         let outcome = run(&server, "ls --tcp");
-        assert_eq!(sources(&outcome), [source], "of somebody else");
+        assert_eq!(sources(&outcome), [source], "the test's own connection");
         let hidden = own(&outcome);
         assert!(hidden >= 1, "{outcome:#?}");
         assert_eq!(scanned(&outcome), 1 + hidden);

@@ -107,10 +107,10 @@ impl Differences {
                 Some("kept by kube-proxy: it passes over Services without endpoints")
             }
             ("stale/misdelivery" | "stale/endpoint-not-serving", false) if kept && !served => {
-                Some("kept by kube-proxy: nobody else serves")
+                Some("kept by kube-proxy: no other endpoint serves")
             }
             ("stale/no-dnat", false) if kept && !served => {
-                Some("kept by kube-proxy: published, but nobody serves")
+                Some("kept by kube-proxy: published, but no endpoint serves")
             }
             ("stale/service-gone" | "stale/port-gone", false) => {
                 Some("kept by kube-proxy: it does not know the Service any more")
@@ -131,7 +131,7 @@ impl Differences {
                 published.then_some("deleted by kube-proxy: published, but not serving")
             }
             ("pending/no-dnat-no-endpoint", true) if self.minor >= 37 => {
-                Some("deleted by kube-proxy: not translated, and nobody serves")
+                Some("deleted by kube-proxy: not translated, and no endpoint serves")
             }
             _ => None,
         }

@@ -161,7 +161,7 @@ fn a_watch_repeats_and_ends_cleanly() {
 }
 
 #[test]
-fn the_demo_shows_what_is_wrong_in_its_world() {
+fn the_faults_of_the_demo_are_found() {
     let outcome = ctk_line("demo -- doctor --sample 0 -o json");
     if outcome.stderr.contains("no private namespace") {
         eprintln!("skipped: the demo needs a namespace");

@@ -41,7 +41,7 @@ const COUNTS: [&str; 8] = [
 ];
 
 #[test]
-fn the_document_counts_what_was_done_and_every_item_has_its_result() {
+fn the_document_counts_the_results_and_every_item_has_its_own() {
     private_netns(|| {
         new_node();
         let rows = Rows::insert(ROWS);

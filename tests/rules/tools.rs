@@ -13,8 +13,8 @@ fn a_missing_tool_and_a_missing_privilege_are_named() {
     private_netns(|| {
         fresh();
         let (_folder, binary) = readable_binary();
-        let mut nobody = as_nobody(&binary, &["ls", "--cluster", "rules"]);
-        let outcome = Outcome::of(nobody.output().unwrap());
+        let mut command = as_nobody(&binary, &["ls", "--cluster", "rules"]);
+        let outcome = Outcome::of(command.output().unwrap());
         // Root of a user namespace cannot become another user.
         if std::env::var_os("CTK_TEST_INSIDE_UNSHARE").is_none() {
             assert_error(&outcome, 4, &["refused", "CAP_NET_ADMIN"]);

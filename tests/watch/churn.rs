@@ -269,7 +269,7 @@ fn wait_until_heard(table: &mut Table) {
         if listens && table.count().is_ok() {
             return;
         }
-        assert!(Instant::now() < deadline, "nobody listens: {netlink}");
+        assert!(Instant::now() < deadline, "no socket listens: {netlink}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
