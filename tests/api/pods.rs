@@ -263,11 +263,11 @@ fn addresses_without_a_lookup_of_their_name_are_counted() {
         assert!(
             outcome
                 .stderr
-                .contains("2 entries lead to an address whose pod was not asked for"),
+                .contains("2 entries lead to an address whose pod was not read"),
             "{outcome:#?}"
         );
         let outcome = ls(&healthy(objects()), "--all-pods").exits(0);
-        assert!(!outcome.stderr.contains("not asked for"), "{outcome:#?}");
+        assert!(!outcome.stderr.contains("was not read"), "{outcome:#?}");
     });
 }
 

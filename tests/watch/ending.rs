@@ -195,7 +195,7 @@ fn a_wait_for_an_undecidable_condition_is_refused() {
         let line = format!("watch --until gone --for 1s --cluster {}", file.path());
         let outcome = ctk_line(&line).exits(1);
         assert!(
-            outcome.stderr.contains("1 entries are not judged"),
+            outcome.stderr.contains("1 entry is not judged"),
             "{outcome:#?}"
         );
         // Incomplete cluster.
