@@ -137,7 +137,7 @@ fn nothing_is_judged_in_a_namespace_that_is_not_the_nodes() {
             "the name is known all the same"
         );
         assert!(
-            outcome.stderr.contains("1 entries are not judged"),
+            outcome.stderr.contains("1 entry is not judged"),
             "{outcome:?}"
         );
         let stale = ctk(["ls", "--cluster", file.path(), "--stale", "-o", "jsonl"]);
