@@ -1,7 +1,7 @@
-//! What deleting half of a large table costs, beside `conntrack -D` with an equivalent filter.
+//! Cost of deleting half of a large table, compared with `conntrack -D` with an equivalent filter.
 //!
-//! `cargo bench --bench purge [-- ENTRIES]` (default 100,000: 50,000 stale and 50,000 healthy). Runs in a network namespace of
-//! its own, so it needs root. Both programs run in turn on tables filled alike, and the best of some rounds counts.
+//! `cargo bench --bench purge [-- ENTRIES]` (default 100,000: 50,000 stale and 50,000 healthy). Runs in a network namespace
+//! of its own, so it needs root. Both programs run in turn on equal tables, and the best of several rounds counts.
 
 use ctk_cluster::testing as shorthand;
 use std::fmt;
@@ -9,14 +9,14 @@ use std::fs::File;
 use std::net::IpAddr;
 use std::ops::ControlFlow;
 use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use ctk::purge::plan::PlannedEntry;
 use ctnetlink::flow::{Flow, L4, Status, Tuple};
 use ctnetlink::netns::Netns;
 use ctnetlink::{DumpFilter, Table, TableKind};
-use nix::sched::{CloneFlags, unshare};
-use nix::sys::resource::{UsageWho, getrusage};
+use testkit::bench::{enter_netns, number_argument};
+use testkit::usage::measure;
 
 const ROUNDS: usize = 5;
 const NODE: &str = "192.0.2.11";
@@ -30,12 +30,12 @@ const CLUSTER: [&str; 4] = [
     "pod kube-system/coredns-b 10.244.2.30 @node2",
 ];
 
-/// One comparison: what ctk is given and what conntrack is.
+/// Comparison: arguments of ctk and of conntrack.
 struct Job {
     name: &'static str,
     purge: &'static str,
     conntrack: &'static str,
-    /// ctk is to take at most this share of conntrack's time.
+    /// Largest permitted share of conntrack's time.
     goal: f64,
 }
 
@@ -55,13 +55,8 @@ const JOBS: [Job; 2] = [
 ];
 
 fn main() {
-    let wanted = std::env::args()
-        .skip(1)
-        .find_map(|arg| arg.replace('_', "").parse().ok());
-    let entries: u32 = wanted.unwrap_or(100_000);
-    if unshare(CloneFlags::CLONE_NEWNET).is_err() {
-        eprintln!("skipped: no permission to make a network namespace; run as root");
-        assert!(std::env::var_os("CI").is_none(), "skipped in CI");
+    let entries = number_argument().unwrap_or(100_000);
+    if !enter_netns() {
         return;
     }
     let here = Netns::current();
@@ -102,7 +97,7 @@ fn compare(table: &mut Table, entries: u32, job: &Job) {
     );
 }
 
-/// Refills the table to what it was, and writes a cluster file that is younger than its entries.
+/// Refills the table, and writes a cluster file that is younger than its entries.
 fn fill(table: &mut Table, entries: u32) -> tempfile::NamedTempFile {
     let empty = table.count().expect("a count") == 0;
     let missing = (0..entries).filter(|n| empty || is_to_go(*n)).map(flow);
@@ -116,7 +111,7 @@ fn fill(table: &mut Table, entries: u32) -> tempfile::NamedTempFile {
     file
 }
 
-/// Wall time, and the lines in which ctk tells of its steps.
+/// Wall time, and the lines of ctk about its steps.
 fn purge(selector: &str, file: &tempfile::NamedTempFile) -> (Cost, String) {
     let errors = tempfile::NamedTempFile::new().expect("a temporary file");
     let path = file.path().to_str().expect("a path of text");
@@ -144,7 +139,7 @@ fn tool(args: &str) -> Cost {
     cost(command.stdout(Stdio::null()).stderr(Stdio::null()))
 }
 
-/// What a run took. On a busy machine the time that it computed says more than the time that passed.
+/// Cost of a run. On a busy machine CPU time is more meaningful than wall time.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Cost {
     wall: Duration,
@@ -172,25 +167,16 @@ impl fmt::Display for Cost {
 
 fn cost(command: &mut Command) -> Cost {
     command.stdin(Stdio::from(File::open("/dev/null").expect("it is there")));
-    let children = || {
-        let usage = getrusage(UsageWho::RUSAGE_CHILDREN).expect("getrusage");
-        [usage.user_time(), usage.system_time()]
-            .map(|time| Duration::new(time.tv_sec() as u64, time.tv_usec() as u32 * 1000))
-    };
-    let [user, system] = children();
-    let began = Instant::now();
-    let status = command.status().expect("the program starts");
-    let wall = began.elapsed();
-    assert!(status.success(), "{command:?}: {status}");
-    let [user_now, system_now] = children();
+    let usage = measure(command).expect("the program starts");
+    assert!(usage.status.success(), "{command:?}: {}", usage.status);
     Cost {
-        wall,
-        user: user_now - user,
-        system: system_now - system,
+        wall: usage.wall,
+        user: usage.user,
+        system: usage.system,
     }
 }
 
-/// Those that were to go are gone, the others are there.
+/// Asserts that exactly the entries to delete are gone.
 fn assert_healthy(table: &mut Table, entries: u32, after: &str) {
     let mut left = 0;
     table
@@ -207,7 +193,7 @@ fn is_to_go(n: u32) -> bool {
     n.is_multiple_of(2)
 }
 
-/// A DNS flow: assured and to the pod that is gone, or replied to once by the one that lives.
+/// DNS flow: assured and to the removed pod, or replied to once by the live one.
 fn flow(n: u32) -> Flow {
     let port = 20_000 + (n % 50) as u16;
     let client = IpAddr::from([

@@ -1,36 +1,30 @@
-//! What counting a large table by groups costs beside listing it, in CPU and in elapsed time, and peak memory.
+//! Cost of counting a large table by groups, compared with listing it: CPU time, wall time, and peak memory.
 //!
 //! `cargo bench --bench top [-- ENTRIES]` (default 200,000). Runs in a network namespace of its own, so it needs root or
 //! user namespaces. More entries than `net.netfilter.nf_conntrack_max` allows need root in the initial namespace: the limit
-//! is raised for the run and put back afterwards.
-
-mod child;
-mod limit;
-mod own;
+//! is raised for the run and restored afterwards.
 
 use std::net::IpAddr;
 use std::process::Command;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use child::measure;
-use ctnetlink::Table;
 use ctnetlink::flow::{Flow, L4, Status, Tuple};
-use ctnetlink::netns::Netns;
 use serde_json::json;
+use testkit::bench::{measure_silent, prepare};
+use testkit::mixed::insert_range;
+use testkit::usage::MIB;
 
-/// Others on the machine disturb some rounds; the best one of each job counts.
+/// Other processes disturb some rounds; the best round of each job counts.
 const ROUNDS: usize = 5;
 const SOURCES: u32 = 300;
 
 fn main() {
-    let Some((entries, limit)) = own::begin() else {
+    let Some((entries, limit)) = prepare(0) else {
         return;
     };
-    // Without counters there would be nothing to add up.
+    // Without counters no sums would be computed.
     let _ = std::fs::write("/proc/sys/net/netfilter/nf_conntrack_acct", "1");
-    let mut table = Table::open(&Netns::current()).expect("a socket");
-    own::fill(&mut table, 0..entries, flow);
-    drop(table);
+    insert_range(0..entries, flow);
     run(entries);
     drop(limit);
 }
@@ -64,12 +58,12 @@ fn run(entries: u32) {
     let mut best = vec![(Duration::MAX, Duration::MAX, 0u64); jobs.len()];
     for _ in 0..ROUNDS {
         for (best, (_, args)) in best.iter_mut().zip(&jobs) {
-            let began = Instant::now();
-            let (cpu, memory) = measure(Command::new(env!("CARGO_BIN_EXE_ctk")).args(args));
+            let mut command = Command::new(env!("CARGO_BIN_EXE_ctk"));
+            let usage = measure_silent(command.args(args)).expect("ctk starts");
             *best = (
-                best.0.min(cpu),
-                best.1.min(began.elapsed()),
-                best.2.max(memory),
+                best.0.min(usage.cpu()),
+                best.1.min(usage.wall),
+                best.2.max(usage.peak),
             );
         }
     }
@@ -80,12 +74,12 @@ fn run(entries: u32) {
             "{name:48} CPU {:5.2}x   elapsed {:5.2}x ({of_elapsed:.2?})   peak {:5.1} MiB",
             of_cpu.as_secs_f64() / cpu.as_secs_f64(),
             of_elapsed.as_secs_f64() / elapsed.as_secs_f64(),
-            *memory as f64 / 1024.0
+            *memory as f64 / MIB as f64
         );
     }
 }
 
-/// 300 clients, each with entries to Services of its own, so that no two have both addresses in common.
+/// Flow of one of 300 clients, each with its own Services, so that no two have both addresses in common.
 fn flow(n: u32) -> Flow {
     let [_, high, middle, low] = (n / SOURCES).to_be_bytes();
     let client = IpAddr::from([
@@ -95,7 +89,7 @@ fn flow(n: u32) -> Flow {
         (n % SOURCES % 250) as u8,
     ]);
     let service = IpAddr::from([10, 96 + high, middle, low]);
-    // Ports come again after 60,000 entries: then another endpoint, so that no two have a reply tuple in common.
+    // Ports repeat after 60,000 entries, with another endpoint, so that no two have a reply tuple in common.
     let endpoint = IpAddr::from([10, 245, (n % 4) as u8, 2 + (n / 60_000) as u8]);
     let port = 1024 + (n % 60_000) as u16;
     let tuple = |src, sport, dst, dport| Tuple {
@@ -116,7 +110,7 @@ fn flow(n: u32) -> Flow {
     flow
 }
 
-/// A pod for each client, and 100 Services.
+/// Cluster with a pod for each client, and 100 Services.
 fn write_cluster() -> tempfile::NamedTempFile {
     let mut items = vec![
         json!({"kind": "Service", "metadata": {"namespace": "default", "name": "kubernetes"}, "spec": {"type": "ClusterIP",

@@ -1,15 +1,14 @@
-//! What following costs, and what it loses.
+//! Cost of following a table, and events lost.
 //!
 //! `cargo bench --bench watch [-- ENTRIES]` (default 200,000):
 //! * an idle `ctk watch` at its default interval on a table of that many entries, of which a selector matches 3: per cent of
 //!   a core for the looks, and peak memory;
-//! * 200,000 flows (or ENTRIES, if less) made as fast as one thread can: the share of them that each reader of events heard.
+//! * 200,000 flows (or ENTRIES, if less) created as fast as one thread can: the share of them that each reader of events
+//!   received.
 //!
 //! Runs in network namespaces of its own, so it needs root or user namespaces. More entries than
-//! `net.netfilter.nf_conntrack_max` allows need root in the initial namespace: the limit is raised for the run and put back
+//! `net.netfilter.nf_conntrack_max` allows need root in the initial namespace: the limit is raised for the run and restored
 //! afterwards.
-
-mod limit;
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -18,48 +17,34 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use ctnetlink::Table;
 use ctnetlink::flow::{Flow, L4, Status, Tuple};
-use ctnetlink::netns::Netns;
-use limit::Limit;
-use nix::sched::{CloneFlags, unshare};
+use testkit::bench::prepare;
+use testkit::mixed::insert_range;
+use testkit::private_netns::enter_new_netns;
+use testkit::tools::interrupt;
+use testkit::usage::{MIB, peak_of};
 
-/// Looks at the default interval that the idle cost is taken over.
+/// Number of looks at the default interval over which the idle cost is measured.
 const LOOKS: u32 = 4;
+/// Number of flows for the measurement of losses.
+const MAX_FLOWS: u32 = 200_000;
 const INTERVAL: Duration = Duration::from_secs(5);
-/// The receive buffer that a socket has which asks for none (`net.core.rmem_default`), as it must be asked for.
+/// Receive buffer of a socket without a request (`net.core.rmem_default`), as the value to request.
 const KERNELS: &str = "106496";
 const FORCED: &str = "8388608";
 
 fn main() {
-    let wanted = std::env::args()
-        .skip(1)
-        .find_map(|arg| arg.replace('_', "").parse().ok());
-    let entries: u32 = wanted.unwrap_or(200_000);
-    let limit = Limit::raise(entries.max(200_000) + 1000);
-    if unshare(CloneFlags::CLONE_NEWNET).is_err() {
-        eprintln!("skipped: no permission to make a network namespace; run as root");
-        assert!(std::env::var_os("CI").is_none(), "skipped in CI");
+    let Some((entries, limit)) = prepare(MAX_FLOWS) else {
         return;
-    }
+    };
     idle(entries);
-    unshare(CloneFlags::CLONE_NEWNET).expect("another network namespace");
-    loss(entries.min(200_000));
+    enter_new_netns();
+    loss(entries.min(MAX_FLOWS));
     drop(limit);
 }
 
 fn idle(entries: u32) {
-    // Most of this process is given back before a child begins with it.
-    let mut table = Table::open(&Netns::current()).expect("a socket");
-    for first in (0..entries).step_by(1000) {
-        let flows = (first..entries.min(first + 1000)).map(flow);
-        let failed = table
-            .insert_all(flows)
-            .iter()
-            .filter(|r| r.is_err())
-            .count();
-        assert_eq!(failed, 0, "entries that could not be inserted");
-    }
+    insert_range(0..entries, flow);
     println!("idle, {entries} entries, 3 of them match, looked at every {INTERVAL:?}:");
     let host = address(10, entries / 2).to_string();
     let pattern = format!("{host}:");
@@ -78,7 +63,7 @@ fn idle(entries: u32) {
     }
 }
 
-/// Per cent of a core between the first look and the last, peak MiB, and how many entries matched.
+/// Per cent of a core between the first look and the last, peak MiB, and number of matching entries.
 fn idle_cost(selectors: &[&str]) -> (f64, f64, usize) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_ctk"))
         .args(["watch", "--cluster", "none", "-o", "jsonl"])
@@ -105,16 +90,12 @@ fn idle_cost(selectors: &[&str]) -> (f64, f64, usize) {
         began.elapsed() < INTERVAL * (LOOKS + 1),
         "too slow to count looks"
     );
-    let status = std::fs::read_to_string(format!("/proc/{}/status", child.id()));
+    let peak = peak_of(child.id()) as f64 / MIB as f64;
     end(child);
-    let status = status.expect("it ran");
-    let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    let peak: f64 = peak
-        .and_then(|peak| peak.trim().trim_end_matches(" kB").parse().ok())
-        .expect("kilobytes");
-    (share, peak / 1024.0, matches)
+    (share, peak, matches)
 }
-/// Seconds of CPU time that a process has had so far.
+
+/// CPU time of a process so far, in seconds.
 fn cpu_of(child: &Child) -> f64 {
     let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).expect("it runs");
     let after_name = stat.rsplit(')').next().unwrap_or_default();
@@ -172,32 +153,25 @@ fn loss(flows: u32) {
 
 struct Heard {
     new: u32,
-    /// How long it took to make the flows.
+    /// Time for the creation of the flows.
     time: Duration,
     end: String,
 }
 
-/// Runs a reader that writes to a file, makes flows in a namespace of its own, and counts.
+/// Runs a reader that writes to a file, creates flows in a namespace of its own, and counts.
 fn hear(mut command: Command, folder: &Path, flows: u32) -> Option<Heard> {
-    unshare(CloneFlags::CLONE_NEWNET).expect("another network namespace");
+    enter_new_netns();
     let path = folder.join("out");
     let out = File::create(&path).expect("a file");
     let errors = File::create(folder.join("err")).expect("a file");
     let child = command.stdout(out).stderr(errors).spawn().ok()?;
-    // Until it listens.
+    // Waits until the reader listens.
     while !is_heard() {
         std::thread::sleep(Duration::from_millis(10));
     }
     std::thread::sleep(Duration::from_millis(300));
-    let mut table = Table::open(&Netns::current()).expect("a socket");
     let began = Instant::now();
-    for first in (0..flows).step_by(1000) {
-        let results = table.insert_all((first..flows.min(first + 1000)).map(flow));
-        assert!(
-            results.iter().all(Result::is_ok),
-            "flows that could not be made"
-        );
-    }
+    insert_range(0..flows, flow);
     let time = began.elapsed();
     let size = || std::fs::metadata(&path).map_or(0, |metadata| metadata.len());
     loop {
@@ -212,7 +186,7 @@ fn hear(mut command: Command, folder: &Path, flows: u32) -> Option<Heard> {
     for line in BufReader::new(File::open(&path).expect("the file")).lines() {
         let line = line.expect("a line");
         let is = |what: &str| line.contains(what);
-        // No event tells the use count; every dump does.
+        // Events have no use count; every dump has it.
         if is("\"type\":\"new\"") && !is("\"use\":null") {
             found += 1;
         } else if is("\"type\":\"new\"") || is("[NEW]") {
@@ -234,7 +208,7 @@ fn hear(mut command: Command, folder: &Path, flows: u32) -> Option<Heard> {
     Some(Heard { new, time, end })
 }
 
-/// Somebody listens to the three groups of conntrack events in this namespace.
+/// Reports whether a socket listens to the three groups of conntrack events in this namespace.
 fn is_heard() -> bool {
     let netlink = std::fs::read_to_string("/proc/thread-self/net/netlink").unwrap_or_default();
     netlink.lines().any(|line| {
@@ -244,11 +218,9 @@ fn is_heard() -> bool {
     })
 }
 
-/// Interrupts a child: its exit status.
+/// Interrupts a child. Returns its exit status.
 fn end(mut child: Child) -> String {
-    let pid = libc::pid_t::try_from(child.id()).expect("a pid");
-    // SAFETY: a signal to a child that was not waited for.
-    assert_eq!(unsafe { libc::kill(pid, libc::SIGINT) }, 0);
+    interrupt(&child);
     let status = child.wait().expect("it ends");
     status
         .code()
@@ -265,7 +237,7 @@ fn address(first: u8, n: u32) -> IpAddr {
     ])
 }
 
-/// Three flows of each client.
+/// Flow number `n`; each client has three.
 fn flow(n: u32) -> Flow {
     let tuple = |src, sport, dst, dport| Tuple {
         src,

@@ -1,5 +1,5 @@
-//! The memory that a large cluster takes, seen from outside: the test starts itself again as a child that only loads a file,
-//! and reads the child's peak (VmHWM).
+//! Memory for a large cluster file. The test runs itself again as a child that only loads a file, and reads the child's
+//! peak (VmHWM).
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -7,11 +7,11 @@ use std::path::Path;
 use std::process::Command;
 
 use ctk_cluster::source::ClusterSource;
+use testkit::usage::{MIB, peak_of};
 
 const FILE: &str = "CTK_TEST_CLUSTER_FILE";
-const KIB: u64 = 1024;
 
-/// Not a test of its own: what the child does. Without the variable there is nothing to do.
+/// Body of the child, not a test of its own. Does nothing without the variable.
 #[test]
 fn child_loads_the_file() {
     let Some(path) = std::env::var_os(FILE) else {
@@ -19,24 +19,17 @@ fn child_loads_the_file() {
     };
     let source = ClusterSource::parse(&path).unwrap();
     let loaded = source.load(&[]).unwrap().unwrap();
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let peak = status
-        .lines()
-        .find_map(|l| l.strip_prefix("VmHWM:"))
-        .unwrap();
-    let peak: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
+    let peak = peak_of("self");
     let counts = loaded.summary.counts;
     assert!(loaded.summary.complete, "{:?}", loaded.warnings);
     println!(
         "peak={} pods={} services={}",
-        peak * KIB,
-        counts.pods,
-        counts.services
+        peak, counts.pods, counts.services
     );
 }
 
-/// What says that a pod is one: the item itself, as kubectl prints it, or only the end of a list of pods. In the second case
-/// all have to be kept until then.
+/// Position of the kind of a pod: in the item itself, as kubectl prints it, or only at the end of a list of pods. In the
+/// second case all items have to be kept until then.
 #[derive(Clone, Copy, PartialEq)]
 enum KindOf {
     Item,
@@ -108,7 +101,7 @@ fn write_cluster(path: &Path, services: usize, pods: usize, kind: KindOf) -> std
     if kind == KindOf::ListLast {
         write!(out, r#"],"kind":"List"}} {{"apiVersion":"v1","items":["#)?;
     }
-    let padding = "x".repeat(100); // annotations, volumes, env: what a real pod carries and nobody here needs
+    let padding = "x".repeat(100); // annotations, volumes, environment: parts of a real pod that ctk does not need
     for n in 0..pods {
         let head = match kind {
             KindOf::Item => r#",{"apiVersion":"v1","kind":"Pod","#,
@@ -139,7 +132,7 @@ fn write_cluster(path: &Path, services: usize, pods: usize, kind: KindOf) -> std
     out.flush()
 }
 
-/// As long as the names that a Deployment gives.
+/// Name of the length that a Deployment gives.
 fn pod_name(n: usize) -> String {
     format!("service-{}-6d5c8f9b7b-{n:05}", n % 1000)
 }
@@ -148,24 +141,27 @@ fn pod_name(n: usize) -> String {
 fn fifty_thousand_pods_fit_into_100_mib() {
     for kind in [KindOf::Item, KindOf::ListLast] {
         let peak = peak(1000, 50_000, kind);
-        assert!(peak < 100 * KIB * KIB, "{} MiB", peak / KIB / KIB);
+        assert!(peak < 100 * MIB, "{} MiB", peak / MIB);
     }
 }
 
-/// Prints what one more object costs at the peak, from the difference of two sizes. The figures stand in `cluster::index`.
+/// Prints the cost of one more object at the peak, from the difference of two sizes. `cluster::index` has the figures.
 #[test]
 #[ignore = "a measurement: run it in release with --ignored --nocapture"]
 fn bytes_for_each_object() {
     let of = |services, pods| peak(services, pods, KindOf::Item);
     let each = |more: u64, less: u64, count: u64| more.saturating_sub(less) / count;
-    println!("no pods: {} KiB", of(1, 0) / KIB);
+    println!("no pods: {} KiB", of(1, 0) / 1024);
     let services = each(of(21_000, 0), of(1000, 0), 20_000);
     println!("a Service with two ports and an empty slice: {services}");
     let pods = each(of(0, 100_000), of(0, 50_000), 50_000);
     println!("a pod: {pods}");
     let backed = each(of(1000, 100_000), of(1000, 50_000), 50_000);
     println!("a pod that is an endpoint of two ports: {backed}");
-    println!("1000 Services, 50,000 pods: {} KiB", of(1000, 50_000) / KIB);
+    println!(
+        "1000 Services, 50,000 pods: {} KiB",
+        of(1000, 50_000) / 1024
+    );
     let last = peak(1000, 50_000, KindOf::ListLast);
-    println!("the same, kind last: {} KiB", last / KIB);
+    println!("the same, kind last: {} KiB", last / 1024);
 }

@@ -1,12 +1,11 @@
 //! `ctk demo`: as root, as an ordinary user, and where it is forbidden.
 
-mod tools;
-
 use std::process::Command;
 
-use tools::{CTK, Said, as_nobody, ctk_line, readable_binary};
+use testkit::ctk_binary::{ctk_line, ctk_path, readable_binary};
+use testkit::tools::{Outcome, as_nobody};
 
-/// Whether this machine lets an ordinary user have a namespace of their own.
+/// Reports whether this machine allows an ordinary user a network namespace.
 fn users_may() -> bool {
     let may = as_nobody("unshare", &["-Urn", "true"]).output();
     let may = may.is_ok_and(|output| output.status.success());
@@ -16,7 +15,7 @@ fn users_may() -> bool {
 }
 
 #[test]
-fn the_tour_shows_a_stale_entry_and_what_it_ran() {
+fn the_tour_shows_a_stale_entry_and_its_commands() {
     if !nix::unistd::geteuid().is_root() && !users_may() {
         eprintln!("skipped: not root, and user namespaces are forbidden");
         return;
@@ -32,27 +31,31 @@ fn the_tour_needs_no_root() {
     }
     let (_folder, binary) = readable_binary();
     let output = as_nobody(&binary, &["demo"]).output().unwrap();
-    assert_is_the_tour(&Said::of(output));
+    assert_is_the_tour(&Outcome::of(output));
 }
 
 #[test]
-fn one_command_runs_in_the_same_world() {
+fn one_command_runs_in_the_demo_and_keeps_its_status() {
     if !nix::unistd::geteuid().is_root() && !users_may() {
         eprintln!("skipped: not root, and user namespaces are forbidden");
         return;
     }
-    let said = ctk_line("demo -- ls --stale -o jsonl").ended(0);
-    let reasons: Vec<_> = said.jsonl().iter().map(|i| i["reason"].clone()).collect();
-    assert_eq!(reasons.len(), 2, "{said:#?}");
+    let outcome = ctk_line("demo -- ls --stale -o jsonl").exits(0);
+    let reasons: Vec<_> = outcome
+        .jsonl()
+        .iter()
+        .map(|i| i["reason"].clone())
+        .collect();
+    assert_eq!(reasons.len(), 2, "{outcome:#?}");
     assert!(reasons.iter().any(|reason| reason == "endpoint-gone"));
     assert!(reasons.iter().any(|reason| reason == "no-dnat"));
-    let hairpin = ctk_line("demo -- ls --hairpin -o jsonl").ended(0).jsonl();
+    let hairpin = ctk_line("demo -- ls --hairpin -o jsonl").exits(0).jsonl();
     assert_eq!(hairpin.len(), 1);
-    let busy = ctk_line("demo -- ls --tcp --svc shop/api --endpoint api-a -o jsonl").ended(0);
+    let busy = ctk_line("demo -- ls --tcp --svc shop/api --endpoint api-a -o jsonl").exits(0);
     assert_eq!(busy.jsonl().len(), 9);
-    // Its status and its errors are those of the command.
-    ctk_line("demo -- ls --stale --exit-code").ended(5);
-    let wrong = ctk_line("demo -- ls --udp 99999").ended(2);
+    // Status and errors are those of the command.
+    ctk_line("demo -- ls --stale --exit-code").exits(5);
+    let wrong = ctk_line("demo -- ls --udp 99999").exits(2);
     assert!(
         wrong.stderr.contains("--udp") && wrong.stdout.is_empty(),
         "{wrong:#?}"
@@ -60,20 +63,25 @@ fn one_command_runs_in_the_same_world() {
 }
 
 #[test]
-fn where_namespaces_are_forbidden_it_says_what_to_do() {
-    // In a user namespace of our own the limits are ours to set.
+fn forbidden_namespaces_are_an_error_with_a_hint() {
+    // In an own user namespace the limits are writable.
     let script = "echo 0 > /proc/sys/user/max_net_namespaces && echo 0 > /proc/sys/user/max_user_namespaces || exit 99
         \"$0\" demo";
     let output = Command::new("unshare")
-        .args(["-Ur", "sh", "-c", script, CTK])
+        .args(["-Ur", "sh", "-c", script, ctk_path()])
         .output();
-    let said = Said::of(output.unwrap());
-    if said.status == Some(99) || said.stderr.contains("unshare") && said.status == Some(1) {
-        eprintln!("skipped: no user namespace to forbid it in: {said:?}");
+    let outcome = Outcome::of(output.unwrap());
+    if outcome.status == Some(99) || outcome.stderr.contains("unshare") && outcome.status == Some(1)
+    {
+        eprintln!("skipped: no user namespace to forbid it in: {outcome:?}");
         return;
     }
-    assert_eq!((said.status, &*said.stdout), (Some(1), ""), "{said:#?}");
-    let mut lines = said.stderr.lines();
+    assert_eq!(
+        (outcome.status, &*outcome.stdout),
+        (Some(1), ""),
+        "{outcome:#?}"
+    );
+    let mut lines = outcome.stderr.lines();
     let error = lines.next().unwrap();
     assert!(
         error.starts_with("ctk: error: no private namespace for the demo"),
@@ -86,9 +94,13 @@ fn where_namespaces_are_forbidden_it_says_what_to_do() {
     );
 }
 
-fn assert_is_the_tour(said: &Said) {
-    assert_eq!((said.status, &*said.stderr), (Some(0), ""), "{said:#?}");
-    let out = &said.stdout;
+fn assert_is_the_tour(outcome: &Outcome) {
+    assert_eq!(
+        (outcome.status, &*outcome.stderr),
+        (Some(0), ""),
+        "{outcome:#?}"
+    );
+    let out = &outcome.stdout;
     for command in [
         "$ ctk ls\n",
         "$ ctk ls --svc kube-dns\n",
@@ -100,7 +112,7 @@ fn assert_is_the_tour(said: &Said) {
         .lines()
         .filter(|line| line.ends_with("stale  endpoint-gone"));
     let stale: Vec<&str> = stale.collect();
-    // In the table of all, and in that of kube-dns.
+    // In the table of all entries, and in that of kube-dns.
     assert_eq!(stale.len(), 2, "{out}");
     assert!(stale.iter().all(|row| row.contains("(gone)")), "{out}");
     assert!(out.contains("10.244.1.7:53 is no endpoint of kube-system/kube-dns, which has 2"));

@@ -1,16 +1,14 @@
-//! The incident that ctk is for, with real packets: a DNS client keeps its source port, so its entry in the table still leads
-//! to the pod that is gone, and every packet keeps it alive.
-
-mod lab;
-mod private_netns;
-mod tools;
+//! Main incident, with real packets: a DNS client keeps its source port, so its entry still leads to a deleted pod, and
+//! every packet refreshes the entry.
 
 use std::net::Ipv4Addr;
+use testkit::tools;
 
-use lab::{BACKENDS, CLIENTS, Client, Lab, Proxy, cluster, pod_name};
-use private_netns::private_netns;
 use serde_json::{Value, json};
-use tools::{Said, ctk, run};
+use testkit::ctk_binary::ctk;
+use testkit::lab::{BACKENDS, CLIENTS, Client, Lab, Proxy, cluster, pod_name};
+use testkit::private_netns::private_netns;
+use testkit::tools::{Outcome, run};
 
 #[test]
 fn a_client_of_a_gone_backend_is_stale_behind_iptables_rules() {
@@ -56,7 +54,7 @@ fn incident(proxy: Proxy) {
     let items = kube_dns(&[living]);
     let item = of(&items, &pinned);
     assert_eq!(judged(item), "stale endpoint-gone", "{item}");
-    assert_eq!(item["endpoint"], Value::Null, "nobody has the address");
+    assert_eq!(item["endpoint"], Value::Null, "no pod has the address");
     assert_eq!(
         item["evidence"],
         format!("{dying}:53 is no endpoint of kube-system/kube-dns, which has 1")
@@ -64,13 +62,13 @@ fn incident(proxy: Proxy) {
     assert_eq!(judged(of(&items, &neighbour)), "ok endpoint");
 
     let file = cluster(&[living]);
-    let table = ctk(["ls", "--cluster", file.path(), "--svc", "kube-dns"]).ended(0);
+    let table = ctk(["ls", "--cluster", file.path(), "--svc", "kube-dns"]).exits(0);
     let row = row_of(&table, &pinned);
     assert!(row.contains(&format!("{dying}:53 (gone)")), "{row}");
     assert!(row.contains("stale  endpoint-gone"), "{row}");
     assert!(row.contains("kube-system/kube-dns:dns"), "{row}");
     assert!(!row_of(&table, &neighbour).contains("gone"), "{table:?}");
-    let stale = ctk(["ls", "--cluster", file.path(), "--stale", "-o", "jsonl"]).ended(0);
+    let stale = ctk(["ls", "--cluster", file.path(), "--stale", "-o", "jsonl"]).exits(0);
     let ports: Vec<Value> = stale
         .jsonl()
         .iter()
@@ -79,7 +77,7 @@ fn incident(proxy: Proxy) {
     assert!(ports.contains(&json!(pinned.port())), "{ports:?}");
     assert!(!ports.contains(&json!(neighbour.port())), "{ports:?}");
 
-    // It was the entry alone: without it the same socket is served.
+    // The entry alone was the cause: without it the same socket is served.
     let port = pinned.port().to_string();
     run("conntrack", &["-D", "-p", "udp", "--orig-port-src", &port]);
     assert_eq!(pinned.ask(), Some(living));
@@ -114,11 +112,11 @@ fn an_entry_older_than_the_rules_is_stale_although_it_was_never_translated() {
 #[test]
 fn nothing_is_judged_in_a_namespace_that_is_not_the_nodes() {
     private_netns(|| {
-        let lab = Lab::elsewhere(Proxy::Nftables);
+        let lab = Lab::without_node_address(Proxy::Nftables);
         lab.set_endpoints(&BACKENDS);
         let client = Client::bind(CLIENTS[0], 40_000);
         assert!(client.ask().is_some());
-        // kube-proxy's rules would make the namespace the node's.
+        // kube-proxy's rules would identify the namespace as the node's.
         tools::nft("flush ruleset");
         let file = cluster(&[]);
         let args = [
@@ -130,24 +128,27 @@ fn nothing_is_judged_in_a_namespace_that_is_not_the_nodes() {
             "-o",
             "json",
         ];
-        let said = ctk(args).ended(0);
-        let items = said.items();
+        let outcome = ctk(args).exits(0);
+        let items = outcome.items();
         let item = of(&items, &client);
         assert_eq!(judged(item), "unknown foreign-netns", "{item}");
         assert_eq!(
             item["service"]["name"], "kube-dns",
             "the name is known all the same"
         );
-        assert!(said.stderr.contains("1 entry is not judged"), "{said:?}");
+        assert!(
+            outcome.stderr.contains("1 entry is not judged"),
+            "{outcome:?}"
+        );
         let stale = ctk(["ls", "--cluster", file.path(), "--stale", "-o", "jsonl"]);
-        assert_eq!(stale.ended(3).stdout, "");
+        assert_eq!(stale.exits(3).stdout, "");
     });
 }
 
-/// Items of `ls --svc kube-dns` where kube-dns has these endpoints.
+/// Items of `ls --svc kube-dns` when kube-dns has these endpoints.
 fn kube_dns(endpoints: &[Ipv4Addr]) -> Vec<Value> {
     let file = cluster(endpoints);
-    let said = ctk([
+    let outcome = ctk([
         "ls",
         "--cluster",
         file.path(),
@@ -156,13 +157,13 @@ fn kube_dns(endpoints: &[Ipv4Addr]) -> Vec<Value> {
         "-o",
         "json",
     ])
-    .ended(0);
-    let document = said.json();
+    .exits(0);
+    let document = outcome.json();
     assert_eq!(
         document["summary"]["cluster"]["complete"], true,
         "{document}"
     );
-    said.items()
+    outcome.items()
 }
 
 #[track_caller]
@@ -183,7 +184,7 @@ fn judged(item: &Value) -> String {
     word("verdict") + " " + &word("reason")
 }
 
-fn row_of<'t>(table: &'t Said, client: &Client) -> &'t str {
+fn row_of<'t>(table: &'t Outcome, client: &Client) -> &'t str {
     let client = format!("shop/web-1:{} ", client.port());
     let mut rows = table.stdout.lines();
     rows.find(|row| row.contains(&client))

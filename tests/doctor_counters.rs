@@ -1,8 +1,4 @@
-//! What `ctk doctor` finds in counters, limits and settings, in private namespaces.
-
-mod mixed;
-mod private_netns;
-mod tools;
+//! Findings of `ctk doctor` about counters, limits and settings, in private namespaces.
 
 use std::io::Write;
 use std::net::{Ipv4Addr, SocketAddrV4, UdpSocket};
@@ -10,25 +6,27 @@ use std::os::fd::OwnedFd;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use testkit::tools;
 
 use ctnetlink::flow::Status;
-use mixed::{insert, udp};
-use private_netns::private_netns;
 use rustix::net::{AddressFamily, Protocol, SendFlags, SocketType, bind, sendto, socket};
 use serde_json::Value;
-use tools::{Said, ctk_line, nft, run, sysctl};
+use testkit::ctk_binary::ctk_line;
+use testkit::mixed::{insert, udp};
+use testkit::private_netns::private_netns;
+use testkit::tools::{Outcome, nft, run, sysctl};
 
-fn doctor(args: &str) -> Said {
+fn doctor(args: &str) -> Outcome {
     ctk_line(&format!("doctor --cluster none --sample 0 -o json {args}"))
 }
 
 /// Findings of one check.
-fn of(said: &Said, check: &str) -> Vec<Value> {
-    let items = said.items().into_iter();
+fn of(outcome: &Outcome, check: &str) -> Vec<Value> {
+    let items = outcome.items().into_iter();
     items.filter(|item| item["check"] == check).collect()
 }
 
-/// Entries of which those that are `assured` by their number are ASSURED.
+/// Entries of which those selected by `assured` are ASSURED.
 fn fill(count: u64, assured: impl Fn(u64) -> bool) {
     let flows: Vec<_> = (0..count)
         .map(|n| {
@@ -50,18 +48,18 @@ fn limit() -> u64 {
 }
 
 #[test]
-fn a_table_near_its_limit_is_found_with_its_numbers_and_who_can_make_room() {
+fn a_table_near_its_limit_is_found_with_its_numbers_and_its_removable_entries() {
     private_netns(|| {
         let max = limit();
         if !(100..2_000_000).contains(&max) {
             tools::skipped(&format!("the limit of this machine is {max}"));
             return;
         }
-        // One percent is as good as eighty, with a threshold of one.
+        // One per cent is enough with a threshold of one.
         let count = (max / 100 + 4) / 4 * 4;
         fill(count, |n| n % 4 == 0);
-        let said = doctor("--table-used 1").ended(5);
-        let found = of(&said, "table-full");
+        let outcome = doctor("--table-used 1").exits(5);
+        let found = of(&outcome, "table-full");
         assert_eq!(found.len(), 1, "{found:?}");
         let (finding, evidence) = (&found[0], &found[0]["evidence"]);
         assert_eq!(finding["severity"], "warning");
@@ -82,7 +80,7 @@ fn a_table_near_its_limit_is_found_with_its_numbers_and_who_can_make_room() {
     });
 }
 
-/// The finding about a table that is full to the brim while new flows begin, once `told` says that it has been through.
+/// Finding about a full table while new flows begin, taken when `told` accepts the output.
 fn full(assured: impl Fn(u64) -> bool, told: &str) -> Option<Value> {
     let max = limit();
     if !(100..2_000_000).contains(&max) {
@@ -96,13 +94,13 @@ fn full(assured: impl Fn(u64) -> bool, told: &str) -> Option<Value> {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !ended.load(Ordering::Relaxed) {
-                // Each from a port of its own. What the table has no room for is refused.
+                // Each flow has its own source port. The kernel refuses flows that the full table cannot hold.
                 let flow = UdpSocket::bind("127.0.0.1:0").unwrap();
                 let _ = flow.send_to(b"x", "127.0.0.1:9");
                 std::thread::sleep(Duration::from_millis(1));
             }
         });
-        let found = std::iter::repeat_with(|| of(&doctor("").ended(5), "table-full"))
+        let found = std::iter::repeat_with(|| of(&doctor("").exits(5), "table-full"))
             .take(20)
             .map(|found| found[0].clone())
             .find(|finding| finding["evidence"][told].as_u64() > Some(0));
@@ -112,7 +110,7 @@ fn full(assured: impl Fn(u64) -> bool, told: &str) -> Option<Value> {
 }
 
 #[test]
-fn a_full_table_tells_who_is_pushed_out_of_it() {
+fn a_full_table_with_early_drops_names_the_evicted_entries() {
     private_netns(|| {
         let Some(finding) = full(|n| n % 4 == 0, "early_drop") else {
             return;
@@ -127,7 +125,7 @@ fn a_full_table_tells_who_is_pushed_out_of_it() {
 }
 
 #[test]
-fn a_full_table_without_room_tells_what_is_dropped() {
+fn a_full_table_without_evictable_entries_names_the_dropped_packets() {
     private_netns(|| {
         let Some(finding) = full(|_| true, "dropped") else {
             return;
@@ -142,8 +140,8 @@ fn a_full_table_without_room_tells_what_is_dropped() {
     });
 }
 
-/// A socket whose packets all ask for an entry that cannot be: its reply tuple is that of another one. (So it is with a race
-/// of two packets, where the other one's entry came first; here it stays, and the protocol has no ports to move to.)
+/// Socket whose packets all need an entry that cannot exist, because its reply tuple belongs to another entry. In a race of
+/// two packets the other entry came first; here the other entry is permanent, and the protocol has no ports to change.
 fn clashing() -> OwnedFd {
     run("ip", &["link", "set", "lo", "up"]);
     for n in [1, 2, 3, 9] {
@@ -175,7 +173,7 @@ fn send(sender: &OwnedFd) -> rustix::io::Result<usize> {
 }
 
 #[test]
-fn insertions_that_are_lost_while_it_looks_are_a_race_and_no_full_table() {
+fn failed_insertions_during_the_look_are_a_race_and_not_a_full_table() {
     private_netns(|| {
         let sender = clashing();
         let ended = AtomicBool::new(false);
@@ -186,10 +184,10 @@ fn insertions_that_are_lost_while_it_looks_are_a_race_and_no_full_table() {
                     std::thread::sleep(Duration::from_millis(1));
                 }
             });
-            // Until so many were lost while it looked.
+            // Until so many insertions failed during the look.
             let found = std::iter::repeat_with(|| doctor("--failed-insertions 2"))
                 .take(200)
-                .map(|said| of(&said, "insert-failed"))
+                .map(|outcome| of(&outcome, "insert-failed"))
                 .find(|found| found.iter().any(|one| one["severity"] == "warning"));
             ended.store(true, Ordering::Relaxed);
             found.unwrap()
@@ -200,19 +198,19 @@ fn insertions_that_are_lost_while_it_looks_are_a_race_and_no_full_table() {
         let more = evidence["insert_failed"].as_u64().unwrap();
         assert!(more >= 2 && more <= counted, "{evidence} {counted}");
         assert!(evidence["insert_failed_total"].as_u64().unwrap() <= counted);
-        // When it is over, it is worth knowing, and nothing else.
-        let said = doctor("").ended(0);
-        let later = of(&said, "insert-failed");
+        // Afterwards it is a finding of level info only.
+        let outcome = doctor("").exits(0);
+        let later = of(&outcome, "insert-failed");
         assert_eq!(later[0]["severity"], "info", "{later:?}");
         assert_eq!(later[0]["evidence"]["insert_failed"], 0);
         assert_eq!(later[0]["evidence"]["insert_failed_total"], counted);
     });
 }
 
-/// The sum over the CPUs, as `conntrack -S` tells it.
+/// Sum over the CPUs, as `conntrack -S` prints it.
 fn counter(name: &str) -> u64 {
-    let said = run("conntrack", &["-S"]).stdout;
-    let fields = said
+    let outcome = run("conntrack", &["-S"]).stdout;
+    let fields = outcome
         .split_whitespace()
         .filter_map(|field| field.split_once('='));
     fields
@@ -222,13 +220,13 @@ fn counter(name: &str) -> u64 {
 }
 
 #[test]
-fn settings_that_hide_evidence_are_told_and_are_no_more_than_worth_knowing() {
+fn settings_that_hide_evidence_are_findings_of_level_info() {
     private_netns(|| {
         for (name, value) in [("acct", "0"), ("timestamp", "0"), ("events", "2")] {
             sysctl(name, value);
         }
-        let said = doctor("").ended(0);
-        let found = of(&said, "settings");
+        let outcome = doctor("").exits(0);
+        let found = of(&outcome, "settings");
         let names: Vec<_> = found
             .iter()
             .map(|f| f["evidence"]["setting"].as_str().unwrap())
@@ -239,7 +237,7 @@ fn settings_that_hide_evidence_are_told_and_are_no_more_than_worth_knowing() {
             ["acct", "timestamp", "events"].map(|name| format!("{folder}{name}"))
         );
         assert!(found.iter().all(|finding| finding["severity"] == "info"));
-        // What the help says helps.
+        // The advice of the finding works.
         for finding in &found {
             let help = finding["help"].as_str().unwrap();
             let (name, value) = help
@@ -250,12 +248,12 @@ fn settings_that_hide_evidence_are_told_and_are_no_more_than_worth_knowing() {
                 .unwrap();
             sysctl(name, value);
         }
-        let said = doctor("").ended(0);
-        assert_eq!(of(&said, "settings"), Vec::<Value>::new());
+        let outcome = doctor("").exits(0);
+        assert_eq!(of(&outcome, "settings"), Vec::<Value>::new());
     });
 }
 
-/// A neighbour in a namespace of its own, at the other end of a veth; it ends with its standard input.
+/// Neighbour in its own namespace, at the other end of a veth. It ends with its standard input.
 struct Neighbour {
     shell: Child,
     stdin: Option<ChildStdin>,
@@ -279,7 +277,7 @@ impl Neighbour {
             "ip",
             &["link", "add", "v0", "type", "veth", "peer", "name", "v1"],
         );
-        // It has moved when it is in another namespace than this thread.
+        // It has moved when its namespace differs from that of this thread.
         let own = std::fs::read_link("/proc/thread-self/ns/net").unwrap();
         while std::fs::read_link(format!("/proc/{pid}/ns/net")).unwrap() == own {
             std::thread::yield_now();
@@ -301,7 +299,7 @@ impl Drop for Neighbour {
 }
 
 #[test]
-fn packets_that_the_reverse_path_filter_drops_are_found_while_they_come() {
+fn drops_of_the_reverse_path_filter_are_found_while_they_happen() {
     private_netns(|| {
         let mut neighbour = Neighbour::new();
         run("ip", &["link", "set", "lo", "up"]);
@@ -314,15 +312,15 @@ fn packets_that_the_reverse_path_filter_drops_are_found_while_they_come() {
             std::fs::write(format!("/proc/sys/net/ipv4/conf/{name}/rp_filter"), "1").unwrap();
         }
         assert_eq!(
-            of(&doctor("").ended(0), "reverse-path"),
+            of(&doctor("").exits(0), "reverse-path"),
             Vec::<Value>::new()
         );
-        // Answers to 10.9.9.9 have no way back.
+        // Answers to 10.9.9.9 have no route.
         neighbour.say("ip link set v1 up");
         neighbour.say("ip addr add 10.9.9.9/32 dev v1");
         neighbour.say("ip route add 10.0.0.0/24 dev v1");
         neighbour.say("ip neigh add 10.0.0.1 lladdr 02:00:00:00:00:01 dev v1 nud permanent");
-        // As long as the shell lives.
+        // Lives as long as the shell.
         neighbour.say(
             "(while kill -0 $$; do bash -c 'echo x > /dev/udp/10.0.0.1/9'; sleep 0.01; done) >/dev/null 2>&1 &",
         );
@@ -348,8 +346,8 @@ fn packets_that_the_reverse_path_filter_drops_are_found_while_they_come() {
         let (_, total) = columns
             .find(|(name, _)| *name == "IPReversePathFilter")
             .unwrap();
-        // It is over, and the machine that sent them is gone.
-        let later = of(&doctor("").ended(0), "reverse-path");
+        // The drops are over, and their sender has ended.
+        let later = of(&doctor("").exits(0), "reverse-path");
         assert_eq!(later[0]["severity"], "info");
         assert_eq!(later[0]["evidence"]["filtered_total"].to_string(), total);
     });

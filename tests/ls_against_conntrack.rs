@@ -1,17 +1,14 @@
-//! `ctk ls` against the `conntrack` tool, on one table with everything in it.
-
-mod conntrack_tool;
-mod mixed;
-mod private_netns;
-mod tools;
+//! `ctk ls` against the `conntrack` tool, on one table with entries of every kind.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
+use testkit::conntrack_tool;
 
-use mixed::{ENTRIES, fill};
-use private_netns::private_netns;
 use serde_json::{Value, json};
-use tools::{Said, by_key, ctk_line, run};
+use testkit::ctk_binary::ctk_line;
+use testkit::mixed::{ENTRIES, fill};
+use testkit::private_netns::private_netns;
+use testkit::tools::{Outcome, by_key, run};
 
 /// Names of the label bits that the table uses.
 const CONNLABELS: &str = "1 one\n33 thirty-three\n63 low-end\n64 high-start\n127 last\n";
@@ -27,7 +24,7 @@ fn conntrack(args: &[&str]) -> String {
     run("conntrack", args).stdout
 }
 
-/// What the tool prints where it finds the names of labels. They are in /etc, which is another one for the tool alone.
+/// Output of the tool with a file of label names. The file is in /etc, which a mount namespace replaces for the tool alone.
 fn conntrack_with_labels(output: &str) -> String {
     let etc = tempfile::tempdir().unwrap();
     std::fs::create_dir(etc.path().join("xtables")).unwrap();
@@ -39,15 +36,15 @@ fn conntrack_with_labels(output: &str) -> String {
         .arg(etc.path())
         .output()
         .unwrap();
-    let said = Said::of(output).ended(0);
-    said.stdout
+    let outcome = Outcome::of(output).exits(0);
+    outcome.stdout
 }
 
 fn ids(texts: impl Iterator<Item = Value>) -> BTreeMap<String, Value> {
     by_key(texts.collect())
 }
 
-/// The item in the form in which the tool's words are read, less what the tool does not print or prints wrongly.
+/// Item in the form of the parsed tool output, without fields that the tool omits or prints wrongly.
 fn like_the_tool(item: &Value) -> Value {
     let tuple = |direction: &str| {
         let mut tuple = item[direction].clone();
@@ -68,7 +65,7 @@ fn like_the_tool(item: &Value) -> Value {
     })
 }
 
-/// What cannot be compared for equality in two lists that are made one after the other, or that the tool cannot know.
+/// Fields that cannot be equal in two successive lists, or that the tool cannot know.
 fn steady(tool: &Value) -> Value {
     let mut steady = tool.clone();
     let fields = steady.as_object_mut().unwrap();
@@ -76,7 +73,7 @@ fn steady(tool: &Value) -> Value {
         fields.remove(name);
     }
     if tool["protocol"] == "dccp" {
-        // The kernel tracks it by addresses alone; the tool makes zeros of the missing ports.
+        // The kernel tracks DCCP by addresses alone; the tool prints 0 for the missing ports.
         for direction in ["original", "reply"] {
             for port in ["sport", "dport"] {
                 assert_eq!(tool[direction][port], 0);
@@ -88,12 +85,12 @@ fn steady(tool: &Value) -> Value {
 }
 
 #[test]
-fn json_equals_what_conntrack_prints_field_by_field() {
+fn json_equals_the_text_of_conntrack_field_by_field() {
     private_netns(|| {
         fill();
         let tool = |text: String| ids(text.lines().map(conntrack_tool::text));
         let before = tool(conntrack(&["-L", "-o", "extended,id"]));
-        let document = ctk_line("ls --cluster none -o json").ended(0).json();
+        let document = ctk_line("ls --cluster none -o json").exits(0).json();
         let after = tool(conntrack_with_labels("extended,id,labels"));
         assert!(before.len() >= ENTRIES, "{}", before.len());
         let summary = &document["summary"];
@@ -118,7 +115,7 @@ fn json_equals_what_conntrack_prints_field_by_field() {
     });
 }
 
-/// Timers and ages lie between those of the lists made before and after: they run one way.
+/// Timers and ages lie between those of the lists before and after: both are monotonic.
 fn between(item: &Value, before: &Value, after: &Value) {
     let seconds = |value: &Value| value["timeout"].as_u64().unwrap();
     assert!(
@@ -134,12 +131,13 @@ fn between(item: &Value, before: &Value, after: &Value) {
             assert!(since >= age, "{before}\n{item}");
         }
     }
-    // The tool reads in other portions, and an entry at which one begins is held once more.
+    // The tool reads in other portions, and the kernel holds an additional reference to the entry at which a portion
+    // begins.
     let uses = |value: &Value| value["use"].as_u64().unwrap();
     assert!(uses(item).abs_diff(uses(before)) <= 1, "{before}\n{item}");
 }
 
-/// What needs more than a look at one word: names of protocols and labels, translation, what there is no source for.
+/// Fields that depend on several words: names of protocols and labels, translation, fields without a source.
 fn own_fields(item: &Value, tool: &Value) {
     if tool["protocol"] != "unknown" {
         assert_eq!(item["protocol"], tool["protocol"], "{item}");
@@ -158,7 +156,7 @@ fn own_fields(item: &Value, tool: &Value) {
             .any(|(source, destination)| **source != *destination)
     };
     let dnat = differ("reply", "original");
-    // The reply destination against the original source.
+    // Compares the reply destination with the original source.
     let snat = differ("original", "reply");
     let nat: Vec<&str> = [(snat, "snat"), (dnat, "dnat")]
         .into_iter()
@@ -175,7 +173,7 @@ fn own_fields(item: &Value, tool: &Value) {
     assert_eq!(item["refreshing"], "unknown");
 }
 
-/// The comparison is worth what is in the table.
+/// Asserts that the table has the kinds of entries that make the comparison meaningful.
 fn assert_covers(items: &BTreeMap<String, Value>) {
     let with = |pointer: &str| -> BTreeSet<String> {
         let values = items.values().filter_map(|item| item.pointer(pointer));
@@ -205,11 +203,11 @@ fn assert_covers(items: &BTreeMap<String, Value>) {
 }
 
 #[test]
-fn json_equals_the_xml_that_conntrack_prints() {
+fn json_equals_the_xml_of_conntrack() {
     private_netns(|| {
         fill();
         let before = conntrack_with_labels("xml,id,labels");
-        let items = ctk_line("ls --cluster none -o jsonl").ended(0).jsonl();
+        let items = ctk_line("ls --cluster none -o jsonl").exits(0).jsonl();
         let after = ids(conntrack_tool::xml(&conntrack_with_labels("xml,id,labels")).into_iter());
         let before = ids(conntrack_tool::xml(&before).into_iter());
         let items = by_key(items);
@@ -217,7 +215,7 @@ fn json_equals_the_xml_that_conntrack_prints() {
         for (key, item) in &items {
             let (before, after) = (&before[key], &after[key]);
             let (mut ours, mut tool) = (like_the_tool(item), steady(before));
-            // Known to be wrong or missing in the tool's XML.
+            // Known errors and gaps of the tool's XML.
             if [json!(1), json!(58)].contains(&item["protocol_number"]) {
                 for direction in ["original", "reply"] {
                     for field in ["type", "code", "icmp_id"] {
@@ -243,7 +241,7 @@ fn lines_equal_those_of_conntrack() {
         fill();
         let tool = || conntrack(&["-L", "-o", "extended,id"]);
         let before = tool();
-        let ours = ctk_line("ls --cluster none -o conntrack").ended(0).stdout;
+        let ours = ctk_line("ls --cluster none -o conntrack").exits(0).stdout;
         let (before, ours, after) = (timers(&before), timers(&ours), timers(&tool()));
         assert!(before.len() >= ENTRIES);
         for (line, [timeout, age, uses]) in &ours {
@@ -260,7 +258,7 @@ fn lines_equal_those_of_conntrack() {
     });
 }
 
-/// Lines without their timer, age and use count, and those numbers; -1 for an age that is not there.
+/// Lines without timer, age and use count, and these numbers; -1 for a missing age.
 fn timers(lines: &str) -> BTreeMap<String, [i64; 3]> {
     let read = |line: &str| {
         let mut numbers = [-1; 3];
@@ -268,7 +266,7 @@ fn timers(lines: &str) -> BTreeMap<String, [i64; 3]> {
         let mut kept = Vec::new();
         for word in line.split(' ') {
             words += usize::from(!word.is_empty());
-            // The timer is the fifth word, the others say what they are.
+            // The timer is the fifth word; the others carry a name.
             let (place, name, number) = match word.split_once('=') {
                 Some(("delta-time", number)) => (1, "delta-time=", number),
                 Some(("use", number)) => (2, "use=", number),

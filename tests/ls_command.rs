@@ -1,25 +1,22 @@
-//! `ctk ls` as scripts meet it: exit statuses, what goes to stdout and what to stderr, formats, order, closed pipes.
+//! `ctk ls` for scripts: exit statuses, stdout and stderr, formats, order, closed pipes.
 
-mod lab;
-mod mixed;
-mod private_netns;
-mod tools;
-
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;
+use testkit::{lab, mixed, tools};
 
 use ctnetlink::Table;
 use ctnetlink::flow::{Flow, L4};
 use ctnetlink::netns::Netns;
-use lab::be_the_node;
-use lab::cluster::{ClusterFile, list, minimal, node, service, slice};
-use mixed::{ASSURED, insert, plain, to_dns, tuple, udp};
-use private_netns::private_netns;
 use serde_json::{Value, json};
-use tools::{Said, assert_error, ctk, ctk_command, ctk_line, run};
+use testkit::ctk_binary::{ctk, ctk_command, ctk_line, ctk_with_input};
+use testkit::lab::add_node_address;
+use testkit::lab::cluster::{ClusterFile, list, minimal, node, service, slice};
+use testkit::mixed::{ASSURED, insert, plain, to_dns, tuple, udp};
+use testkit::private_netns::private_netns;
+use testkit::tools::{Outcome, assert_error, run};
 
 #[test]
-fn found_is_told_by_the_exit_status_only_when_asked() {
+fn the_exit_status_tells_whether_entries_were_found_only_with_the_flag() {
     private_netns(|| {
         insert(&[udp("10.0.0.1", 1)]);
         for (args, status) in [
@@ -29,13 +26,13 @@ fn found_is_told_by_the_exit_status_only_when_asked() {
             ("--tcp --exit-code", 0),
             ("--tcp --exit-code --limit 5", 0),
         ] {
-            ctk_line(&format!("ls --cluster none {args}")).ended(status);
+            ctk_line(&format!("ls --cluster none {args}")).exits(status);
         }
-        be_the_node();
+        add_node_address();
         insert(&[to_dns(17, 40_000, "10.244.9.9")]);
         let file = lab::cluster(&lab::BACKENDS);
         let stale = ["ls", "--cluster", file.path(), "--stale", "--exit-code"];
-        assert!(ctk(stale).ended(5).stdout.contains("endpoint-gone"));
+        assert!(ctk(stale).exits(5).stdout.contains("endpoint-gone"));
         let ok = [
             "ls",
             "--cluster",
@@ -44,8 +41,8 @@ fn found_is_told_by_the_exit_status_only_when_asked() {
             "ok",
             "--exit-code",
         ];
-        ctk(ok).ended(0);
-        // Partial wins over found.
+        ctk(ok).exits(0);
+        // Partial takes precedence over found.
         let mut partial = lab::cluster_objects(&lab::BACKENDS);
         partial.retain(|object| object["kind"] != "EndpointSlice");
         let partial = ClusterFile::of(&partial);
@@ -57,41 +54,31 @@ fn found_is_told_by_the_exit_status_only_when_asked() {
             "kube-dns",
             "--exit-code",
         ];
-        let said = ctk(args).ended(3);
-        assert!(said.stderr.contains("endpointslices"), "{said:#?}");
-        assert!(said.stdout.contains("source-incomplete"), "{said:#?}");
+        let outcome = ctk(args).exits(3);
+        assert!(outcome.stderr.contains("endpointslices"), "{outcome:#?}");
+        assert!(outcome.stdout.contains("source-incomplete"), "{outcome:#?}");
     });
 }
 
 #[test]
 fn a_cluster_comes_on_standard_input_too() {
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         insert(&[to_dns(17, 40_000, "10.244.9.9")]);
-        let piped = |text: &str| {
-            let mut child =
-                ctk_command(["ls", "--cluster", "-", "--svc", "kube-dns", "-o", "json"])
-                    .stdin(Stdio::piped())
-                    .stdout(Stdio::piped())
-                    .stderr(Stdio::piped())
-                    .spawn()
-                    .unwrap();
-            // A reader that stops early is tested by its status.
-            let _ = child.stdin.take().unwrap().write_all(text.as_bytes());
-            Said::of(child.wait_with_output().unwrap())
-        };
+        let args = ["ls", "--cluster", "-", "--svc", "kube-dns", "-o", "json"];
+        let piped = |text: &str| ctk_with_input(args, text);
         let whole = list(&lab::cluster_objects(&lab::BACKENDS));
-        let said = piped(&whole).ended(0);
-        assert_eq!(said.items()[0]["reason"], "endpoint-gone");
-        assert_eq!(said.json()["summary"]["cluster"]["source"], "file");
+        let outcome = piped(&whole).exits(0);
+        assert_eq!(outcome.items()[0]["reason"], "endpoint-gone");
+        assert_eq!(outcome.json()["summary"]["cluster"]["source"], "file");
         assert_error(&piped(&whole[..200]), 3, &["--cluster", "line 1, column"]);
     });
 }
 
 #[test]
-fn stale_leaves_tcp_out_and_says_how_many() {
+fn stale_leaves_tcp_out_and_counts_it() {
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         let gone = "10.244.9.9";
         let mut flows = vec![to_dns(17, 40_000, gone), to_dns(17, 40_001, "10.244.1.7")];
         flows.extend((0..3).map(|n| {
@@ -104,7 +91,7 @@ fn stale_leaves_tcp_out_and_says_how_many() {
         let held = "3 stale entries of other protocols than UDP are left out";
         for (args, shown, said_so) in [
             (&["--stale"][..], 1, true),
-            // A listing by verdict or reason is of every protocol: nothing is deleted here.
+            // A listing by verdict or reason includes every protocol, because it deletes nothing.
             (&["--verdict", "stale"], 4, false),
             (&["--reason", "endpoint-gone"], 4, false),
             (&["--stale", "--tcp"], 3, false),
@@ -117,20 +104,20 @@ fn stale_leaves_tcp_out_and_says_how_many() {
             let all = ["ls", "--cluster", file.path(), "-o", "jsonl"]
                 .into_iter()
                 .chain(args.iter().copied());
-            let said = ctk(all).ended(0);
-            assert_eq!(said.jsonl().len(), shown, "{args:?}: {said:#?}");
+            let outcome = ctk(all).exits(0);
+            assert_eq!(outcome.jsonl().len(), shown, "{args:?}: {outcome:#?}");
             assert_eq!(
-                said.stderr.contains(held),
+                outcome.stderr.contains(held),
                 said_so,
                 "{args:?}: {}",
-                said.stderr
+                outcome.stderr
             );
         }
     });
 }
 
 #[test]
-fn rows_are_limited_and_sorted_with_what_is_not_known_last() {
+fn rows_are_limited_and_sorted_with_unknown_values_last() {
     private_netns(|| {
         let mut flows: Vec<Flow> = (1..=9).map(|n| udp("10.0.0.1", n)).collect();
         for (n, flow) in flows.iter_mut().enumerate() {
@@ -140,7 +127,7 @@ fn rows_are_limited_and_sorted_with_what_is_not_known_last() {
         insert(&flows);
         let column = |args: &str, pointer: &str| -> Vec<Value> {
             let line = format!("ls --cluster none -o jsonl {args}");
-            let items = ctk_line(&line).ended(0).jsonl();
+            let items = ctk_line(&line).exits(0).jsonl();
             items
                 .iter()
                 .map(|item| item.pointer(pointer).unwrap().clone())
@@ -175,7 +162,7 @@ fn rows_are_limited_and_sorted_with_what_is_not_known_last() {
         );
         assert_eq!(timers.len(), 9);
         let document = ctk_line("ls --cluster none -o json --limit 2 --udp")
-            .ended(0)
+            .exits(0)
             .json();
         assert_eq!(document["summary"]["shown"], 2);
         assert_eq!(document["items"].as_array().unwrap().len(), 2);
@@ -183,12 +170,12 @@ fn rows_are_limited_and_sorted_with_what_is_not_known_last() {
 }
 
 #[test]
-fn columns_and_headers_are_as_asked() {
+fn columns_and_headers_follow_the_flags() {
     private_netns(|| {
         insert(&[udp("10.0.0.1", 4000)]);
         let out = |args: &str| {
             ctk_line(&format!("ls --cluster none {args}"))
-                .ended(0)
+                .exits(0)
                 .stdout
         };
         let columns = "--columns original.src,original.sport,protocol";
@@ -213,7 +200,7 @@ fn columns_and_headers_are_as_asked() {
         let (header, rest) = csv.split_once('\n').unwrap();
         assert!(header.starts_with("family,protocol,"), "{header}");
         assert_eq!(rest.lines().count(), 1);
-        // Piped output is never coloured unless told so.
+        // Piped output is coloured only by a flag.
         assert!(!out("").contains('\u{1b}'));
     });
 }
@@ -223,35 +210,39 @@ fn an_empty_table_is_a_valid_answer_in_every_format() {
     private_netns(|| {
         for table in ["conntrack", "dying", "unconfirmed"] {
             let line = format!("ls --cluster none --table {table} -o json");
-            let document = ctk_line(&line).ended(0).json();
+            let document = ctk_line(&line).exits(0).json();
             assert_eq!(document["items"], json!([]), "{table}");
             assert_eq!(document["summary"]["shown"], 0);
             assert_eq!(document["summary"]["consistent"], true);
         }
         for format in ["jsonl", "conntrack"] {
-            let said = ctk_line(&format!("ls --cluster none -o {format}")).ended(0);
-            assert_eq!(said.stdout, "", "{format}");
-            // It may be the wrong namespace: that is said, and not on stdout.
-            assert!(said.stderr.contains("has no entries"), "{said:?}");
+            let outcome = ctk_line(&format!("ls --cluster none -o {format}")).exits(0);
+            assert_eq!(outcome.stdout, "", "{format}");
+            // The namespace may be the wrong one: a note on stderr says so.
+            assert!(outcome.stderr.contains("has no entries"), "{outcome:?}");
         }
-        let csv = ctk_line("ls --cluster none -o csv").ended(0).stdout;
+        let csv = ctk_line("ls --cluster none -o csv").exits(0).stdout;
         assert_eq!(csv.lines().count(), 1);
     });
 }
 
 #[test]
-fn without_a_cluster_it_says_so_once_and_goes_on() {
+fn a_missing_cluster_is_noted_once_and_entries_are_listed() {
     private_netns(|| {
         insert(&[udp("10.0.0.1", 1)]);
-        let said = ctk_line("ls -o jsonl").ended(0);
-        assert_eq!(said.jsonl()[0]["verdict"], Value::Null);
-        assert_eq!(said.stderr.lines().count(), 1, "{}", said.stderr);
-        assert!(said.stderr.contains("cluster: none"), "{}", said.stderr);
+        let outcome = ctk_line("ls -o jsonl").exits(0);
+        assert_eq!(outcome.jsonl()[0]["verdict"], Value::Null);
+        assert_eq!(outcome.stderr.lines().count(), 1, "{}", outcome.stderr);
+        assert!(
+            outcome.stderr.contains("cluster: none"),
+            "{}",
+            outcome.stderr
+        );
     });
 }
 
 #[test]
-fn a_reader_who_goes_away_ends_it_quietly() {
+fn a_closed_pipe_ends_the_listing_without_an_error() {
     private_netns(|| {
         let mut table = Table::open(&Netns::current()).unwrap();
         let flows = (0..5000).map(|n| udp(&format!("10.1.{}.{}", n / 250, n % 250), 1));
@@ -286,7 +277,7 @@ fn a_reader_who_goes_away_ends_it_quietly() {
             let status = child.wait().unwrap();
             assert_eq!((status.code(), &*stderr), (Some(0), ""), "{args}");
         }
-        // A disk that is full is no reader who left.
+        // A full disk is an error, unlike a closed pipe.
         let full = std::fs::File::options()
             .write(true)
             .open("/dev/full")
@@ -295,20 +286,20 @@ fn a_reader_who_goes_away_ends_it_quietly() {
             .stdout(full)
             .output()
             .unwrap();
-        let said = Said::of(output).ended(1);
-        assert!(said.stderr.contains("writing the output"), "{said:?}");
+        let outcome = Outcome::of(output).exits(1);
+        assert!(outcome.stderr.contains("writing the output"), "{outcome:?}");
     });
 }
 
 #[test]
-fn explain_says_what_ran_where() {
+fn explain_names_the_filters_of_the_kernel_and_of_ctk() {
     private_netns(|| {
         insert(&[udp("10.0.0.1", 1)]);
-        let said = ctk_line(
+        let outcome = ctk_line(
             "ls --cluster none -4 --udp 53 --src 10.0.0.1 --sport 1-9 --match udp --explain -o jsonl",
         )
-        .ended(0);
-        assert_eq!(said.jsonl().len(), 1);
+        .exits(0);
+        assert_eq!(outcome.jsonl().len(), 1);
         for (selector, place) in [
             ("-4", "kernel, and again in user space"),
             ("--udp 53", "kernel, and again in user space"),
@@ -318,18 +309,18 @@ fn explain_says_what_ran_where() {
         ] {
             let line = format!("ctk: {selector}: {place}");
             assert!(
-                said.stderr.lines().any(|said| said == line),
+                outcome.stderr.lines().any(|outcome| outcome == line),
                 "{line}\n{}",
-                said.stderr
+                outcome.stderr
             );
         }
     });
 }
 
 #[test]
-fn names_of_the_cluster_cannot_steer_a_terminal() {
+fn control_characters_in_names_do_not_reach_the_terminal() {
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         insert(&[
             to_dns(17, 40_000, "10.244.1.7"),
             to_dns(17, 40_001, "10.244.9.9"),
@@ -351,7 +342,7 @@ fn names_of_the_cluster_cannot_steer_a_terminal() {
             &["-o", "json"],
             &["-o", "jsonl"],
             &["-v"],
-            // Errors name names, too.
+            // Errors contain names, too.
             &["--svc", evil],
             &["--svc", "dns"],
             &["--svc", "b/dns\u{1b}[2J"],
@@ -361,16 +352,19 @@ fn names_of_the_cluster_cannot_steer_a_terminal() {
         ] {
             let all = ["ls", "--cluster", file.path()].into_iter();
             let all = all.chain(args.iter().copied());
-            let said = ctk(all);
-            assert!(said.status.is_some_and(|status| status <= 3), "{said:?}");
-            for (stream, text) in [("stdout", &said.stdout), ("stderr", &said.stderr)] {
+            let outcome = ctk(all);
+            assert!(
+                outcome.status.is_some_and(|status| status <= 3),
+                "{outcome:?}"
+            );
+            for (stream, text) in [("stdout", &outcome.stdout), ("stderr", &outcome.stderr)] {
                 let harmful = |c: char| c.is_control() && c != '\n' || c == '\u{202e}';
                 let found = text.lines().find(|line| line.contains(harmful));
                 assert_eq!(found, None, "{args:?} {stream}");
             }
         }
         let items = ctk(["ls", "--cluster", file.path(), "-o", "json"])
-            .ended(0)
+            .exits(0)
             .items();
         assert!(
             items.iter().any(|item| item["service"]["name"] == evil),
@@ -384,7 +378,7 @@ fn names_of_the_cluster_cannot_steer_a_terminal() {
 fn expectations_are_listed_from_their_own_table() {
     private_netns(|| {
         insert(&[udp("10.0.0.1", 1)]);
-        let listed = || ctk_line("ls --table expect -o json").ended(0).items();
+        let listed = || ctk_line("ls --table expect -o json").exits(0).items();
         assert_eq!(listed(), Vec::<Value>::new());
         if Table::open(&Netns::current())
             .unwrap()
@@ -401,13 +395,13 @@ fn expectations_are_listed_from_their_own_table() {
         run("conntrack", &args);
         let items = listed();
         assert_eq!(items.len(), 1, "{items:?}");
-        // The tool gives it an odd protocol without ports; everything else is as it was asked for.
+        // The tool gives the expectation a protocol without ports; all other fields are as requested.
         assert_eq!(items[0]["expected"]["src"], "10.64.0.1", "{items:?}");
         assert_eq!(items[0]["mask"]["dst"], "255.255.255.255", "{items:?}");
         assert_eq!(items[0]["master"]["dport"], 21, "{items:?}");
         assert_eq!(items[0]["helper"], "ftp", "{items:?}");
         let tool = run("conntrack", &["-L", "expect"]).stdout;
-        let ours = ctk_line("ls --table expect -o conntrack").ended(0).stdout;
+        let ours = ctk_line("ls --table expect -o conntrack").exits(0).stdout;
         assert_eq!(timeless(&ours), timeless(&tool));
     });
 }

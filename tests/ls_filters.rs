@@ -1,18 +1,16 @@
-//! Every selector of `ctk ls` on a table with everything in it, against a predicate that is written here and tested on the
-//! whole list, and against the count of the `conntrack` tool where that has the option. The whole list is read without any
-//! selector, so what the kernel filters is compared with what user space does.
-
-mod mixed;
-mod private_netns;
-mod tools;
+//! Every selector of `ctk ls` on a table with entries of every kind, against a predicate of this file on the whole list,
+//! and against the count of the `conntrack` tool where it has the option. The whole list is read without a selector, so
+//! that filters of the kernel are compared with those of user space.
 
 use std::net::IpAddr;
+use testkit::mixed;
 
-use private_netns::private_netns;
 use serde_json::{Value, json};
-use tools::{ctk, ctk_line, key, run};
+use testkit::ctk_binary::{ctk, ctk_line};
+use testkit::private_netns::private_netns;
+use testkit::tools::{key, run};
 
-/// A selector, what it means, and the options by which `conntrack -L` means the same.
+/// Selector, its predicate, and the equivalent options of `conntrack -L`.
 struct Case {
     typed: &'static [&'static str],
     passes: fn(&Value) -> bool,
@@ -88,7 +86,7 @@ fn snat(item: &Value) -> bool {
         || item["reply"]["dport"] != item["original"]["sport"]
 }
 
-/// Of both directions; `None` where nothing was counted.
+/// Sum of both directions; `None` without counters.
 fn sum(item: &Value, counter: &str) -> Option<u64> {
     Some(item["original"][counter].as_u64()? + item["reply"][counter].as_u64()?)
 }
@@ -257,7 +255,7 @@ const CASES: &[Case] = &[
     ),
 ];
 
-/// Selectors that the kernel takes a part of: with them `--explain` says so.
+/// Selectors of which the kernel tests a part: `--explain` names them.
 const PUSHED: [&str; 9] = [
     "-6 --udp",
     "--udp 53",
@@ -271,10 +269,10 @@ const PUSHED: [&str; 9] = [
 ];
 
 #[test]
-fn every_selector_gives_what_its_predicate_gives_on_the_whole_list() {
+fn every_selector_equals_its_predicate_on_the_whole_list() {
     private_netns(|| {
         mixed::fill();
-        let all = ctk_line("ls --cluster none -o json").ended(0).items();
+        let all = ctk_line("ls --cluster none -o json").exits(0).items();
         for case in CASES {
             check(case, &all);
         }
@@ -297,8 +295,8 @@ fn every_selector_gives_what_its_predicate_gives_on_the_whole_list() {
             }
         }
         for typed in PUSHED {
-            let said = ctk_line(&format!("ls --cluster none {typed} --explain")).ended(0);
-            assert!(said.stderr.contains("kernel"), "{typed}: {said:#?}");
+            let outcome = ctk_line(&format!("ls --cluster none {typed} --explain")).exits(0);
+            assert!(outcome.stderr.contains("kernel"), "{typed}: {outcome:#?}");
         }
     });
 }
@@ -317,16 +315,16 @@ fn check(case: &Case, all: &[Value]) {
     }
 }
 
-/// The selection is the same set as the predicate's on the list; gives its size.
+/// Compares the selection with the predicate's set. Returns its size.
 fn assert_selects(typed: &[&str], passes: fn(&Value) -> bool, all: &[Value]) -> usize {
     let args = ["ls", "--cluster", "none", "-o", "jsonl"];
-    let said = ctk(args.iter().chain(typed)).ended(0);
+    let outcome = ctk(args.iter().chain(typed)).exits(0);
     let keys = |items: &mut dyn Iterator<Item = &Value>| -> Vec<String> {
         let mut keys: Vec<String> = items.map(key).collect();
         keys.sort();
         keys
     };
-    let found = said.jsonl();
+    let found = outcome.jsonl();
     let found = keys(&mut found.iter());
     let expected = keys(&mut all.iter().filter(|item| passes(item)));
     let lacking = |of: &[String], from: &[String]| {
@@ -348,7 +346,7 @@ fn conntrack_count(options: &str) -> usize {
 fn entries_that_cannot_be_decided_are_counted_and_left_out() {
     private_netns(|| {
         mixed::fill();
-        let all = ctk_line("ls --cluster none -o json").ended(0).items();
+        let all = ctk_line("ls --cluster none -o json").exits(0).items();
         let lack = |lacks: &dyn Fn(&Value) -> bool| all.iter().filter(|i| lacks(i)).count();
         for (typed, lacking) in [
             (
@@ -364,8 +362,8 @@ fn entries_that_cannot_be_decided_are_counted_and_left_out() {
             ),
             ("--mark 7", 0),
         ] {
-            let said = ctk_line(&format!("ls --cluster none -o json {typed}")).ended(0);
-            let counted = said
+            let outcome = ctk_line(&format!("ls --cluster none -o json {typed}")).exits(0);
+            let counted = outcome
                 .stderr
                 .lines()
                 .find(|line| line.contains("lack a value"));
@@ -374,7 +372,7 @@ fn entries_that_cannot_be_decided_are_counted_and_left_out() {
                 Some(line) => line.starts_with(&expected),
                 None => lacking == 0,
             };
-            assert!(right, "{typed}: {lacking} lack it: {}", said.stderr);
+            assert!(right, "{typed}: {lacking} lack it: {}", outcome.stderr);
         }
     });
 }

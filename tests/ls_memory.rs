@@ -1,23 +1,19 @@
-//! The memory that a listing takes does not depend on the size of the table.
-
-mod lab;
-mod mixed;
-mod private_netns;
-mod tools;
+//! Memory of a listing does not depend on the size of the table.
 
 use std::process::Stdio;
 
 use ctnetlink::Table;
 use ctnetlink::netns::Netns;
-use lab::be_the_node;
-use lab::cluster::{ClusterFile, minimal, service, slice};
-use private_netns::private_netns;
-use tools::ctk_command;
+use testkit::ctk_binary::ctk_command;
+use testkit::lab::cluster::{ClusterFile, minimal, service, slice};
+use testkit::lab::{self, add_node_address};
+use testkit::mixed::{self, insert_range};
+use testkit::private_netns::private_netns;
+use testkit::usage::{MIB, measure};
 
 const ENTRIES: u32 = 200_000;
-const MIB: i64 = 1 << 20;
 
-/// A fixed number of clients' flows to one of 100 Services, each to its endpoint, one in ten to one that is gone.
+/// Flow of one of many clients to one of 100 Services and its endpoint; one in ten leads to a removed endpoint.
 fn flow(n: u32) -> ctnetlink::flow::Flow {
     use mixed::{ASSURED, ports, translated, tuple};
     let service = n % 100;
@@ -47,13 +43,9 @@ fn hundred_services() -> ClusterFile {
 #[test]
 fn listing_a_large_table_stays_below_32_mib() {
     private_netns(|| {
-        be_the_node();
+        add_node_address();
+        insert_range(0..ENTRIES, flow);
         let mut table = Table::open(&Netns::current()).unwrap();
-        // In portions: a child's peak begins with that of the process that starts it.
-        for first in (0..ENTRIES).step_by(1000) {
-            let results = table.insert_all((first..first + 1000).map(flow));
-            assert!(results.iter().all(Result::is_ok), "{results:?}");
-        }
         assert_eq!(table.count().unwrap(), ENTRIES);
         let file = hundred_services();
         let cluster = file.path();
@@ -80,20 +72,9 @@ fn listing_a_large_table_stays_below_32_mib() {
 }
 
 /// Peak bytes of a `ctk` that runs to its end and succeeds.
-#[expect(clippy::zombie_processes, reason = "wait4 waits for it")]
-fn peak(args: &[&str]) -> i64 {
-    let child = ctk_command(args)
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .unwrap();
-    let pid = libc::pid_t::try_from(child.id()).unwrap();
-    let mut status = 0;
-    // SAFETY: zeros are a valid rusage, and both places outlive the call.
-    let (waited, usage) = unsafe {
-        let mut usage: libc::rusage = std::mem::zeroed();
-        (libc::wait4(pid, &mut status, 0, &mut usage), usage)
-    };
-    assert_eq!((waited, status), (pid, 0), "{args:?}");
-    usage.ru_maxrss * 1024
+fn peak(args: &[&str]) -> u64 {
+    let mut command = ctk_command(args);
+    let usage = measure(command.stdout(Stdio::null()).stderr(Stdio::null())).unwrap();
+    assert!(usage.status.success(), "{args:?}: {}", usage.status);
+    usage.peak
 }

@@ -1,61 +1,66 @@
-//! What `ctk ls` refuses, and how: permissions, namespaces, impossible values, names, cluster files. Nothing is on stdout then.
-
-mod lab;
-mod mixed;
-mod private_netns;
-mod tools;
+//! Refusals of `ctk ls`: permissions, namespaces, impossible values, names, cluster files. stdout stays empty.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
+use testkit::lab;
 
 use ctnetlink::Table;
 use ctnetlink::netns::Netns;
-use lab::cluster::{ClusterFile, list, minimal, service};
-use mixed::{insert, udp};
-use private_netns::private_netns;
-use tools::{CTK, Said, as_nobody, assert_error, clean, ctk, ctk_line, readable_binary};
+use testkit::ctk_binary::{ctk, ctk_line, ctk_path, readable_binary};
+use testkit::lab::cluster::{ClusterFile, list, minimal, service};
+use testkit::mixed::{insert, udp};
+use testkit::private_netns::private_netns;
+use testkit::tools::{Outcome, as_nobody, assert_error, clean};
 
 #[test]
-fn without_the_capability_it_says_which_one_is_missing() {
+fn a_missing_capability_is_named() {
     private_netns(|| {
         insert(&[udp("10.0.0.1", 1)]);
         for format in ["table", "json", "jsonl", "conntrack", "csv"] {
             let mut command = Command::new("setpriv");
-            command.args(["--bounding-set=-net_admin", "--inh-caps=-net_admin", CTK]);
+            command.args([
+                "--bounding-set=-net_admin",
+                "--inh-caps=-net_admin",
+                ctk_path(),
+            ]);
             let args = ["ls", "--cluster", "none", "-o", format, "--sort", "id"];
-            let said = Said::of(clean(command, args).output().unwrap());
-            assert_error(&said, 4, &["CAP_NET_ADMIN"]);
+            let outcome = Outcome::of(clean(command, args).output().unwrap());
+            assert_error(&outcome, 4, &["CAP_NET_ADMIN"]);
         }
         let mut streamed = Command::new("setpriv");
-        streamed.args(["--bounding-set=-net_admin", "--inh-caps=-net_admin", CTK]);
-        let said = Said::of(clean(streamed, ["ls", "-o", "json"]).output().unwrap());
-        assert_error(&said, 4, &["CAP_NET_ADMIN"]);
+        streamed.args([
+            "--bounding-set=-net_admin",
+            "--inh-caps=-net_admin",
+            ctk_path(),
+        ]);
+        let outcome = Outcome::of(clean(streamed, ["ls", "-o", "json"]).output().unwrap());
+        assert_error(&outcome, 4, &["CAP_NET_ADMIN"]);
     });
 }
 
 #[test]
-fn an_ordinary_user_is_told_what_is_missing() {
+fn an_ordinary_user_gets_an_error_that_names_the_capability() {
     if !nix::unistd::geteuid().is_root() {
-        let said = ctk_line("ls --cluster none");
-        assert_error(&said, 4, &["CAP_NET_ADMIN"]);
+        let outcome = ctk_line("ls --cluster none");
+        assert_error(&outcome, 4, &["CAP_NET_ADMIN"]);
         return;
     }
     private_netns(|| {
         let (_folder, binary) = readable_binary();
-        let said = Said::of(
+        let outcome = Outcome::of(
             as_nobody(&binary, &["ls", "--cluster", "none"])
                 .output()
                 .unwrap(),
         );
-        assert_error(&said, 4, &["CAP_NET_ADMIN"]);
+        assert_error(&outcome, 4, &["CAP_NET_ADMIN"]);
     });
 }
 
 #[test]
-fn another_namespace_is_read_by_name_by_path_and_by_pid() {
+fn another_namespace_is_read_by_name_path_and_pid() {
     private_netns(|| {
         insert(&[udp("10.0.0.1", 1)]);
-        // A process in a namespace of its own, which ends when its stdin does.
+        // Process in its own namespace, which ends with its stdin.
         let mut other = Command::new("unshare")
             .args(["-n", "sh", "-c", "echo ready; cat"])
             .stdin(Stdio::piped())
@@ -75,7 +80,7 @@ fn another_namespace_is_read_by_name_by_path_and_by_pid() {
             let all = ["ls", "--cluster", "none", "-o", "jsonl"]
                 .iter()
                 .chain(args);
-            let items = ctk(all).ended(0).jsonl();
+            let items = ctk(all).exits(0).jsonl();
             let sources = items
                 .iter()
                 .map(|i| i["original"]["src"].as_str().unwrap().to_owned());
@@ -87,15 +92,15 @@ fn another_namespace_is_read_by_name_by_path_and_by_pid() {
             source(&["--netns", &format!("/proc/{pid}/ns/net")]),
             ["10.0.0.2"]
         );
-        // Names live in /run/netns, here of a mount namespace of its own.
+        // `ip netns` keeps names in /run/netns; this one belongs to a private mount namespace.
         let script = "mount -t tmpfs none /run && ip netns attach blue \"$1\" && ip netns attach 1234 \"$1\" &&
             \"$0\" ls --cluster none -o jsonl --netns blue && \"$0\" ls --cluster none -o jsonl --netns name:1234 &&
             ! \"$0\" ls --cluster none --netns green";
         let output = Command::new("unshare")
-            .args(["-m", "sh", "-c", script, CTK, &pid])
+            .args(["-m", "sh", "-c", script, ctk_path(), &pid])
             .output();
-        let said = Said::of(output.unwrap()).ended(0);
-        let named = said.jsonl();
+        let outcome = Outcome::of(output.unwrap()).exits(0);
+        let named = outcome.jsonl();
         assert_eq!(named.len(), 2);
         assert!(
             named
@@ -104,14 +109,14 @@ fn another_namespace_is_read_by_name_by_path_and_by_pid() {
             "{named:?}"
         );
         let known = "no network namespace is named \"green\"; known: 1234, blue";
-        assert!(said.stderr.contains(known), "{said:?}");
+        assert!(outcome.stderr.contains(known), "{outcome:?}");
         drop(other.stdin.take());
         other.wait().unwrap();
     });
 }
 
 #[test]
-fn a_namespace_that_is_not_there_is_an_error_that_names_the_flag() {
+fn a_missing_namespace_is_an_error_that_names_the_flag() {
     for (typed, status) in [
         ("no-such-namespace", 1),
         ("/no/such/file", 1),
@@ -120,18 +125,18 @@ fn a_namespace_that_is_not_there_is_an_error_that_names_the_flag() {
         ("name:4294967295", 1),
         ("", 1),
     ] {
-        let said = ctk(["ls", "--cluster", "none", "--netns", typed]);
-        // Without privilege the kernel may refuse before it looks at the file.
-        let refused = said.status == Some(4) && !nix::unistd::geteuid().is_root();
+        let outcome = ctk(["ls", "--cluster", "none", "--netns", typed]);
+        // Without privilege the kernel may refuse before it examines the file.
+        let refused = outcome.status == Some(4) && !nix::unistd::geteuid().is_root();
         assert!(
-            said.status == Some(status) || refused,
-            "{typed:?}: {said:#?}"
+            outcome.status == Some(status) || refused,
+            "{typed:?}: {outcome:#?}"
         );
         assert!(
-            said.stderr.starts_with("ctk: error: --netns: "),
-            "{said:#?}"
+            outcome.stderr.starts_with("ctk: error: --netns: "),
+            "{outcome:#?}"
         );
-        assert_eq!(said.stdout, "");
+        assert_eq!(outcome.stdout, "");
     }
 }
 
@@ -195,18 +200,18 @@ fn an_impossible_value_is_a_usage_error_that_names_its_flag() {
         ("kube-dns", "kube-dns"),
         ("--stale --cluster none", "--cluster"),
     ] {
-        let said = ctk_line(&format!("ls {args}"));
-        assert_error(&said, 2, &[flag]);
+        let outcome = ctk_line(&format!("ls {args}"));
+        assert_error(&outcome, 2, &[flag]);
         assert!(
-            said.stderr.starts_with("ctk: error: "),
+            outcome.stderr.starts_with("ctk: error: "),
             "{args}: {}",
-            said.stderr
+            outcome.stderr
         );
     }
 }
 
 #[test]
-fn a_service_that_is_not_known_or_not_one_is_an_error() {
+fn an_unknown_or_ambiguous_service_is_an_error() {
     private_netns(|| {
         insert(&[udp("10.0.0.1", 1)]);
         let mut objects = lab::cluster_objects(&lab::BACKENDS);
@@ -241,16 +246,16 @@ fn a_service_that_is_not_known_or_not_one_is_an_error() {
             "kube-dns",
             "!kube-dns",
         ] {
-            ls(&file, &["--svc", wanted]).ended(0);
+            ls(&file, &["--svc", wanted]).exits(0);
         }
-        // What the file does not tell, somebody may have all the same.
+        // A Service that the file lacks may exist all the same.
         let incomplete = ClusterFile::of(&minimal(lab::NODE)[..2]);
         assert_error(
             &ls(&incomplete, &["--svc", "kube-dns"]),
             3,
             &["kube-dns", "not complete"],
         );
-        // Nothing to know names from.
+        // No source of names.
         assert_error(
             &ctk_line("ls --svc kube-dns"),
             3,

@@ -1,7 +1,5 @@
 //! `-o conntrack` against the tool itself, on a real table in a network namespace of its own.
 
-mod private_netns;
-
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::ops::ControlFlow;
@@ -11,7 +9,7 @@ use ctk::entry::Entry;
 use ctk::output::{ExpectationPrinter, Format, Options, Printer, Summary};
 use ctnetlink::netns::Netns;
 use ctnetlink::{DumpFilter, Table, TableKind};
-use private_netns::private_netns;
+use testkit::private_netns::private_netns;
 
 fn run(command: &str) -> String {
     let words: Vec<_> = command.split_whitespace().collect();
@@ -20,7 +18,7 @@ fn run(command: &str) -> String {
     String::from_utf8(output.stdout).unwrap()
 }
 
-/// A table with all that the tool can make, and real packets.
+/// Table of entries that the tool can create, and real packets.
 fn fill() -> (TcpStream, TcpStream) {
     for setting in ["acct", "timestamp"] {
         std::fs::write(
@@ -65,7 +63,7 @@ fn fill() -> (TcpStream, TcpStream) {
     let server = TcpListener::bind("127.0.0.1:21").unwrap();
     let mut client = TcpStream::connect("127.0.0.1:21").unwrap();
     let (mut served, _) = server.accept().unwrap();
-    // The helper reads a command only where it saw the line before end.
+    // The helper parses a command only after a complete line.
     for line in [&b"USER x\r\n"[..], b"PORT 127,0,0,1,160,40\r\n"] {
         client.write_all(line).unwrap();
         served.read_exact(&mut vec![0; line.len()]).unwrap();
@@ -99,14 +97,14 @@ fn printed() -> String {
     String::from_utf8(out).unwrap()
 }
 
-/// Fields of every line, lines in the order of their last field, which is the id.
+/// Fields of every line; lines are sorted by their last field, the id.
 fn sorted(text: &str) -> Vec<Vec<&str>> {
     let mut lines: Vec<Vec<_>> = text.lines().map(|line| line.split(' ').collect()).collect();
     lines.sort_by_key(|fields| fields.last().copied());
     lines
 }
 
-/// Equal, or a running clock read up to a second later.
+/// Reports whether two fields are equal, or clocks read up to a second apart.
 fn close(ours: &str, tools: &str) -> bool {
     let clock = |field: &str| -> Option<i64> {
         field

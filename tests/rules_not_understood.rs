@@ -1,16 +1,13 @@
-//! Rules of kube-proxy in a form that no version has: each command says that it does not know, ends with 3, and deletes
-//! nothing.
+//! Rules of kube-proxy in a form that no version writes: each command reports that it does not know, ends with 3, and
+//! deletes nothing.
 
-mod lab;
-mod private_netns;
-mod tools;
+use testkit::ctk_binary::ctk_line;
+use testkit::lab::{BACKENDS, add_node_address, cluster};
+use testkit::private_netns::private_netns;
+use testkit::tools::{Outcome, nft, run};
 
-use lab::{BACKENDS, be_the_node, cluster};
-use private_netns::private_netns;
-use tools::{Said, ctk_line, nft, run};
-
-/// kube-dns with two endpoints, chosen by a hash of the client's address, which kube-proxy never did; a Service beside it
-/// in a form that is known.
+/// kube-dns with two endpoints, chosen by a hash of the client's address, which kube-proxy never did, and another Service
+/// in a known form.
 const RULES: &str = "table ip kube-proxy {
     map service-ips { type ipv4_addr . inet_proto . inet_service : verdict; }
     map no-endpoint-services { type ipv4_addr . inet_proto . inet_service : verdict; }
@@ -27,7 +24,7 @@ add element ip kube-proxy service-ips { 10.96.0.10 . udp . 53 : goto service-NWB
 add element ip kube-proxy service-ips { 10.96.0.20 . udp . 6343 : goto service-TWN6R7T6-net/sflow/udp/p }
 ";
 
-/// A table of the same name in which nothing is where kube-proxy puts it.
+/// Table with kube-proxy's name but none of its structure.
 const OTHER_TABLE: &str = "table ip kube-proxy {
     map frontends { type ipv4_addr . inet_proto . inet_service : verdict; }
     chain to-dns { meta l4proto udp dnat to 10.244.1.7:53; }
@@ -36,7 +33,7 @@ const OTHER_TABLE: &str = "table ip kube-proxy {
 add element ip kube-proxy frontends { 10.96.0.10 . udp . 53 : goto to-dns }
 ";
 
-/// An entry of a client of kube-dns that leads to an address which the rules list, or do not.
+/// Entry of a client of kube-dns to an address that the rules list, or do not.
 fn entry(port: u16, to: &str) {
     let line = format!(
         "-I -p udp -t 100 -s 10.244.1.5 --sport {port} -d 10.96.0.10 --dport 53 -r {to} --reply-port-src 53 -q 10.244.1.5 \
@@ -46,20 +43,20 @@ fn entry(port: u16, to: &str) {
 }
 
 fn node(rules: &str) {
-    be_the_node();
+    add_node_address();
     nft(rules);
     entry(40_001, "10.244.1.7");
     entry(40_002, "10.244.1.99");
 }
 
-/// A namespace for each of several trials.
+/// Namespace for one of several trials.
 fn fresh() {
     nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
 }
 
-fn says(said: &Said, parts: &[&str]) {
+fn says(outcome: &Outcome, parts: &[&str]) {
     for part in parts {
-        assert!(said.stderr.contains(part), "{part:?} in {said:?}");
+        assert!(outcome.stderr.contains(part), "{part:?} in {outcome:?}");
     }
 }
 
@@ -74,19 +71,19 @@ fn entries_of_a_service_whose_rule_is_not_understood_are_unknown_and_the_status_
             "top --by svc",
             "ls --verdict suspect",
         ] {
-            let said = ctk_line(&format!("{command} --cluster rules -o json")).ended(3);
+            let outcome = ctk_line(&format!("{command} --cluster rules -o json")).exits(3);
             says(
-                &said,
+                &outcome,
                 &[
                     "1 rule of kube-proxy on this node has a form that is not understood",
                     "2 entries are not judged, because some rules of this node are not understood",
                 ],
             );
-            let rules = &said.json()["summary"]["cluster"]["rules"];
-            assert_eq!(rules["not_understood"], 1, "{said:?}");
+            let rules = &outcome.json()["summary"]["cluster"]["rules"];
+            assert_eq!(rules["not_understood"], 1, "{outcome:?}");
         }
-        let said = ctk_line("ls --cluster rules -o json").ended(3);
-        for item in said.items() {
+        let outcome = ctk_line("ls --cluster rules -o json").exits(3);
+        for item in outcome.items() {
             assert_eq!(item["verdict"], "unknown", "{item}");
             assert_eq!(item["service"]["name"], "kube-dns", "{item}");
         }
@@ -94,13 +91,13 @@ fn entries_of_a_service_whose_rule_is_not_understood_are_unknown_and_the_status_
 }
 
 #[test]
-fn a_service_that_the_unknown_rule_does_not_concern_is_judged_as_ever() {
+fn a_service_outside_the_unknown_rule_is_judged() {
     private_netns(|| {
         node(RULES);
-        let said = ctk_line("ls --svc sflow --cluster rules -o json").ended(0);
-        assert!(said.items().is_empty());
+        let outcome = ctk_line("ls --svc sflow --cluster rules -o json").exits(0);
+        assert!(outcome.items().is_empty());
         let report = ctk_line("svc sflow --cluster rules -o json")
-            .ended(0)
+            .exits(0)
             .json();
         assert_eq!(report["endpoints"][0]["address"], "10.244.1.8", "{report}");
         assert_eq!(report["summary"]["endpoints_complete"], true);
@@ -108,26 +105,32 @@ fn a_service_that_the_unknown_rule_does_not_concern_is_judged_as_ever() {
 }
 
 #[test]
-fn svc_never_says_no_endpoints_where_their_rule_is_not_understood() {
+fn svc_does_not_report_zero_endpoints_for_an_unknown_rule() {
     private_netns(|| {
         node(RULES);
-        let said = ctk_line("svc kube-dns --cluster rules").ended(3);
-        assert!(said.stdout.contains("endpoints are not known"), "{said:?}");
+        let outcome = ctk_line("svc kube-dns --cluster rules").exits(3);
         assert!(
-            said.stdout.contains("a rule of it is not understood"),
-            "{said:?}"
+            outcome.stdout.contains("endpoints are not known"),
+            "{outcome:?}"
         );
-        assert!(!said.stdout.contains("no endpoints"), "{said:?}");
-        assert!(!said.stdout.contains("no rule that translates"), "{said:?}");
+        assert!(
+            outcome.stdout.contains("a rule of it is not understood"),
+            "{outcome:?}"
+        );
+        assert!(!outcome.stdout.contains("no endpoints"), "{outcome:?}");
+        assert!(
+            !outcome.stdout.contains("no rule that translates"),
+            "{outcome:?}"
+        );
         let report = ctk_line("svc kube-dns --cluster rules -o json")
-            .ended(3)
+            .exits(3)
             .json();
         assert_eq!(report["summary"]["endpoints_complete"], false, "{report}");
     });
 }
 
 #[test]
-fn a_table_of_an_unknown_form_is_not_taken_for_none() {
+fn a_table_of_an_unknown_form_is_not_taken_for_an_absent_one() {
     private_netns(|| {
         node(OTHER_TABLE);
         for command in [
@@ -136,46 +139,47 @@ fn a_table_of_an_unknown_form_is_not_taken_for_none() {
             "purge --stale --yes",
             "purge --svc kube-dns --yes",
         ] {
-            let said = ctk_line(&format!("{command} --cluster rules")).ended(3);
-            says(&said, &["not understood"]);
+            let outcome = ctk_line(&format!("{command} --cluster rules")).exits(3);
+            says(&outcome, &["not understood"]);
             assert!(
-                said.stdout.lines().count() <= 1,
-                "no entry is listed: {said:?}"
+                outcome.stdout.lines().count() <= 1,
+                "no entry is listed: {outcome:?}"
             );
         }
-        let said = ctk_line("ls --cluster rules -o json").ended(3);
-        assert_eq!(said.items().len(), 2);
-        for item in said.items() {
+        let outcome = ctk_line("ls --cluster rules -o json").exits(3);
+        assert_eq!(outcome.items().len(), 2);
+        for item in outcome.items() {
             assert_eq!(item["reason"], "source-incomplete", "{item}");
         }
     });
 }
 
 #[test]
-fn watch_says_that_changes_of_these_endpoints_are_not_told() {
+fn watch_notes_that_it_cannot_follow_these_endpoints() {
     private_netns(|| {
         node(RULES);
         let file = cluster(&BACKENDS);
-        let said = ctk_line(&format!("watch --for 1500ms --cluster {}", file.path())).ended(0);
+        let outcome = ctk_line(&format!("watch --for 1500ms --cluster {}", file.path())).exits(0);
         says(
-            &said,
+            &outcome,
             &["1 rule of kube-proxy on this node has a form that is not understood"],
         );
-        says(&said, &["changes of their endpoints are not told"]);
+        says(&outcome, &["changes of their endpoints are not told"]);
     });
 }
 
 #[test]
-fn purge_deletes_nothing_for_a_verdict_that_hangs_on_an_unknown_rule() {
+fn purge_deletes_nothing_by_a_verdict_that_depends_on_an_unknown_rule() {
     private_netns(|| {
         node(RULES);
         for flags in ["--stale", "--stale --include suspect", "--reason no-dnat"] {
-            let said = ctk_line(&format!("purge {flags} --yes --cluster rules -o json")).ended(3);
-            says(&said, &["not understood"]);
-            assert_eq!(said.json()["summary"]["deleted"], 0, "{said:?}");
+            let outcome =
+                ctk_line(&format!("purge {flags} --yes --cluster rules -o json")).exits(3);
+            says(&outcome, &["not understood"]);
+            assert_eq!(outcome.json()["summary"]["deleted"], 0, "{outcome:?}");
         }
         assert_eq!(
-            ctk_line("ls --cluster none -o json").ended(0).items().len(),
+            ctk_line("ls --cluster none -o json").exits(0).items().len(),
             2
         );
     });
@@ -188,19 +192,19 @@ fn purge_by_a_file_leaves_entries_of_unknown_age_and_names_the_reason() {
         let file = cluster(&BACKENDS);
         for flags in ["--yes --settle 0 --verify 0", "--dry-run"] {
             let line = format!("purge --stale {flags} -o json --cluster {}", file.path());
-            let said = ctk_line(&line).ended(3);
+            let outcome = ctk_line(&line).exits(3);
             says(
-                &said,
+                &outcome,
                 &["1 entry is left: whether this node's rules lead to its endpoint is not known"],
             );
             assert!(
-                !said.stderr.contains("rules lead to its endpoint,"),
-                "{said:?}"
+                !outcome.stderr.contains("rules lead to its endpoint,"),
+                "{outcome:?}"
             );
-            assert_eq!(said.json()["summary"]["changed"], 1, "{said:?}");
+            assert_eq!(outcome.json()["summary"]["changed"], 1, "{outcome:?}");
         }
         assert_eq!(
-            ctk_line("ls --cluster none -o json").ended(0).items().len(),
+            ctk_line("ls --cluster none -o json").exits(0).items().len(),
             2
         );
     });
@@ -211,18 +215,18 @@ fn an_entry_that_was_never_translated_is_left_where_the_rules_may_translate_or_n
     private_netns(|| {
         for rules in [RULES, OTHER_TABLE] {
             fresh();
-            be_the_node();
+            add_node_address();
             nft(rules);
             entry(40_003, "10.96.0.10");
             let file = cluster(&BACKENDS);
             for flags in ["--yes --settle 0 --verify 0", "--dry-run"] {
                 let line = format!("purge --stale {flags} -o json --cluster {}", file.path());
-                let said = ctk_line(&line).ended(3);
-                says(&said, &["1 entry is left: at the second look"]);
-                assert_eq!(said.json()["summary"]["changed"], 1, "{said:?}");
+                let outcome = ctk_line(&line).exits(3);
+                says(&outcome, &["1 entry is left: at the second look"]);
+                assert_eq!(outcome.json()["summary"]["changed"], 1, "{outcome:?}");
             }
             assert_eq!(
-                ctk_line("ls --cluster none -o json").ended(0).items().len(),
+                ctk_line("ls --cluster none -o json").exits(0).items().len(),
                 1
             );
         }
@@ -235,14 +239,14 @@ fn doctor_warns_of_rules_of_an_unknown_form_and_names_the_number() {
         for (rules, number) in [(RULES, 1), (OTHER_TABLE, 2)] {
             fresh();
             node(rules);
-            let said = ctk_line("doctor --sample 0 --cluster rules -o json").ended(3);
-            let items = said.items();
+            let outcome = ctk_line("doctor --sample 0 --cluster rules -o json").exits(3);
+            let items = outcome.items();
             let found: Vec<_> = items
                 .iter()
                 .filter(|item| item["check"] == "rules-not-understood")
                 .collect();
             let [finding] = found[..] else {
-                panic!("{said:?}")
+                panic!("{outcome:?}")
             };
             assert_eq!(finding["severity"], "warning");
             assert_eq!(finding["evidence"]["not_understood"], number, "{finding}");

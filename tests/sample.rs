@@ -1,9 +1,4 @@
-//! `--sample` and `--refreshing` with real packets: who is kept alive, and who answers.
-
-mod lab;
-mod mixed;
-mod private_netns;
-mod tools;
+//! `--sample` and `--refreshing` with real packets: refreshed entries and answering endpoints.
 
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
@@ -13,18 +8,19 @@ use std::time::{Duration, Instant};
 
 use ctnetlink::netns::Netns;
 use ctnetlink::{DumpFilter, Table, TableKind};
-use lab::{BACKENDS, CLIENTS, Client, Lab, Proxy, cluster};
-use mixed::{insert, udp};
-use private_netns::private_netns;
 use serde_json::Value;
-use tools::{Said, assert_error, ctk_command, ctk_line, sysctl};
+use testkit::ctk_binary::{ctk_command, ctk_line};
+use testkit::lab::{BACKENDS, CLIENTS, Client, Lab, Proxy, cluster};
+use testkit::mixed::{insert, udp};
+use testkit::private_netns::private_netns;
+use testkit::tools::{Outcome, assert_error, sysctl};
 
 #[test]
-fn three_looks_tell_who_is_kept_alive_and_who_answers() {
+fn three_looks_distinguish_refreshed_entries_and_answering_endpoints() {
     private_netns(|| {
         let mut lab = Lab::new(Proxy::Nftables);
         let [dying, living] = BACKENDS;
-        // Only entries that are made while accounting is on have counters.
+        // Only entries created with accounting have counters.
         sysctl("acct", "0");
         lab.set_endpoints(&[living]);
         let uncounted = Client::bind(CLIENTS[1], 5350);
@@ -52,7 +48,7 @@ fn three_looks_tell_who_is_kept_alive_and_who_answers() {
                     for client in [&pinned, &healthy, &uncounted] {
                         client.send();
                     }
-                    // Nobody listens there, and nobody says so.
+                    // No process listens on this address, and no ICMP error says so.
                     let _ = one_way.send_to(b"log line", (dying, 514));
                     std::thread::sleep(Duration::from_millis(400));
                 }
@@ -62,7 +58,7 @@ fn three_looks_tell_who_is_kept_alive_and_who_answers() {
                 start("ls --sample 6s -o json"),
                 start("ls --refreshing -o jsonl --sort original.sport"),
                 start("ls --refreshing --svc kube-dns"),
-                // It deletes when the others have looked for the last time.
+                // The deletion follows the last look of the others.
                 start("purge --refreshing --stale --yes --settle 3s --verify 0s -o json"),
             ];
             let ended = children.map(ended);
@@ -70,7 +66,7 @@ fn three_looks_tell_who_is_kept_alive_and_who_answers() {
             ended
         });
 
-        let items = listed.ended(0).items();
+        let items = listed.exits(0).items();
         for (port, expected) in [
             (pinned.port(), "stale yes stopped"),
             (healthy.port(), "ok yes two-way"),
@@ -81,8 +77,8 @@ fn three_looks_tell_who_is_kept_alive_and_who_answers() {
             let item = of_port(&items, port);
             let [verdict, refreshing, replies] =
                 ["verdict", "refreshing", "replies"].map(|key| item[key].as_str().unwrap());
-            let said = format!("{verdict} {refreshing} {replies}");
-            assert_eq!(said, expected, "{item}");
+            let outcome = format!("{verdict} {refreshing} {replies}");
+            assert_eq!(outcome, expected, "{item}");
         }
         assert_evidence(
             of_port(&items, pinned.port()),
@@ -104,16 +100,16 @@ fn three_looks_tell_who_is_kept_alive_and_who_answers() {
 
         let kept_alive = [pinned.port(), healthy.port(), uncounted.port(), 5352];
         assert_eq!(
-            ports(&refreshing.ended(0).jsonl()),
+            ports(&refreshing.exits(0).jsonl()),
             BTreeSet::from(kept_alive)
         );
-        let table = table.ended(0);
+        let table = table.exits(0);
         let stale = format!("shop/web-1:{} ", pinned.port());
         let row = table.stdout.lines().find(|row| row.contains(&stale));
         let row = row.unwrap_or_else(|| panic!("{table:#?}"));
         assert!(row.ends_with("stale  endpoint-gone, refreshing"), "{row}");
 
-        let purged = purged.ended(0);
+        let purged = purged.exits(0);
         let items = purged.items();
         assert_eq!(ports(&items), BTreeSet::from([pinned.port()]));
         let item = of_port(&items, pinned.port());
@@ -143,7 +139,7 @@ fn a_slow_reader_of_a_dump_is_not_taken_for_a_refill() {
             &DumpFilter::default(),
             &mut |flow, at| {
                 if before + after == 0 {
-                    // The kernel wrote the next datagram before this one was taken.
+                    // The kernel wrote the next datagram before this one was read.
                     std::thread::sleep(Duration::from_secs(2));
                 }
                 let passed = at.duration_since(began).as_secs_f64();
@@ -175,15 +171,15 @@ fn a_sample_that_is_too_short_or_of_another_list_is_refused() {
     }
     for table in ["dying", "unconfirmed", "expect"] {
         for flag in ["--sample 6s", "--refreshing"] {
-            let said = ctk_line(&format!("ls {flag} --table {table}"));
+            let outcome = ctk_line(&format!("ls {flag} --table {table}"));
             let flag = flag.split(' ').next().unwrap();
-            assert_error(&said, 2, &[flag, "--table"]);
+            assert_error(&outcome, 2, &[flag, "--table"]);
         }
     }
 }
 
-fn ended(child: Child) -> Said {
-    Said::of(child.wait_with_output().expect("ctk ends"))
+fn ended(child: Child) -> Outcome {
+    Outcome::of(child.wait_with_output().expect("ctk ends"))
 }
 
 fn ports(items: &[Value]) -> BTreeSet<u16> {
@@ -197,7 +193,7 @@ fn of_port(items: &[Value], port: u16) -> &Value {
     found.unwrap_or_else(|| panic!("no entry of port {port}: {items:#?}"))
 }
 
-/// Between the two ends stands what depends on how fast this machine is.
+/// Values between these bounds depend on the speed of this machine.
 #[track_caller]
 fn assert_evidence(item: &Value, begins: &str, ends: &str) {
     let evidence = item["evidence"].as_str().unwrap();

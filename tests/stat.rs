@@ -1,9 +1,5 @@
 //! `ctk stat` against `conntrack -S`, `conntrack -C` and the files of /proc, in private namespaces.
 
-mod mixed;
-mod private_netns;
-mod tools;
-
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -12,14 +8,15 @@ use std::time::{Duration, Instant};
 
 use ctnetlink::netns::Netns;
 use ctnetlink::{InsertError, Table};
-use mixed::{insert, udp};
-use private_netns::private_netns;
 use serde_json::Value;
-use tools::{CTK, Said, assert_error, clean, ctk, ctk_command, ctk_line, nft, run, sysctl};
+use testkit::ctk_binary::{ctk, ctk_command, ctk_line, ctk_path};
+use testkit::mixed::{insert, udp};
+use testkit::private_netns::private_netns;
+use testkit::tools::{Outcome, assert_error, clean, nft, run, sysctl};
 
 /// Counters of `conntrack -S`, by CPU.
 fn conntrack_s() -> BTreeMap<u64, BTreeMap<String, u64>> {
-    let said = run("conntrack", &["-S"]);
+    let outcome = run("conntrack", &["-S"]);
     let line = |line: &str| {
         let fields = line.split_whitespace();
         let mut counters: BTreeMap<String, u64> = fields
@@ -28,10 +25,10 @@ fn conntrack_s() -> BTreeMap<u64, BTreeMap<String, u64>> {
             .collect();
         (counters.remove("cpu").expect("the CPU"), counters)
     };
-    said.stdout.lines().map(line).collect()
+    outcome.stdout.lines().map(line).collect()
 }
 
-/// An open connection over `lo`, tracked.
+/// Open, tracked connection over `lo`.
 struct Connection {
     client: TcpStream,
     _server: TcpStream,
@@ -54,7 +51,7 @@ impl Connection {
         }
     }
 
-    /// The kernel forgets the connection, and packets in the middle of one that it does not know are invalid.
+    /// Removes the entry, so that the connection's next packets are invalid: the kernel does not know the connection.
     fn make_invalid(&mut self) {
         run("conntrack", &["-F"]);
         self.client.write_all(b"x").unwrap();
@@ -62,7 +59,7 @@ impl Connection {
 }
 
 fn stat_json(args: &str) -> Value {
-    ctk_line(&format!("stat -o json {args}")).ended(0).json()
+    ctk_line(&format!("stat -o json {args}")).exits(0).json()
 }
 
 #[test]
@@ -86,7 +83,7 @@ fn counters_and_count_are_those_of_conntrack() {
         for _ in 0..3 {
             connection.make_invalid();
         }
-        // One with a reply tuple that is taken: an insertion that fails.
+        // An entry with a used reply tuple: a failed insertion.
         let mut table = Table::open(&Netns::current()).unwrap();
         let (first, mut second) = (udp("10.0.0.1", 1), udp("10.0.0.2", 1));
         second.reply = first.reply;
@@ -96,7 +93,7 @@ fn counters_and_count_are_those_of_conntrack() {
             matches!(refused, Err(InsertError::Kernel(_))),
             "{refused:?}"
         );
-        // Retransmissions go on: between two equal looks nothing has moved.
+        // Retransmissions continue: the counters stand still between two equal looks.
         let (document, wanted) = loop {
             let before = conntrack_s();
             let document = stat_json("--per-cpu");
@@ -121,7 +118,7 @@ fn counters_and_count_are_those_of_conntrack() {
             assert_eq!(document["counters"][name], *sum, "{name}");
         }
         assert!(sums[&"invalid".to_owned()] >= 3, "{sums:?}");
-        // `entries` is the same number in each line of /proc: never added up, and no counter.
+        // Each line of /proc has the same `entries`: the value is not summed, and not a counter.
         assert!(document["counters"].get("entries").is_none());
         // Kernels do not count this any more.
         assert!(document["counters"].get("new").is_none(), "{document}");
@@ -183,7 +180,7 @@ fn sizes_settings_and_every_timeout_are_those_of_proc() {
         assert_eq!(document["used_percent"], 200.0 / max);
         assert_eq!(document["mean_chain_length"], 4.0 / buckets);
 
-        let table = ctk_line("stat --per-cpu").ended(0);
+        let table = ctk_line("stat --per-cpu").exits(0);
         let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
         let lines: Vec<_> = table.stdout.lines().map(words).collect();
         for line in [
@@ -195,7 +192,7 @@ fn sizes_settings_and_every_timeout_are_those_of_proc() {
         }
         assert!(table.stdout.starts_with("TABLE"), "{}", table.stdout);
         assert!(table.stderr.contains("alone, not the node's"), "{table:#?}");
-        let bare = ctk_line("stat --no-header --color always").ended(0).stdout;
+        let bare = ctk_line("stat --no-header --color always").exits(0).stdout;
         assert!(bare.starts_with("count"), "{bare}");
         for header in ["TABLE", "COUNTER", "TIMEOUT"] {
             assert!(table.stdout.contains(header) && !bare.contains(header));
@@ -204,34 +201,38 @@ fn sizes_settings_and_every_timeout_are_those_of_proc() {
 }
 
 #[test]
-fn without_the_capability_counters_come_from_proc_and_that_is_said() {
+fn without_the_capability_counters_come_from_proc_with_a_note() {
     private_netns(|| {
         let mut connection = Connection::open();
         connection.make_invalid();
         insert(&[udp("10.0.0.1", 1)]);
         let stat = || {
             let mut command = Command::new("setpriv");
-            command.args(["--bounding-set=-net_admin", "--inh-caps=-net_admin", CTK]);
-            Said::of(
+            command.args([
+                "--bounding-set=-net_admin",
+                "--inh-caps=-net_admin",
+                ctk_path(),
+            ]);
+            Outcome::of(
                 clean(command, ["stat", "-o", "json", "--per-cpu"])
                     .output()
                     .unwrap(),
             )
-            .ended(0)
+            .exits(0)
         };
-        let (said, wanted) = loop {
+        let (outcome, wanted) = loop {
             let before = conntrack_s();
-            let said = stat();
+            let outcome = stat();
             if conntrack_s() == before {
-                break (said, before);
+                break (outcome, before);
             }
         };
         assert!(
-            said.stderr.contains("/proc/net/stat/nf_conntrack"),
-            "{said:#?}"
+            outcome.stderr.contains("/proc/net/stat/nf_conntrack"),
+            "{outcome:#?}"
         );
-        assert!(said.stderr.contains("CAP_NET_ADMIN"), "{said:#?}");
-        let document = said.json();
+        assert!(outcome.stderr.contains("CAP_NET_ADMIN"), "{outcome:#?}");
+        let document = outcome.json();
         assert_eq!(document["counters_from"], "proc");
         for (cpu, counters) in wanted {
             for (name, count) in counters {
@@ -241,29 +242,30 @@ fn without_the_capability_counters_come_from_proc_and_that_is_said() {
         }
         assert!(document["counters"]["invalid"].as_u64() > Some(0));
         assert!(document["counters"].get("ignore").is_none(), "{document}");
-        // The last entry of the connection may have timed out; ours has not.
+        // The connection's last entry may have expired; the test's own has not.
         assert!(document["count"].as_u64() > Some(0), "{document}");
         assert_eq!(document["expect_count"], Value::Null);
     });
 }
 
 #[test]
-fn where_nothing_may_be_read_it_is_refused() {
+fn without_any_readable_source_the_command_fails() {
     private_netns(|| {
         let script = format!(
             "mount -t tmpfs none /proc/sys/net/netfilter && \
-             exec setpriv --bounding-set=-net_admin --inh-caps=-net_admin {CTK} stat -o json"
+             exec setpriv --bounding-set=-net_admin --inh-caps=-net_admin {} stat -o json",
+            ctk_path()
         );
         let mut command = Command::new("unshare");
         command.args(["-m", "sh", "-c", &script]);
-        let said = Said::of(clean(command, [""; 0]).output().unwrap());
-        assert_error(&said, 4, &["not permitted", "CAP_NET_ADMIN"]);
-        assert_eq!(said.stdout, "");
+        let outcome = Outcome::of(clean(command, [""; 0]).output().unwrap());
+        assert_error(&outcome, 4, &["not permitted", "CAP_NET_ADMIN"]);
+        assert_eq!(outcome.stdout, "");
     });
 }
 
 #[test]
-fn an_interval_tells_what_was_counted_in_it() {
+fn an_interval_reports_the_counts_within_it() {
     private_netns(|| {
         let mut connection = Connection::open();
         let mut child = ctk_command(["stat", "--interval", "300ms", "-o", "jsonl", "--per-cpu"])
@@ -343,7 +345,7 @@ fn a_line_of_an_interval_names_the_counters_that_moved() {
             line.contains("s  count ") && line.ends_with("  no drops"),
             "{line}"
         );
-        // A reader that went away ends it.
+        // A closed pipe ends it.
         drop(lines);
         assert_eq!(child.wait().unwrap().code(), Some(0));
     });
@@ -385,7 +387,7 @@ fn another_namespace_has_its_own_count_and_timeouts() {
 }
 
 #[test]
-fn statistics_of_a_driver_are_those_that_ethtool_prints() {
+fn statistics_of_a_driver_equal_those_of_ethtool() {
     if ctk_cluster::tool::find("ethtool").is_none() {
         assert!(std::env::var_os("CI").is_none_or(|value| value != "true"));
         eprintln!("skipped: ethtool is not installed");
@@ -403,13 +405,13 @@ fn statistics_of_a_driver_are_those_that_ethtool_prints() {
         assert!(all.contains(&("peer_ifindex".to_owned(), index)), "{all:?}");
         assert_eq!(ctk::ethtool::statistics("lo", until), Ok(Vec::new()));
         assert!(ctk::ethtool::statistics("no-such-one", until).is_err());
-        // A veth is no device of its own: nobody asks it for a cloud's allowance.
+        // A veth has no counters of a cloud's allowance, and is not asked for them.
         assert_eq!(stat_json("")["interfaces"], serde_json::json!([]));
     });
 }
 
 #[test]
-fn what_makes_no_sense_is_refused() {
+fn contradictory_flags_are_refused() {
     for (args, flag) in [
         ("--interval 10s -o json", "--interval"),
         ("--interval 10ms", "--interval"),
@@ -419,18 +421,18 @@ fn what_makes_no_sense_is_refused() {
         ("--cluster none", "--cluster"),
         ("kube-dns", "kube-dns"),
     ] {
-        let said = ctk_line(&format!("stat {args}"));
-        assert_error(&said, 2, &[flag]);
+        let outcome = ctk_line(&format!("stat {args}"));
+        assert_error(&outcome, 2, &[flag]);
     }
     assert_error_netns();
 }
 
 fn assert_error_netns() {
-    let said = ctk(["stat", "--netns", "no-such-namespace"]);
-    assert_eq!(said.status, Some(1), "{said:#?}");
+    let outcome = ctk(["stat", "--netns", "no-such-namespace"]);
+    assert_eq!(outcome.status, Some(1), "{outcome:#?}");
     assert!(
-        said.stderr.starts_with("ctk: error: --netns: "),
-        "{said:#?}"
+        outcome.stderr.starts_with("ctk: error: --netns: "),
+        "{outcome:#?}"
     );
-    assert_eq!(said.stdout, "");
+    assert_eq!(outcome.stdout, "");
 }

@@ -1,10 +1,10 @@
-//! A large cluster whose objects have the size of real ones: what the API server keeps of a Pod is some 6 KB, of which a name,
-//! an address and a node matter here.
+//! Large cluster whose objects have the size of real ones: the API server keeps about 6 KB for a Pod, of which ctk uses
+//! name, address and node.
 
 use std::fmt;
 use std::sync::Arc;
 
-use super::server::{Answer, Asked, Piece};
+use testkit::api_server::{Answer, ApiRequest, BodyPart};
 
 /// Items of a page, as this program asks for them.
 const PAGE: usize = 500;
@@ -68,7 +68,7 @@ impl World {
         ]
     }
 
-    /// Everything that reading this cluster asks for.
+    /// All requests of a read of this cluster.
     pub fn requests(self) -> Vec<String> {
         let mut all = Vec::new();
         for (path, _, _, count, paged) in self.kinds() {
@@ -83,7 +83,7 @@ impl World {
         all
     }
 
-    pub fn answer(self, asked: &Asked) -> Answer {
+    pub fn answer(self, asked: &ApiRequest) -> Answer {
         let kinds = self.kinds();
         let Some((_, kind, group, count, _)) = kinds.into_iter().find(|kind| kind.0 == asked.path)
         else {
@@ -99,7 +99,7 @@ impl World {
         let head = format!(
             r#"{{"kind":"{kind}","apiVersion":"{group}","metadata":{{"resourceVersion":"7"{next}}},"items":["#
         );
-        // Some items at once: a frame for each would make both readers slower alike.
+        // Several items at once: a frame for each item would slow both readers alike.
         let step = 8;
         let items = move |n: usize| {
             let first = from + n * step;
@@ -118,9 +118,9 @@ impl World {
         };
         Answer {
             body: vec![
-                Piece::Text(head),
-                Piece::Many(Arc::new(items), (to - from).div_ceil(step)),
-                Piece::Text("]}".to_owned()),
+                BodyPart::Text(head),
+                BodyPart::Many(Arc::new(items), (to - from).div_ceil(step)),
+                BodyPart::Text("]}".to_owned()),
             ],
             ..Answer::ok("")
         }
@@ -168,7 +168,7 @@ impl World {
         )
     }
 
-    /// Two for each Service, its pods shared between them.
+    /// Two slices for each Service, which share its pods.
     fn slice(self, n: usize) -> String {
         let (namespace, app) = self.owner(n / 2);
         let pods = (n / 2..self.pods)
@@ -249,7 +249,7 @@ fn ip(first: usize, n: usize) -> String {
     format!("10.{}.{}.{}", first + (n >> 16), (n >> 8) & 255, n & 255)
 }
 
-/// As long as the names that a Deployment gives.
+/// Name of the length that a Deployment gives.
 fn pod_name(app: &str, n: usize) -> String {
     format!("{app}-6d5c8f9b7b-{n:05}")
 }

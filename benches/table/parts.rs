@@ -1,5 +1,4 @@
-//! What the parts of a listing cost by themselves: the same few entries again and again, as hot in the caches as a datagram
-//! is that was just received.
+//! Cost of the parts of a listing, on the same few entries repeatedly, as hot in the caches as a datagram just received.
 
 use std::hint::black_box;
 use std::io;
@@ -16,7 +15,7 @@ const ENTRIES: usize = 400;
 const PASSES: u32 = 200;
 const ROUNDS: usize = 50;
 
-/// Prints nanoseconds an entry, one line a part.
+/// Prints nanoseconds for each entry, one line for each part.
 pub fn run() {
     let messages = capture();
     report("decode", messages.len(), || {
@@ -60,7 +59,7 @@ fn report(name: &str, entries: usize, mut pass: impl FnMut()) {
     println!("{name:45} {each:5.0} ns");
 }
 
-/// The first messages of a dump, from behind their netlink headers.
+/// First messages of a dump, without their netlink headers.
 fn capture() -> Vec<Vec<u8>> {
     let mut table = Table::open(&Netns::current()).expect("a socket");
     let mut messages = Vec::new();

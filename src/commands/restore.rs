@@ -11,7 +11,7 @@ use crate::error::{CommandError, Status};
 use crate::output::{Format, ItemResult, Options, Palette, Printer, Summary, is_closed};
 use crate::plural::count;
 use crate::purge::restore::{RestoreError, RestoreOutcome, RestoreRequest, restore};
-use ctnetlink::{BATCH, Table};
+use ctnetlink::{MAX_BATCH, Table};
 
 use crate::query::{output, source};
 use crate::session::table_access;
@@ -193,7 +193,7 @@ fn put_back(
     counts: &mut RestoreCounts,
 ) -> Result<(), Interruption> {
     let mut printer = printing::printer(output::options(&args.output, true));
-    let mut batch = Vec::with_capacity(BATCH);
+    let mut batch = Vec::with_capacity(MAX_BATCH);
     let mut written = Ok(());
     // Lines that were appended to the file after its check are not read.
     let mut left = lines.requests;
@@ -201,7 +201,7 @@ fn put_back(
         .each(&mut |request| {
             batch.push(request);
             left = left.saturating_sub(1);
-            if batch.len() == BATCH || left == 0 {
+            if batch.len() == MAX_BATCH || left == 0 {
                 written = restore_batch(table.as_deref_mut(), &batch, &mut printer, counts);
                 batch.clear();
             }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 
 use ctnetlink::flow::{Direction, Flow};
-use ctnetlink::{BATCH, DeleteTarget, Table};
+use ctnetlink::{DeleteTarget, MAX_BATCH, Table};
 
 use super::guard::{DeleteDecision, EntryJudge, Guard, SecondLookScope};
 use super::plan::{PlannedEntry, PurgePlan};
@@ -136,7 +136,7 @@ impl<J> Executor<'_, '_, J> {
         let mut batch = Batch::new();
         let lookups = self.guard.needs_lookups(plan, &self.scope);
         let mut done = 0;
-        for planned in plan.entries().chunks(BATCH) {
+        for planned in plan.entries().chunks(MAX_BATCH) {
             if self.stop.load(Ordering::Relaxed) {
                 report.stopped = true;
                 break;
@@ -286,10 +286,10 @@ impl<J> Executor<'_, '_, J> {
 impl Batch<'_> {
     fn new() -> Self {
         Batch {
-            outcomes: Vec::with_capacity(BATCH),
-            entries: Vec::with_capacity(BATCH),
-            targets: Vec::with_capacity(BATCH),
-            positions: Vec::with_capacity(BATCH),
+            outcomes: Vec::with_capacity(MAX_BATCH),
+            entries: Vec::with_capacity(MAX_BATCH),
+            targets: Vec::with_capacity(MAX_BATCH),
+            positions: Vec::with_capacity(MAX_BATCH),
         }
     }
 

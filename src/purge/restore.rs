@@ -154,7 +154,7 @@ impl RestoreOutcome {
     }
 }
 
-/// Inserts entries, [`ctnetlink::BATCH`] in one send. One outcome for each, in order. A caller that may stop between two
+/// Inserts entries, [`ctnetlink::MAX_BATCH`] in one send. One outcome for each, in order. A caller that may stop between two
 /// sends passes slices of that length.
 pub fn restore(table: &mut Table, requests: &[RestoreRequest]) -> Vec<RestoreOutcome> {
     let possible = requests.iter().filter(|request| request.obstacle.is_none());

@@ -3,7 +3,7 @@
 use rustix::io::Errno;
 
 use ctnetlink::flow::Flow;
-use ctnetlink::{BATCH, Table};
+use ctnetlink::{MAX_BATCH, Table};
 
 use super::execute::{DeleteReport, current_entries};
 use super::plan::{PlannedEntry, PurgePlan};
@@ -28,7 +28,7 @@ pub fn verify<'p>(
     report: &DeleteReport,
     on_back: &mut dyn FnMut(CameBack<'p>),
 ) -> Result<(), Errno> {
-    for positions in report.gone.chunks(BATCH) {
+    for positions in report.gone.chunks(MAX_BATCH) {
         let gone = positions.iter();
         let gone = gone.filter_map(|position| plan.entries().get(*position as usize));
         for (before, now) in gone.clone().zip(current_entries(table, gone)) {

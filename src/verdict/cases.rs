@@ -1,12 +1,10 @@
 //! Verdicts on incidents that were reported in public.
 
-mod table;
-
 use ctk_cluster::testing::world;
 
 use super::tests::{Setting, local};
 use crate::this_node::{NetnsOwner, ThisNode};
-use table::CASES;
+use testkit::incidents::CASES;
 
 #[test]
 fn reported_incidents_get_the_right_verdict() {

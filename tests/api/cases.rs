@@ -1,16 +1,16 @@
-//! Incidents that were reported in public, with the API as their source: on the node itself, with as little read as a listing
-//! reads.
+//! Incidents reported in public, with the API as their source, on the node itself, with the narrowest read of a listing.
 
-use super::incidents::{CASES, Case};
-use super::lab::be_the_node;
-use super::private_netns::private_netns;
-use super::rows::Rows;
-use super::server::{ApiServer, Objects};
 use super::shorthand;
-use super::tools::{ctk, run};
 use nix::sched::{CloneFlags, unshare};
+use testkit::api_server::{ApiServer, Objects};
+use testkit::ctk_binary::ctk;
+use testkit::incidents::{CASES, Case};
+use testkit::lab::add_node_address;
+use testkit::private_netns::private_netns;
+use testkit::rows::Rows;
+use testkit::tools::run;
 
-/// A row of `conntrack -L` for an entry of the table; `None` for one that only the kernel itself can make.
+/// Row of `conntrack -L` for an entry; `None` for one that only the kernel can create.
 fn row(entry: &str) -> Option<String> {
     let mut words = entry.split_whitespace().peekable();
     let protocol = words.next_if(|word| !word.contains(':')).unwrap_or("udp");
@@ -48,7 +48,7 @@ fn row(entry: &str) -> Option<String> {
     ))
 }
 
-/// The verdict of every entry of this namespace.
+/// Verdicts of all entries of this namespace.
 fn judge(case: &Case) -> Vec<String> {
     let mut lines = vec![
         "node node1 192.0.2.11",
@@ -70,10 +70,10 @@ fn judge(case: &Case) -> Vec<String> {
         "--kubeconfig",
         kubeconfig,
     ];
-    let said = ctk(args);
+    let outcome = ctk(args);
     let word =
         |item: &serde_json::Value, key: &str| item[key].as_str().unwrap_or("null").to_owned();
-    let items = said.items();
+    let items = outcome.items();
     items
         .iter()
         .map(|item| word(item, "verdict") + "/" + &word(item, "reason"))
@@ -89,7 +89,7 @@ fn reported_incidents_get_the_right_verdict_from_the_api() {
                     continue;
                 };
                 unshare(CloneFlags::CLONE_NEWNET).unwrap();
-                be_the_node();
+                add_node_address();
                 run("ip", &["addr", "add", "203.0.113.77/32", "dev", "lo"]);
                 Rows::insert_without_start(&[row]);
                 assert_eq!(judge(case), [*expected], "{}: {entry}", case.name);

@@ -1,4 +1,4 @@
-//! `ctk ls` and `ctk purge` with the API as their source: verdicts, statuses, and what is said where something is missing.
+//! `ctk ls` and `ctk purge` with the API as their source: verdicts, exit statuses, and notes about missing data.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -6,23 +6,24 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
 
-use super::lab::{self, be_the_node};
-use super::mixed::{insert, to_dns};
 use super::objects;
-use super::private_netns::private_netns;
-use super::server::{Answer, ApiServer, Asked, Objects, Piece};
-use super::tools::{Said, assert_error, ctk, ctk_command};
+use testkit::api_server::{Answer, ApiRequest, ApiServer, BodyPart, Objects};
+use testkit::ctk_binary::{ctk, ctk_command};
+use testkit::lab::{self, add_node_address};
+use testkit::mixed::{insert, to_dns};
+use testkit::private_netns::private_netns;
+use testkit::tools::{Outcome, assert_error};
 
-/// An address that is no endpoint of kube-dns.
+/// Address that is no endpoint of kube-dns.
 const GONE: &str = "10.244.9.9";
 
-/// A namespace that is node1's, with one entry to a gone endpoint.
+/// Namespace of node1 with one entry to a removed endpoint.
 fn node_with_a_stale_entry() {
-    be_the_node();
+    add_node_address();
     insert(&[to_dns(17, 40_000, GONE)]);
 }
 
-/// A server that forbids these resources.
+/// Server that forbids these resources.
 fn forbidding(resources: &'static [&'static str]) -> ApiServer {
     let objects = objects();
     ApiServer::start(move |asked| match resources.contains(&asked.resource()) {
@@ -31,8 +32,8 @@ fn forbidding(resources: &'static [&'static str]) -> ApiServer {
     })
 }
 
-/// `ctk` with `args`, and this server as its cluster.
-fn with(server: &ApiServer, args: &str) -> Said {
+/// Runs `ctk` with `args` and this server as its cluster.
+fn with(server: &ApiServer, args: &str) -> Outcome {
     let kubeconfig = server.kubeconfig();
     let mut all: Vec<&str> = args.split_whitespace().collect();
     all.extend(["--kubeconfig", kubeconfig.to_str().unwrap()]);
@@ -51,16 +52,16 @@ fn a_listing_judges_by_the_api() {
         node_with_a_stale_entry();
         let server = forbidding(&[]);
         for source in ["api", "auto"] {
-            let said = with(&server, &format!("ls --cluster {source} --stale -o json")).ended(0);
-            assert_eq!(said.items()[0]["reason"], "endpoint-gone");
-            let cluster = &said.json()["summary"]["cluster"];
+            let outcome = with(&server, &format!("ls --cluster {source} --stale -o json")).exits(0);
+            assert_eq!(outcome.items()[0]["reason"], "endpoint-gone");
+            let cluster = &outcome.json()["summary"]["cluster"];
             assert_eq!(cluster["source"], "api");
             assert_eq!(cluster["complete"], true);
             assert_eq!(cluster["lists"]["pods"], "complete");
             assert_eq!(
-                said.stderr.contains("cluster: the API"),
+                outcome.stderr.contains("cluster: the API"),
                 source == "auto",
-                "{said:#?}"
+                "{outcome:#?}"
             );
         }
     });
@@ -72,27 +73,27 @@ fn without_slices_nothing_is_stale_and_nothing_is_deleted() {
         node_with_a_stale_entry();
         let server = forbidding(&["endpointslices"]);
         let rule = "list on endpointslices.discovery.k8s.io";
-        let said = with(&server, "ls --cluster api -o json").ended(3);
-        assert_eq!(said.items()[0]["reason"], "source-incomplete");
+        let outcome = with(&server, "ls --cluster api -o json").exits(3);
+        assert_eq!(outcome.items()[0]["reason"], "source-incomplete");
         assert_eq!(
-            said.items()[0]["service"]["name"],
+            outcome.items()[0]["service"]["name"],
             "kube-dns",
             "the name is known all the same"
         );
-        assert_eq!(said.json()["summary"]["cluster"]["complete"], false);
+        assert_eq!(outcome.json()["summary"]["cluster"]["complete"], false);
         assert_eq!(
-            said.json()["summary"]["cluster"]["lists"]["endpointslices"],
+            outcome.json()["summary"]["cluster"]["lists"]["endpointslices"],
             "forbidden"
         );
-        assert!(said.stderr.contains(rule), "{said:#?}");
-        let said = with(&server, "purge --cluster api --stale --yes");
-        assert_error(&said, 3, &["incomplete", rule]);
+        assert!(outcome.stderr.contains(rule), "{outcome:#?}");
+        let outcome = with(&server, "purge --cluster api --stale --yes");
+        assert_error(&outcome, 3, &["incomplete", rule]);
         assert_eq!(entries(), 1);
     });
 }
 
 #[test]
-fn who_may_read_neither_services_nor_slices_is_told_so_by_the_status() {
+fn without_the_right_to_read_services_and_slices_the_status_is_an_error() {
     private_netns(|| {
         node_with_a_stale_entry();
         let server = forbidding(&[
@@ -102,31 +103,31 @@ fn who_may_read_neither_services_nor_slices_is_told_so_by_the_status() {
             "nodes",
             "servicecidrs",
         ]);
-        let said = with(&server, "ls --cluster api --stale");
+        let outcome = with(&server, "ls --cluster api --stale");
         assert_error(
-            &said,
+            &outcome,
             4,
             &[
                 "list on services, endpointslices.discovery.k8s.io",
                 "ClusterRole",
             ],
         );
-        let said = with(&server, "purge --cluster api --stale --yes");
-        assert_error(&said, 4, &["list on services"]);
+        let outcome = with(&server, "purge --cluster api --stale --yes");
+        assert_error(&outcome, 4, &["list on services"]);
         assert_eq!(entries(), 1);
-        // Without a name or verdict to select by there is something to show.
-        let said = with(&server, "ls --cluster api -o json").ended(3);
-        assert_eq!(said.items().len(), 1);
-        // auto goes on to the next source.
-        let said = with(&server, "ls --cluster auto -o json").ended(0);
-        assert_eq!(said.json()["summary"]["cluster"]["source"], "none");
-        assert!(said.stderr.contains("not the API"), "{said:#?}");
-        with(&server, "ls --cluster auto --stale").ended(3);
+        // A listing without a selector by name or verdict has entries to show.
+        let outcome = with(&server, "ls --cluster api -o json").exits(3);
+        assert_eq!(outcome.items().len(), 1);
+        // auto takes the next source.
+        let outcome = with(&server, "ls --cluster auto -o json").exits(0);
+        assert_eq!(outcome.json()["summary"]["cluster"]["source"], "none");
+        assert!(outcome.stderr.contains("not the API"), "{outcome:#?}");
+        with(&server, "ls --cluster auto --stale").exits(3);
     });
 }
 
 #[test]
-fn nothing_is_asked_where_neither_names_nor_verdicts_are_wanted() {
+fn no_request_is_sent_when_neither_names_nor_verdicts_are_needed() {
     private_netns(|| {
         node_with_a_stale_entry();
         let server = forbidding(&[]);
@@ -135,39 +136,39 @@ fn nothing_is_asked_where_neither_names_nor_verdicts_are_wanted() {
             "ls --cluster none",
             "purge --cluster api --udp 99 --yes -o conntrack",
         ] {
-            with(&server, args).ended(0);
-            assert_eq!(server.asked().len(), 0, "{args}");
+            with(&server, args).exits(0);
+            assert_eq!(server.requests().len(), 0, "{args}");
         }
     });
 }
 
 #[test]
-fn a_purge_reads_the_newest_state_twice_and_deletes_what_is_stale_in_both() {
+fn a_purge_reads_the_newest_state_twice_and_deletes_entries_stale_in_both() {
     private_netns(|| {
         node_with_a_stale_entry();
         insert(&[to_dns(17, 40_001, "10.244.1.7")]);
         let server = forbidding(&[]);
-        let said = with(
+        let outcome = with(
             &server,
             "purge --cluster api --stale --yes --settle 0 --verify 0 -o json",
         );
-        let said = said.ended(0);
-        assert_eq!(said.json()["summary"]["deleted"], 1);
-        assert_eq!(said.json()["summary"]["cluster"]["read_again"], true);
+        let outcome = outcome.exits(0);
+        assert_eq!(outcome.json()["summary"]["deleted"], 1);
+        assert_eq!(outcome.json()["summary"]["cluster"]["read_again"], true);
         assert_eq!(entries(), 1);
-        let asked = server.asked();
+        let asked = server.requests();
         assert!(
             asked
                 .iter()
                 .all(|asked| asked.value("resourceVersion").is_none())
         );
-        let slices = |asked: &&Asked| asked.resource() == "endpointslices";
+        let slices = |asked: &&ApiRequest| asked.resource() == "endpointslices";
         assert_eq!(asked.iter().filter(slices).count(), 2);
     });
 }
 
 #[test]
-fn an_endpoint_that_comes_back_between_the_two_looks_saves_its_entry() {
+fn an_endpoint_recreated_between_the_two_looks_keeps_its_entry() {
     private_netns(|| {
         node_with_a_stale_entry();
         let first = objects();
@@ -190,8 +191,8 @@ fn an_endpoint_that_comes_back_between_the_two_looks_saves_its_entry() {
             now.answer(asked)
         });
         let args = "purge --cluster api --stale --yes --settle 0 --verify 0 -o json";
-        let said = with(&server, args).ended(0);
-        assert_eq!(said.json()["summary"]["changed"], 1, "{said:#?}");
+        let outcome = with(&server, args).exits(0);
+        assert_eq!(outcome.json()["summary"]["changed"], 1, "{outcome:#?}");
         assert_eq!(entries(), 1);
     });
 }
@@ -202,26 +203,26 @@ fn a_second_look_that_fails_deletes_nothing() {
         node_with_a_stale_entry();
         let objects = objects();
         let looks = AtomicUsize::new(0);
-        let server = ApiServer::start(move |asked: &Asked| {
+        let server = ApiServer::start(move |asked: &ApiRequest| {
             let slices = asked.resource() == "endpointslices";
             if slices && looks.fetch_add(1, Ordering::SeqCst) > 0 {
                 let mut answer = objects.answer(asked);
-                answer.body.insert(0, Piece::Text("{".to_owned()));
+                answer.body.insert(0, BodyPart::Text("{".to_owned()));
                 return answer;
             }
             objects.answer(asked)
         });
-        let said = with(
+        let outcome = with(
             &server,
             "purge --cluster api --stale --yes --settle 0 --verify 0",
         );
-        assert_error(&said, 3, &["endpointslices", "nothing is deleted"]);
+        assert_error(&outcome, 3, &["endpointslices", "nothing is deleted"]);
         assert_eq!(entries(), 1);
     });
 }
 
 #[test]
-fn an_api_that_is_not_there_is_an_error_or_for_auto_a_note() {
+fn an_unreachable_api_is_an_error_and_with_auto_a_note() {
     private_netns(|| {
         node_with_a_stale_entry();
         let server = forbidding(&[]);
@@ -236,10 +237,13 @@ fn an_api_that_is_not_there_is_an_error_or_for_auto_a_note() {
             ctk(all.iter().chain(more))
         };
         assert_error(&ls(&["--cluster", "api"]), 1, &["--cluster api", "refused"]);
-        let said = ls(&["-o", "json"]).ended(0);
-        assert_eq!(said.items().len(), 1);
-        assert!(said.stderr.contains("cluster: not the API"), "{said:#?}");
-        ls(&["--stale"]).ended(3);
+        let outcome = ls(&["-o", "json"]).exits(0);
+        assert_eq!(outcome.items().len(), 1);
+        assert!(
+            outcome.stderr.contains("cluster: not the API"),
+            "{outcome:#?}"
+        );
+        ls(&["--stale"]).exits(3);
         assert_error(
             &ctk(["ls", "--cluster", "api"]),
             1,
@@ -250,7 +254,7 @@ fn an_api_that_is_not_there_is_an_error_or_for_auto_a_note() {
     });
 }
 
-/// A kubectl that answers `get --raw` from files, as the real one would with this cluster; 403 for `forbidden`.
+/// kubectl that answers `get --raw` from files, as the real one does with this cluster; 403 for `forbidden`.
 fn fake_kubectl(folder: &std::path::Path, forbidden: &str) {
     let objects = objects();
     for path in [
@@ -259,13 +263,13 @@ fn fake_kubectl(folder: &std::path::Path, forbidden: &str) {
         "/api/v1/nodes",
         "/api/v1/pods",
     ] {
-        let asked = Asked {
+        let asked = ApiRequest {
             path: path.to_owned(),
             query: Vec::new(),
             authorization: None,
             certificate: false,
         };
-        let [Piece::Text(text)] = &objects.answer(&asked).body[..] else {
+        let [BodyPart::Text(text)] = &objects.answer(&asked).body[..] else {
             panic!("{path}")
         };
         let file = path.rsplit('/').next().unwrap();
@@ -292,7 +296,7 @@ cat {folder}/$name
 }
 
 #[test]
-fn kubectl_is_asked_where_only_it_can_log_in() {
+fn kubectl_is_run_when_only_it_can_log_in() {
     private_netns(|| {
         node_with_a_stale_entry();
         let server = forbidding(&[]);
@@ -310,14 +314,18 @@ fn kubectl_is_asked_where_only_it_can_log_in() {
                 "-o",
                 "json",
             ];
-            Said::of(ctk_command(args).env("PATH", path).output().unwrap())
+            Outcome::of(ctk_command(args).env("PATH", path).output().unwrap())
         };
         let folder = tempfile::tempdir().unwrap();
         fake_kubectl(folder.path(), "nothing");
-        let said = ls(folder.path(), "/usr/bin:/bin").ended(0);
-        assert_eq!(said.items()[0]["reason"], "endpoint-gone", "{said:#?}");
+        let outcome = ls(folder.path(), "/usr/bin:/bin").exits(0);
         assert_eq!(
-            said.json()["summary"]["cluster"]["lists"]["servicecidrs"],
+            outcome.items()[0]["reason"],
+            "endpoint-gone",
+            "{outcome:#?}"
+        );
+        assert_eq!(
+            outcome.json()["summary"]["cluster"]["lists"]["servicecidrs"],
             "not-served"
         );
         let calls = fs::read_to_string(folder.path().join("calls")).unwrap();
@@ -325,22 +333,23 @@ fn kubectl_is_asked_where_only_it_can_log_in() {
             calls.contains("--kubeconfig") && calls.contains("get --raw /api/v1/services?"),
             "{calls}"
         );
-        assert_eq!(server.asked().len(), 0);
+        assert_eq!(server.requests().len(), 0);
         fake_kubectl(folder.path(), "endpointslices");
-        let said = ls(folder.path(), "/usr/bin:/bin").ended(3);
-        assert_eq!(said.items()[0]["reason"], "source-incomplete");
+        let outcome = ls(folder.path(), "/usr/bin:/bin").exits(3);
+        assert_eq!(outcome.items()[0]["reason"], "source-incomplete");
         assert!(
-            said.stderr
+            outcome
+                .stderr
                 .contains("list on endpointslices.discovery.k8s.io"),
-            "{said:#?}"
+            "{outcome:#?}"
         );
-        // It prints a list and ends: no watch can be had of it.
+        // It prints a list and ends, so it cannot watch.
         let path = format!("{}:/usr/bin:/bin", folder.path().display());
         let args = ["watch", "--cluster", "api", "--kubeconfig"];
         let args = args.iter().copied().chain(kubeconfig.to_str());
-        let said = Said::of(ctk_command(args).env("PATH", path).output().unwrap());
+        let outcome = Outcome::of(ctk_command(args).env("PATH", path).output().unwrap());
         assert_error(
-            &said,
+            &outcome,
             1,
             &[
                 "cannot log in",

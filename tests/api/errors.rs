@@ -1,4 +1,4 @@
-//! What the program says when no cluster can be read: an error with a hint, soon, and never a credential.
+//! Errors when no cluster can be read: each has a hint, comes soon, and holds no credential.
 
 use std::ffi::OsString;
 use std::fs;
@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::objects;
-use super::private_netns::private_netns;
-use super::server::{Answer, ApiServer, TOKEN};
-use super::tools::{Said, assert_error, ctk_command, nft, run};
+use testkit::api_server::{Answer, ApiServer, TOKEN};
+use testkit::ctk_binary::ctk_command;
+use testkit::private_netns::private_netns;
+use testkit::tools::{Outcome, assert_error, nft, run};
 
-/// Catches what hangs; how long it really takes is printed.
+/// Bound for hangs; the real duration is printed.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 fn server() -> ApiServer {
@@ -22,7 +23,7 @@ fn server() -> ApiServer {
     ApiServer::start(move |asked| objects.answer(asked))
 }
 
-/// `ctk ls --cluster api` ends with this error.
+/// Asserts that `ctk ls --cluster api` ends with this error.
 fn refused(name: &str, kubeconfig: Option<&Path>, more: &[&str], says: &[&str]) {
     refused_in(name, kubeconfig, more, &[], says);
 }
@@ -41,15 +42,15 @@ fn refused_in(
     args.extend(more.iter().map(OsString::from));
     let began = Instant::now();
     let mut command = ctk_command(&args);
-    // No kubectl that might know better.
+    // No kubectl as another way in.
     command
         .env("PATH", "/nowhere")
         .envs(variables.iter().copied());
-    let said = Said::of(command.output().unwrap());
+    let outcome = Outcome::of(command.output().unwrap());
     let took = began.elapsed();
     println!("{name}: {took:.1?}");
-    assert_error(&said, 1, says);
-    assert!(!said.stderr.contains(TOKEN), "{name}: {said:#?}");
+    assert_error(&outcome, 1, says);
+    assert!(!outcome.stderr.contains(TOKEN), "{name}: {outcome:#?}");
     assert!(took < PATIENCE, "{name}: {took:?}");
 }
 
@@ -101,12 +102,12 @@ fn a_login_plugin_that_does_not_work_is_named_with_a_hint() {
             &["--request-timeout", "1s"],
             &says,
         );
-        assert_eq!(server.asked().len(), 0);
+        assert_eq!(server.requests().len(), 0);
     });
 }
 
 #[test]
-fn a_server_that_does_not_let_in_is_told_from_one_that_is_not_trusted() {
+fn a_refused_login_and_an_untrusted_server_are_different_errors() {
     private_netns(|| {
         run("ip", &["link", "set", "lo", "up"]);
         let server = server();
@@ -130,7 +131,7 @@ fn a_server_that_does_not_let_in_is_told_from_one_that_is_not_trusted() {
         let none = tempfile::tempdir().unwrap();
         let (folder, file) = (none.path(), none.path().join("none.pem"));
         fs::write(&file, "").unwrap();
-        // Where the libraries look for the machine's CAs.
+        // Paths where the libraries look for the machine's CAs.
         let nowhere = [
             ("SSL_CERT_DIR", folder.to_str().unwrap()),
             ("SSL_CERT_FILE", file.to_str().unwrap()),
@@ -144,18 +145,18 @@ fn a_server_that_does_not_let_in_is_told_from_one_that_is_not_trusted() {
 fn a_server_that_cannot_be_reached_ends_within_the_time_for_connecting() {
     private_netns(|| {
         run("ip", &["link", "set", "lo", "up"]);
-        // Packets to this address are taken in silence.
+        // Packets to this address are dropped.
         run("ip", &["addr", "add", "198.51.100.9/32", "dev", "lo"]);
         nft(
             "table inet t { chain c { type filter hook input priority 0; ip daddr 198.51.100.9 drop; }; }",
         );
         let server = server();
         let (hole, no_route) = ("https://198.51.100.9:6443", "https://203.0.113.9:6443");
-        // It takes connections, and nobody reads from them.
+        // Accepts connections and reads nothing.
         let mute = TcpListener::bind("127.0.0.1:0").unwrap();
         let mute = mute.local_addr().map(|address| (mute, address)).unwrap();
         let hangs = format!("https://{}", mute.1);
-        // With 2 s for a connection the time for everything would be over first.
+        // With 2 s for a connection the total time would be over first.
         let soon = ["--connect-timeout", "100ms", "--request-timeout", "1500ms"];
         let late = ["--connect-timeout", "2s", "--request-timeout", "1s"];
         for (name, url, says, more) in [
@@ -211,7 +212,7 @@ fn a_server_that_cannot_be_reached_ends_within_the_time_for_connecting() {
 }
 
 #[test]
-fn a_server_that_hangs_when_it_is_connected_is_told_from_one_that_is_not_reached() {
+fn a_server_that_hangs_and_an_unreachable_one_are_different_errors() {
     private_netns(|| {
         run("ip", &["link", "set", "lo", "up"]);
         let server = ApiServer::start(|_| {
@@ -229,7 +230,7 @@ fn a_server_that_hangs_when_it_is_connected_is_told_from_one_that_is_not_reached
 }
 
 #[test]
-fn a_kubeconfig_that_says_no_cluster_is_an_error_of_its_own() {
+fn a_kubeconfig_without_a_cluster_is_a_separate_error() {
     let server = server();
     refused(
         "no kubeconfig",

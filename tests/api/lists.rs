@@ -10,8 +10,8 @@ use ctk_cluster::object::Kind;
 use ctk_cluster::read_scope::ReadScope;
 use ctk_cluster::source::{Loaded, SourceKind};
 
-use super::server::{Answer, ApiServer, Asked, Piece};
 use super::{lab, objects, options, read};
+use testkit::api_server::{Answer, ApiRequest, ApiServer, BodyPart};
 
 fn state(loaded: &Loaded, kind: Kind) -> State {
     let found = loaded.listed.iter().find(|one| one.kind == kind);
@@ -24,12 +24,14 @@ fn gaps(loaded: &Loaded) -> Vec<(Kind, State)> {
     all.filter(|(_, state)| *state != State::Complete).collect()
 }
 
-fn resources(asked: &[Asked]) -> Vec<&str> {
-    asked.iter().map(Asked::resource).collect()
+fn resources(asked: &[ApiRequest]) -> Vec<&str> {
+    asked.iter().map(ApiRequest::resource).collect()
 }
 
-/// A healthy server but for what `special` answers.
-fn server_with(special: impl Fn(&Asked) -> Option<Answer> + Send + Sync + 'static) -> ApiServer {
+/// Server that is healthy except for the answers of `special`.
+fn server_with(
+    special: impl Fn(&ApiRequest) -> Option<Answer> + Send + Sync + 'static,
+) -> ApiServer {
     let objects = objects();
     ApiServer::start(move |asked| special(asked).unwrap_or_else(|| objects.answer(asked)))
 }
@@ -58,7 +60,7 @@ fn a_whole_cluster_is_read_with_its_names_and_ranges() {
 fn services_are_listed_before_the_slices_that_name_them() {
     let server = server_with(|_| None);
     read(server.kubeconfig()).unwrap();
-    let asked = server.asked();
+    let asked = server.requests();
     let wanted = [
         "services",
         "endpointslices",
@@ -70,7 +72,7 @@ fn services_are_listed_before_the_slices_that_name_them() {
 }
 
 #[test]
-fn what_decides_comes_from_no_cache_and_names_do_unless_a_delete_hangs_on_them() {
+fn verdict_data_is_read_from_etcd_and_names_from_the_cache_unless_a_delete_depends_on_them() {
     for consistent in [false, true] {
         let server = server_with(|_| None);
         let options = ctk_cluster::connection::Options {
@@ -83,7 +85,7 @@ fn what_decides_comes_from_no_cache_and_names_do_unless_a_delete_hangs_on_them()
                 .summary
                 .complete
         );
-        for asked in server.asked() {
+        for asked in server.requests() {
             let decides = matches!(asked.resource(), "services" | "endpointslices");
             let cached = asked.value("resourceVersion") == Some("0");
             assert_eq!(cached, !decides && !consistent, "{asked:?}");
@@ -105,13 +107,13 @@ fn every_page_is_read() {
     for name in ["s0000", "s0499", "s0500", "s1199"] {
         assert!(loaded.index.service_named("team", name).is_some(), "{name}");
     }
-    let pages = server.asked();
+    let pages = server.requests();
     let pages = pages.iter().filter(|asked| asked.resource() == "services");
     assert_eq!(pages.count(), 3);
 }
 
-/// Services in pages of one. Requests for the second one, and then for the whole, end in "410 Gone" so many times; what comes
-/// after the first such answer is another state of the list. Gives the number of requests, too.
+/// Services in pages of one. The given number of requests for the second page, and then for the whole list, ends in "410
+/// Gone"; answers after the first such one are another state of the list. Returns the number of requests, too.
 fn expiring(times: usize) -> (Loaded, usize) {
     let before = objects();
     let mut after = objects();
@@ -137,13 +139,13 @@ fn expiring(times: usize) -> (Loaded, usize) {
         }
     });
     let loaded = read(server.kubeconfig()).unwrap();
-    let asked = server.asked();
+    let asked = server.requests();
     let services = asked.iter().filter(|asked| asked.resource() == "services");
     (loaded, services.count())
 }
 
 #[test]
-fn a_list_that_expires_is_read_anew_and_nothing_of_its_older_half_stays() {
+fn an_expired_list_is_read_again_without_its_older_part() {
     let (loaded, requests) = expiring(1);
     assert_eq!(requests, 3, "a page, one that expired, the whole list");
     assert_eq!(gaps(&loaded), []);
@@ -158,7 +160,7 @@ fn a_list_that_expires_is_read_anew_and_nothing_of_its_older_half_stays() {
 }
 
 #[test]
-fn a_list_that_expires_again_is_given_up() {
+fn a_list_that_expires_twice_is_abandoned() {
     let (loaded, requests) = expiring(2);
     assert_eq!(requests, 3);
     assert_eq!(gaps(&loaded), [(Kind::Service, State::Failed)]);
@@ -191,9 +193,9 @@ fn each_kind_that_is_forbidden_is_named_with_the_rule_to_add() {
         assert_eq!(gaps(&loaded), [(kind, State::Forbidden)]);
         assert_eq!(loaded.summary.complete, complete, "{resource}");
         assert_eq!(loaded.summary.missing, [resource]);
-        let said = loaded.warnings.join("\n");
-        assert!(said.contains(&format!("list on {rule}")), "{said}");
-        assert!(!said.contains("forgotten"), "{said}");
+        let outcome = loaded.warnings.join("\n");
+        assert!(outcome.contains(&format!("list on {rule}")), "{outcome}");
+        assert!(!outcome.contains("forgotten"), "{outcome}");
     }
 }
 
@@ -205,7 +207,7 @@ fn an_api_server_without_servicecidrs_is_no_failure() {
     assert_eq!(gaps(&loaded), [(Kind::ServiceCidr, State::NotServed)]);
     assert!(loaded.summary.complete);
     assert_eq!(loaded.warnings, Vec::<String>::new());
-    let tried = server.asked();
+    let tried = server.requests();
     let tried = tried
         .iter()
         .filter(|asked| asked.resource() == "servicecidrs");
@@ -213,7 +215,7 @@ fn an_api_server_without_servicecidrs_is_no_failure() {
 }
 
 #[test]
-fn a_busy_server_is_asked_again_and_given_up_after_some_times() {
+fn a_busy_server_is_retried_a_bounded_number_of_times() {
     for (status, failures, wanted) in [
         (429, 2, State::Complete),
         (503, 1, State::Complete),
@@ -232,18 +234,18 @@ fn a_busy_server_is_asked_again_and_given_up_after_some_times() {
         assert_eq!(state(&loaded, Kind::EndpointSlice), wanted, "{status}");
         assert_eq!(loaded.summary.complete, wanted == State::Complete);
         if wanted == State::Failed {
-            let said = loaded.warnings.join("\n");
+            let outcome = loaded.warnings.join("\n");
             assert!(
-                said.contains("endpointslices could not be listed"),
-                "{said}"
+                outcome.contains("endpointslices could not be listed"),
+                "{outcome}"
             );
-            assert!(said.contains("500"), "{said}");
+            assert!(outcome.contains("500"), "{outcome}");
         }
     }
 }
 
 #[test]
-fn a_wait_that_the_server_asks_for_is_not_longer_than_the_time_that_is_left() {
+fn retry_after_is_bounded_by_the_remaining_time() {
     for wait in [3600, u64::MAX] {
         let server = server_with(move |asked| {
             (asked.resource() == "endpointslices").then(|| Answer {
@@ -256,29 +258,32 @@ fn a_wait_that_the_server_asks_for_is_not_longer_than_the_time_that_is_left() {
     }
 }
 
-/// The body of a healthy server's answer.
-fn whole(asked: &Asked) -> String {
+/// Body of a healthy server's answer.
+fn whole(asked: &ApiRequest) -> String {
     match &objects().answer(asked).body[..] {
-        [Piece::Text(text)] => text.clone(),
+        [BodyPart::Text(text)] => text.clone(),
         _ => panic!("a healthy answer is one text"),
     }
 }
 
 #[test]
-fn an_answer_that_breaks_leaves_its_kind_partial_and_the_others_whole() {
-    type Break = fn(String) -> Vec<Piece>;
+fn a_broken_answer_makes_only_its_kind_partial() {
+    type Break = fn(String) -> Vec<BodyPart>;
     let breaks: [(&str, Break); 4] = [
         ("the connection is cut", |text| {
-            vec![Piece::Text(text[..text.len() - 20].to_owned()), Piece::Cut]
+            vec![
+                BodyPart::Text(text[..text.len() - 20].to_owned()),
+                BodyPart::Cut,
+            ]
         }),
         ("the text ends early", |text| {
-            vec![Piece::Text(text[..text.len() - 20].to_owned())]
+            vec![BodyPart::Text(text[..text.len() - 20].to_owned())]
         }),
         ("something else follows", |text| {
-            vec![Piece::Text(text), Piece::Text("<html>".to_owned())]
+            vec![BodyPart::Text(text), BodyPart::Text("<html>".to_owned())]
         }),
         ("an item is no object", |text| {
-            vec![Piece::Text(text.replacen(
+            vec![BodyPart::Text(text.replacen(
                 "\"items\":[",
                 "\"items\":[17,",
                 1,
@@ -307,7 +312,7 @@ fn an_answer_that_breaks_leaves_its_kind_partial_and_the_others_whole() {
 }
 
 #[test]
-fn what_is_no_list_of_the_kind_that_was_asked_for_is_not_believed() {
+fn an_answer_of_another_kind_is_rejected() {
     for text in [
         "",
         "<html>log in here</html>",
@@ -326,16 +331,16 @@ fn what_is_no_list_of_the_kind_that_was_asked_for_is_not_believed() {
             "{text}"
         );
         assert!(!loaded.summary.complete, "{text}");
-        let said = loaded.warnings.join("\n");
+        let outcome = loaded.warnings.join("\n");
         assert!(
-            !said.contains("log in here"),
-            "no body reaches a message: {said}"
+            !outcome.contains("log in here"),
+            "no body reaches a message: {outcome}"
         );
     }
 }
 
 #[test]
-fn a_page_that_leads_to_itself_ends() {
+fn a_page_that_continues_with_itself_ends() {
     let server = server_with(|asked| {
         let same =
             r#"{"kind":"ServiceList","apiVersion":"v1","metadata":{"continue":"x"},"items":[]}"#;
@@ -368,11 +373,11 @@ fn an_empty_list_is_an_answer() {
 }
 
 #[test]
-fn a_silent_server_ends_in_time_with_what_was_read_before() {
+fn a_silent_server_ends_in_time_with_the_data_read_before() {
     let slow = || {
         vec![
-            Piece::Text("{\"kind\":".to_owned()),
-            Piece::Pause(Duration::from_secs(60)),
+            BodyPart::Text("{\"kind\":".to_owned()),
+            BodyPart::Pause(Duration::from_secs(60)),
         ]
     };
     for (resource, complete) in [
@@ -392,24 +397,24 @@ fn a_silent_server_ends_in_time_with_what_was_read_before() {
         };
         let began = Instant::now();
         let loaded = load(&options, ReadScope::default(), &[]).unwrap();
-        // The server would go on after a minute.
+        // The server would continue after a minute.
         assert!(began.elapsed() < Duration::from_secs(30), "{resource}");
         assert_eq!(
             loaded.summary.complete,
             complete == Some(true),
             "{resource}"
         );
-        let said = loaded.warnings.join("\n");
+        let outcome = loaded.warnings.join("\n");
         assert!(
-            said.contains("the time for reading the cluster is over"),
-            "{said}"
+            outcome.contains("the time for reading the cluster is over"),
+            "{outcome}"
         );
     }
 }
 
 #[test]
-fn a_server_that_never_answers_is_told_from_one_that_is_not_there() {
-    // It takes connections, and that is all.
+fn a_server_that_never_answers_and_an_absent_one_are_different_errors() {
+    // The server accepts connections and sends nothing.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let server = server_with(|_| None);
     let kubeconfig = server.kubeconfig();

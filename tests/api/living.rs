@@ -1,4 +1,4 @@
-//! A cluster that changes while it is followed: lists, streams of events, and everything that can happen to a stream.
+//! Cluster that changes while it is followed: lists, streams of events, and failures of a stream.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -7,12 +7,12 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::server::{Answer, ApiServer, Asked, Objects, Piece};
+use testkit::api_server::{Answer, ApiRequest, ApiServer, BodyPart, Objects};
 
 struct Stream {
     resource: &'static str,
     selector: Option<String>,
-    sender: mpsc::UnboundedSender<Piece>,
+    sender: mpsc::UnboundedSender<BodyPart>,
 }
 
 #[derive(Default)]
@@ -21,15 +21,15 @@ struct Inner {
     version: u64,
     /// Version, type and object of every event.
     log: Vec<(u64, &'static str, Value)>,
-    /// What is asked for from an older version is not known any more.
+    /// Oldest version from which a watch can start.
     oldest: u64,
     streams: Vec<Stream>,
     /// Status of every list, and of every watch, of these resources.
     lists: HashMap<&'static str, u16>,
     watches: HashMap<&'static str, u16>,
-    /// How long every list of these resources takes.
+    /// Delay of every list of these resources.
     delays: HashMap<&'static str, Duration>,
-    /// Streams of these go on for ever, as where a connection died.
+    /// Resources whose streams never end, as after a dead connection.
     endless: Option<&'static str>,
 }
 
@@ -66,8 +66,8 @@ fn is_selected(object: &Value, selector: Option<&str>) -> bool {
     }
 }
 
-fn line(kind: &str, object: &Value) -> Piece {
-    Piece::Text(format!("{}\n", json!({"type": kind, "object": object})))
+fn line(kind: &str, object: &Value) -> BodyPart {
+    BodyPart::Text(format!("{}\n", json!({"type": kind, "object": object})))
 }
 
 impl Living {
@@ -84,7 +84,7 @@ impl Living {
         ApiServer::start(move |asked| living.answer(asked))
     }
 
-    pub fn answer(&self, asked: &Asked) -> Answer {
+    pub fn answer(&self, asked: &ApiRequest) -> Answer {
         let mut inner = self.0.lock().unwrap();
         let all = [
             "services",
@@ -101,12 +101,12 @@ impl Living {
                 Some(status) => Answer::status(*status),
                 None => {
                     let mut answer = Objects(inner.objects.clone()).answer(asked);
-                    if let [Piece::Text(text)] = &mut answer.body[..] {
+                    if let [BodyPart::Text(text)] = &mut answer.body[..] {
                         let version = format!(r#""resourceVersion":"{}""#, inner.version);
                         *text = text.replace(r#""resourceVersion":"7""#, &version);
                     }
                     if let Some(delay) = inner.delays.get(resource) {
-                        answer.body.insert(0, Piece::Pause(*delay));
+                        answer.body.insert(0, BodyPart::Pause(*delay));
                     }
                     answer
                 }
@@ -140,14 +140,14 @@ impl Living {
             std::thread::spawn(move || {
                 std::thread::sleep(Duration::from_secs(seconds));
                 let mut inner = living.0.lock().unwrap();
-                // A stream that was ended before has no sender any more.
+                // A stream that ended before has no sender any more.
                 if let Some(sender) = weak.upgrade() {
                     inner.streams.retain(|s| !s.sender.same_channel(&sender));
                 }
             });
         }
         Answer {
-            body: vec![Piece::Stream(Arc::new(Mutex::new(Some(receiver))))],
+            body: vec![BodyPart::Stream(Arc::new(Mutex::new(Some(receiver))))],
             ..Answer::ok("")
         }
     }
@@ -182,7 +182,7 @@ impl Living {
     }
 
     /// Sends these pieces to every stream of a resource.
-    pub fn send(&self, resource: &str, pieces: &[Piece]) {
+    pub fn send(&self, resource: &str, pieces: &[BodyPart]) {
         let inner = self.0.lock().unwrap();
         for stream in inner.streams.iter().filter(|s| s.resource == resource) {
             for piece in pieces {
@@ -191,34 +191,34 @@ impl Living {
         }
     }
 
-    /// Ends every stream of a resource, as the server does when their time is over.
+    /// Ends every stream of a resource, as the server does at its timeout.
     pub fn end(&self, resource: &str) {
         let mut inner = self.0.lock().unwrap();
         inner.streams.retain(|stream| stream.resource != resource);
     }
 
-    /// The streams of a resource do not end when their time is over.
+    /// Keeps the streams of a resource open beyond their timeout.
     pub fn never_end(&self, resource: &'static str) {
         self.0.lock().unwrap().endless = Some(resource);
     }
 
-    /// Nothing older than now is known any more.
+    /// Forgets every version before now.
     pub fn expire(&self) {
         let mut inner = self.0.lock().unwrap();
-        // What follows has a later version than what is known to anybody.
+        // The next version is later than every known one.
         inner.version += 1;
         inner.oldest = inner.version;
         inner.log.clear();
     }
 
-    /// Every list of this resource is answered so, or again as it should be.
+    /// Answers every list of this resource with this status, or normally again.
     pub fn refuse_lists(&self, resource: &'static str, status: Option<u16>) {
         let mut inner = self.0.lock().unwrap();
         inner.lists.remove(resource);
         inner.lists.extend(status.map(|status| (resource, status)));
     }
 
-    /// Every list of this resource takes so long from now on.
+    /// Delays every list of this resource from now on.
     pub fn delay_lists(&self, resource: &'static str, time: Duration) {
         self.0.lock().unwrap().delays.insert(resource, time);
     }

@@ -1,4 +1,4 @@
-//! Who asks, and whom: tokens, certificates, plugins, CAs, and what is said when that fails.
+//! Authentication and trust: tokens, certificates, plugins, CAs, and the errors of each.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -9,15 +9,15 @@ use ctk_cluster::connection::{LiveError, Obstacle};
 use ctk_cluster::read_scope::ReadScope;
 use serde_json::{Value, json};
 
-use super::server::{ApiServer, TOKEN};
 use super::{objects, read};
+use testkit::api_server::{ApiServer, TOKEN};
 
 fn server() -> ApiServer {
     let objects = objects();
     ApiServer::start(move |asked| objects.answer(asked))
 }
 
-/// A plugin that runs this shell script.
+/// Plugin that runs this shell script.
 pub fn plugin(server: &ApiServer, script: &str) -> Value {
     let path = server.path("plugin");
     fs::write(&path, format!("#!/bin/sh\n{script}\n")).unwrap();
@@ -27,7 +27,7 @@ pub fn plugin(server: &ApiServer, script: &str) -> Value {
     }})
 }
 
-/// What a plugin prints, as a shell command.
+/// Shell command that prints a plugin's output.
 pub fn credential(token: &str) -> String {
     let answer = json!({
         "apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": token},
@@ -40,17 +40,17 @@ fn assert_whole(kubeconfig: PathBuf) {
     assert!(loaded.summary.complete, "{:?}", loaded.warnings);
 }
 
-/// The error of a read, which must come soon, have a hint, and hold no token.
+/// Error of a read, which must come soon, have a hint, and hold no token.
 fn refused(kubeconfig: PathBuf, obstacle: Obstacle, says: &[&str]) -> LiveError {
     let began = Instant::now();
     let error = read(kubeconfig).unwrap_err();
     assert!(began.elapsed() < Duration::from_secs(10), "{error}");
     assert_eq!(error.obstacle, obstacle, "{error}");
-    let said = format!("{error}\n{}", error.hint.as_deref().expect("a hint"));
+    let outcome = format!("{error}\n{}", error.hint.as_deref().expect("a hint"));
     for word in says {
-        assert!(said.contains(word), "{word}: {said}");
+        assert!(outcome.contains(word), "{word}: {outcome}");
     }
-    assert!(!said.contains(TOKEN), "{said}");
+    assert!(!outcome.contains(TOKEN), "{outcome}");
     error
 }
 
@@ -58,7 +58,7 @@ fn refused(kubeconfig: PathBuf, obstacle: Obstacle, says: &[&str]) -> LiveError 
 fn a_token_is_shown_to_the_server() {
     let server = server();
     assert_whole(server.kubeconfig());
-    for asked in server.asked() {
+    for asked in server.requests() {
         assert_eq!(asked.authorization, Some(format!("Bearer {TOKEN}")));
     }
 }
@@ -76,7 +76,7 @@ fn a_client_certificate_is_shown_to_the_server() {
     let server = server();
     let user = json!({"client-certificate": "client.pem", "client-key": "client-key.pem"});
     assert_whole(server.kubeconfig_of(&user, "ca.pem"));
-    assert!(server.asked().iter().all(|asked| asked.certificate));
+    assert!(server.requests().iter().all(|asked| asked.certificate));
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn a_plugin_gives_the_token_and_runs_once() {
     let user = plugin(&server, &script);
     assert_whole(server.kubeconfig_of(&user, "ca.pem"));
     assert_eq!(fs::read_to_string(&runs).unwrap(), "run\n");
-    assert!(server.asked().len() > 4, "and for every list");
+    assert!(server.requests().len() > 4, "and for every list");
 }
 
 #[test]
@@ -108,11 +108,11 @@ fn a_plugin_gives_a_client_certificate_and_runs_once() {
     let user = plugin(&server, &script);
     assert_whole(server.kubeconfig_of(&user, "ca.pem"));
     assert_eq!(fs::read_to_string(&runs).unwrap(), "run\n");
-    assert!(server.asked().iter().all(|asked| asked.certificate));
+    assert!(server.requests().iter().all(|asked| asked.certificate));
 }
 
 #[test]
-fn a_plugin_is_told_what_the_kubeconfig_says_and_may_answer_in_yaml() {
+fn a_plugin_gets_the_kubeconfigs_settings_and_may_answer_in_yaml() {
     let server = server();
     let script = format!(
         "[ \"$1 $NAME\" = \"one two\" ] || exit 1
@@ -142,16 +142,16 @@ fn a_plugin_that_hangs_is_ended_and_named() {
     };
     let error = ctk_cluster::live::load(&options, ReadScope::default(), &[]).unwrap_err();
     assert_eq!(error.obstacle, Obstacle::Plugin);
-    let said = format!("{error} {:?}", error.hint);
+    let outcome = format!("{error} {:?}", error.hint);
     for word in ["plugin", "did not end in time", "--request-timeout"] {
-        assert!(said.contains(word), "{said}");
+        assert!(outcome.contains(word), "{outcome}");
     }
     let pid = fs::read_to_string(server.path("pid")).unwrap();
     assert!(!std::path::Path::new("/proc").join(pid.trim()).exists());
 }
 
 #[test]
-fn a_plugin_that_fails_is_named_with_what_it_says() {
+fn a_failed_plugin_is_named_with_its_stderr() {
     let server = server();
     let user = plugin(
         &server,
@@ -178,7 +178,7 @@ fn a_plugin_that_fails_is_named_with_what_it_says() {
 }
 
 #[test]
-fn an_expired_token_is_told_from_a_missing_right() {
+fn an_expired_token_and_a_missing_right_are_different_errors() {
     let server = server();
     let kubeconfig = server.kubeconfig_of(&json!({"token": "expired"}), "ca.pem");
     let error = refused(
@@ -190,11 +190,11 @@ fn an_expired_token_is_told_from_a_missing_right() {
         error.message.contains(&server.address.to_string()),
         "{error}"
     );
-    assert_eq!(server.asked().len(), 1, "others would be refused, too");
+    assert_eq!(server.requests().len(), 1, "others would be refused, too");
 }
 
 #[test]
-fn a_server_of_another_ca_is_not_talked_to() {
+fn no_request_is_sent_to_a_server_of_another_ca() {
     let server = server();
     let kubeconfig = server.kubeconfig_of(&json!({"token": TOKEN}), "other-ca.pem");
     refused(
@@ -202,11 +202,11 @@ fn a_server_of_another_ca_is_not_talked_to() {
         Obstacle::Unreachable,
         &["certificate", "CA in the kubeconfig"],
     );
-    assert!(server.asked().is_empty(), "the token stays here");
+    assert!(server.requests().is_empty(), "the token stays here");
 }
 
 #[test]
-fn a_server_that_is_not_there_is_an_error_at_once() {
+fn an_absent_server_is_an_error_at_once() {
     let server = server();
     let kubeconfig = server.kubeconfig();
     let folder = tempfile::tempdir().unwrap();
@@ -223,7 +223,7 @@ fn a_server_that_is_not_there_is_an_error_at_once() {
 }
 
 #[test]
-fn a_kubeconfig_that_says_nothing_useful_is_named() {
+fn an_unusable_kubeconfig_is_named() {
     let server = server();
     let missing = server.path("nothing-here");
     refused(missing, Obstacle::Config, &["nothing-here", "--kubeconfig"]);

@@ -3,45 +3,31 @@
 #![cfg(feature = "kube")]
 
 mod cases;
-#[path = "../watch/child.rs"]
-mod child;
 mod command;
 mod errors;
-#[path = "../../src/verdict/cases/table.rs"]
-mod incidents;
-#[path = "../lab/mod.rs"]
-mod lab;
 mod lists;
 mod living;
 mod login;
 mod memory;
-#[path = "../mixed/mod.rs"]
-mod mixed;
 mod narrow;
 mod own;
 mod pods;
-#[path = "../private_netns/mod.rs"]
-mod private_netns;
 mod proxy;
-#[path = "../rows/mod.rs"]
-mod rows;
 mod second_look;
-mod server;
 mod sources;
-#[path = "../tools/mod.rs"]
-mod tools;
 mod watch;
 
 use ctk_cluster::testing as shorthand;
 use std::path::PathBuf;
 use std::time::Duration;
+use testkit::lab;
 
 use ctk_cluster::connection::{LiveError, Options};
 use ctk_cluster::live::load;
 use ctk_cluster::read_scope::ReadScope;
 use ctk_cluster::source::Loaded;
 use serde_json::json;
-use server::Objects;
+use testkit::api_server::Objects;
 
 /// Reads with a kubeconfig, as a listing does.
 fn read(kubeconfig: PathBuf) -> Result<Loaded, LiveError> {

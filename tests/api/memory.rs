@@ -1,5 +1,5 @@
-//! The memory that a large cluster takes over the API: the test starts itself again as a child that only reads, and reads the
-//! child's peak (VmHWM).
+//! Memory for a large cluster over the API. The test runs itself again as a child that only reads, and reads the child's
+//! peak (VmHWM).
 
 use std::process::Command;
 use std::sync::{Arc, Mutex};
@@ -12,18 +12,18 @@ use ctk_cluster::read_scope::ReadScope;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use super::child::start;
-use super::private_netns::private_netns;
-use super::server::{Answer, ApiServer, Asked, Piece};
 use super::{objects, options};
+use testkit::api_server::{Answer, ApiRequest, ApiServer, BodyPart};
+use testkit::private_netns::private_netns;
+use testkit::usage::{MIB, peak_of};
+use testkit::watch_process::start;
 
 const KUBECONFIG: &str = "CTK_TEST_LARGE_CLUSTER";
-const KIB: u64 = 1024;
 const PODS: usize = 50_000;
 const SERVICES: usize = 10_000;
 const SLICES: usize = 20_000;
 
-/// Not a test of its own: what the child does. Without the variable there is nothing to do.
+/// Body of the child, not a test of its own. Does nothing without the variable.
 #[test]
 fn child_reads_the_cluster() {
     let Some(kubeconfig) = std::env::var_os(KUBECONFIG) else {
@@ -35,19 +35,11 @@ fn child_reads_the_cluster() {
     };
     let loaded = load(&options, ReadScope::default(), &[]).unwrap();
     assert!(loaded.summary.complete, "{:?}", loaded.warnings);
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let peak = status
-        .lines()
-        .find_map(|l| l.strip_prefix("VmHWM:"))
-        .unwrap();
-    let peak: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
+    let peak = peak_of("self");
     let counts = loaded.summary.counts;
     println!(
         "peak={} pods={} services={} slices={}",
-        peak * KIB,
-        counts.pods,
-        counts.services,
-        counts.endpoint_slices
+        peak, counts.pods, counts.services, counts.endpoint_slices
     );
 }
 
@@ -74,12 +66,12 @@ fn fifty_thousand_pods_ten_thousand_services_and_twenty_thousand_slices_fit_into
     let line = line.unwrap_or_else(|| panic!("{output}{}", String::from_utf8_lossy(&child.stderr)));
     let (_, after) = line.split_once("peak=").unwrap();
     let peak: u64 = after.split(' ').next().unwrap().parse().unwrap();
-    println!("peak: {} MiB", peak / KIB / KIB);
-    assert!(peak < 128 * KIB * KIB, "{} MiB", peak / KIB / KIB);
+    println!("peak: {} MiB", peak / MIB);
+    assert!(peak < 128 * MIB, "{} MiB", peak / MIB);
 }
 
-/// All Pods, as off a node or with `--all-pods`, and then an index anew while the old one is in use. For the figure:
-/// `cargo test --release --test api -- --ignored --nocapture fifty_thousand_pods_are_followed`.
+/// All Pods, as off a node or with `--all-pods`, and then a new index while the old one is in use. For the figure: `cargo
+/// test --release --test api -- --ignored --nocapture fifty_thousand_pods_are_followed`.
 #[test]
 #[ignore = "takes a while; for a figure"]
 fn fifty_thousand_pods_are_followed() {
@@ -91,7 +83,7 @@ fn fifty_thousand_pods_are_followed() {
                 let (sender, receiver) = mpsc::unbounded_channel();
                 let resource = asked.resource().to_owned();
                 streams.lock().unwrap().push((resource, sender));
-                let stream = Piece::Stream(Arc::new(Mutex::new(Some(receiver))));
+                let stream = BodyPart::Stream(Arc::new(Mutex::new(Some(receiver))));
                 let body = vec![stream];
                 return Answer {
                     body,
@@ -130,7 +122,7 @@ fn fifty_thousand_pods_are_followed() {
             let line = format!("{}\n", json!({"type": "MODIFIED", "object": new}));
             for (resource, sender) in senders.lock().unwrap().iter() {
                 if resource == "pods" {
-                    let _ = sender.send(Piece::Text(line.clone()));
+                    let _ = sender.send(BodyPart::Text(line.clone()));
                 }
             }
             std::thread::sleep(Duration::from_millis(1000));
@@ -140,9 +132,9 @@ fn fifty_thousand_pods_are_followed() {
     });
 }
 
-/// The page that was asked for, its items made while it is sent.
+/// Requested page, whose items are generated while it is sent.
 fn page(
-    asked: &Asked,
+    asked: &ApiRequest,
     kind: &str,
     group: &str,
     count: usize,
@@ -170,9 +162,9 @@ fn page(
     };
     Answer {
         body: vec![
-            Piece::Text(head),
-            Piece::Many(Arc::new(items), to - from),
-            Piece::Text("]}".to_owned()),
+            BodyPart::Text(head),
+            BodyPart::Many(Arc::new(items), to - from),
+            BodyPart::Text("]}".to_owned()),
         ],
         ..Answer::ok("")
     }
@@ -182,12 +174,12 @@ fn ip(first: usize, n: usize) -> String {
     format!("10.{}.{}.{}", first + (n >> 16), (n >> 8) & 255, n & 255)
 }
 
-/// As long as the names that a Deployment gives.
+/// Name of the length that a Deployment gives.
 fn pod_name(n: usize) -> String {
     format!("service-{}-6d5c8f9b7b-{n:05}", n % SERVICES)
 }
 
-/// The first one is the one that every cluster has.
+/// Service number `n`. The first one is `default/kubernetes`.
 fn service(n: usize) -> String {
     if n == 0 {
         return r#"{"metadata":{"name":"kubernetes","namespace":"default"},
@@ -202,7 +194,7 @@ fn service(n: usize) -> String {
     )
 }
 
-/// Two for each Service, with five pods between them.
+/// Slice number `n`: two for each Service, with five pods between them.
 fn slice(n: usize) -> String {
     let service = n / 2;
     let (namespace, service) = match service {
@@ -238,7 +230,7 @@ fn pod(n: usize) -> String {
         r#"{{"metadata":{{"annotations":{{"padding":"{padding}"}},"name":"{name}","namespace":"team-{team}"}},
         "spec":{{"nodeName":"node-{node}","containers":[{{"name":"c","ports":[{{"containerPort":8080,"protocol":"TCP"}}]}}]}},
         "status":{{"phase":"Running","podIP":"{ip}","podIPs":[{{"ip":"{ip}"}}],"hostIP":"192.168.7.1"}}}}"#,
-        // What a real pod carries and nobody here needs.
+        // Stands for the parts of a real pod that ctk does not need.
         padding = "x".repeat(300),
         name = pod_name(n),
         team = n % 200,

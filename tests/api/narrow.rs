@@ -1,5 +1,5 @@
-//! Reading less: one Service's slices for a listing of it, and what a plan hangs on for a second look. The answers are those of
-//! a whole reading.
+//! Narrow reads: the slices of one Service for its listing, and the objects that a plan depends on for a second look.
+//! Results equal those of a full read.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
@@ -9,42 +9,43 @@ use ctnetlink::flow::{Flow, Status};
 use nix::sched::{CloneFlags, unshare};
 use serde_json::{Value, json};
 
-use super::lab::cluster::{ClusterFile, minimal, node, pod, service, slice};
-use super::lab::{self, NODE, be_the_node};
-use super::mixed::{ASSURED, insert, plain, ports, to_dns, translated, tuple};
 use super::objects;
-use super::private_netns::private_netns;
-use super::server::{ApiServer, Asked, Objects};
-use super::tools::{Said, ctk};
+use testkit::api_server::{ApiRequest, ApiServer, Objects};
+use testkit::ctk_binary::ctk;
+use testkit::lab::cluster::{ClusterFile, minimal, node, pod, service, slice};
+use testkit::lab::{self, NODE, add_node_address};
+use testkit::mixed::{ASSURED, insert, plain, ports, to_dns, translated, tuple};
+use testkit::private_netns::private_netns;
+use testkit::tools::Outcome;
 
-/// Two Services share it.
+/// Address shared by two Services.
 const SHARED: &str = "203.0.113.5";
-/// A Service address that nobody has, at first.
+/// Service address without a Service at first.
 const FREE: &str = "10.96.9.9";
 const GONE: &str = "10.244.9.9";
 
-fn run(command: &str, source: &[&str]) -> Said {
+fn run(command: &str, source: &[&str]) -> Outcome {
     let mut args: Vec<&str> = command.split_whitespace().collect();
     args.extend(source);
     args.extend(["-o", "json"]);
     ctk(args)
 }
 
-fn by_api(server: &ApiServer, command: &str) -> Said {
+fn by_api(server: &ApiServer, command: &str) -> Outcome {
     let kubeconfig = server.kubeconfig();
     let kubeconfig = kubeconfig.to_str().unwrap();
     run(command, &["--cluster", "api", "--kubeconfig", kubeconfig])
 }
 
-fn by_file(objects: &Objects, command: &str) -> Said {
+fn by_file(objects: &Objects, command: &str) -> Outcome {
     let file = ClusterFile::of(&objects.0);
     run(command, &["--cluster", file.path()])
 }
 
-/// Source port, with what the entry is.
-fn verdicts(said: &Said) -> BTreeMap<u64, (Value, Value)> {
+/// Source port and kind of the entry.
+fn verdicts(outcome: &Outcome) -> BTreeMap<u64, (Value, Value)> {
     let port = |item: &Value| item["original"]["sport"].as_u64().unwrap();
-    let items = said.items().into_iter();
+    let items = outcome.items().into_iter();
     items
         .map(|item| {
             (
@@ -56,7 +57,7 @@ fn verdicts(said: &Said) -> BTreeMap<u64, (Value, Value)> {
 }
 
 /// Path and selector of a request.
-fn request(asked: &Asked) -> String {
+fn request(asked: &ApiRequest) -> String {
     let selector = asked
         .value("labelSelector")
         .or(asked.value("fieldSelector"));
@@ -66,7 +67,7 @@ fn request(asked: &Asked) -> String {
 #[test]
 fn a_listing_of_one_service_reads_its_slices_and_those_of_its_neighbours() {
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         let mut few = objects();
         for (namespace, name, ip) in [("a", "one", "10.96.1.1"), ("b", "two", "10.96.1.2")] {
             let mut shared = service(namespace, name, ip, &[("p", 53, "UDP")]);
@@ -78,24 +79,24 @@ fn a_listing_of_one_service_reads_its_slices_and_those_of_its_neighbours() {
             ("kube-dns", "kube-dns,kubernetes"),
             ("two", "kubernetes,one,two"),
         ] {
-            let before = server.asked().len();
-            by_api(&server, &format!("ls --svc {name}")).ended(0);
-            let asked: Vec<String> = server.asked()[before..].iter().map(request).collect();
+            let before = server.requests().len();
+            by_api(&server, &format!("ls --svc {name}")).exits(0);
+            let asked: Vec<String> = server.requests()[before..].iter().map(request).collect();
             let slices = format!(
                 "/apis/discovery.k8s.io/v1/endpointslices kubernetes.io/service-name in ({wanted})"
             );
             assert_eq!(asked[..2], ["/api/v1/services -".to_owned(), slices]);
         }
-        // Somebody else than the Service is named, too; or only what it is not.
+        // The selector names more than the Service, or only excludes.
         for more in [
             "--svc two --pod web-1",
             "--svc two -n shop",
             "--svc !two",
             "--stale",
         ] {
-            let before = server.asked().len();
-            by_api(&server, &format!("ls {more}")).ended(0);
-            let asked: Vec<String> = server.asked()[before..].iter().map(request).collect();
+            let before = server.requests().len();
+            by_api(&server, &format!("ls {more}")).exits(0);
+            let asked: Vec<String> = server.requests()[before..].iter().map(request).collect();
             assert_eq!(
                 asked[1], "/apis/discovery.k8s.io/v1/endpointslices -",
                 "{more}"
@@ -105,9 +106,9 @@ fn a_listing_of_one_service_reads_its_slices_and_those_of_its_neighbours() {
 }
 
 #[test]
-fn a_second_look_reads_what_the_plan_hangs_on_and_nothing_else() {
+fn a_second_look_reads_only_the_objects_of_the_plan() {
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         insert(&[to_dns(17, 40_000, GONE), to_dns(17, 40_001, "10.244.1.7")]);
         let mut objects = objects();
         let port = [("p", 80, "TCP")];
@@ -115,14 +116,14 @@ fn a_second_look_reads_what_the_plan_hangs_on_and_nothing_else() {
         let endpoints = slice("a", "other", &port, &[("10.244.1.8", "")]);
         objects.0.extend([other, endpoints]);
         let server = ApiServer::start(move |asked| objects.answer(asked));
-        let said = by_api(&server, "purge --stale --yes --settle 0 --verify 0").ended(0);
-        let asked = server.asked();
-        let document = said.json();
+        let outcome = by_api(&server, "purge --stale --yes --settle 0 --verify 0").exits(0);
+        let asked = server.requests();
+        let document = outcome.json();
         assert_eq!(document["summary"]["deleted"], 1, "{document}");
         let cluster = &document["summary"]["cluster"];
         assert_eq!(cluster["complete"], true);
         assert_eq!(cluster["missing"], json!([]));
-        let listed = by_api(&server, "ls").ended(0).json();
+        let listed = by_api(&server, "ls").exits(0).json();
         let whole = &listed["summary"]["cluster"]["counts"];
         assert_eq!(&cluster["counts"], whole, "those of the first look");
         for kind in [
@@ -144,12 +145,12 @@ fn a_second_look_reads_what_the_plan_hangs_on_and_nothing_else() {
                 "/apis/discovery.k8s.io/v1/endpointslices kubernetes.io/service-name in (kube-dns,kubernetes)",
             ]
         );
-        let consistent = |asked: &Asked| asked.value("resourceVersion").is_none();
+        let consistent = |asked: &ApiRequest| asked.value("resourceVersion").is_none();
         assert!(asked.iter().all(consistent), "{asked:?}");
     });
 }
 
-/// The same numbers on every run.
+/// Numbers of a seed, the same on every run.
 struct Dice(u64);
 
 impl Dice {
@@ -170,7 +171,7 @@ fn endpoint(n: usize) -> String {
     Ipv4Addr::new(10, 244, 1, 1 + n as u8).to_string()
 }
 
-/// What a random Service is made of.
+/// Parts of a random Service.
 #[derive(Clone)]
 struct Part {
     namespace: &'static str,
@@ -186,7 +187,7 @@ impl Part {
     fn random(n: usize, dice: &mut Dice) -> Self {
         Part {
             namespace: ["a", "b"][n % 2],
-            // Every name is there twice.
+            // Every name exists twice.
             name: format!("s{}", n / 2),
             address: format!("10.96.1.{}", n + 1),
             external: dice.one_in(3),
@@ -240,12 +241,12 @@ fn world(parts: &[Part]) -> Objects {
         "spec": {"cidrs": ["10.96.0.0/12"]},
     }));
     all.extend(parts.iter().flat_map(Part::objects));
-    // Some of the addresses that were endpoints are pods still.
+    // Some former endpoint addresses belong to pods still.
     all.extend((0..4).map(|n| pod("a", &format!("pod-{n}"), &endpoint(n), "node2")));
     Objects(all)
 }
 
-/// What may happen between two looks.
+/// Change between two looks.
 fn later(parts: &[Part], dice: &mut Dice) -> Vec<Part> {
     let mut later = Vec::new();
     for part in parts {
@@ -293,10 +294,10 @@ fn random_entry(n: u16, parts: &[Part], dice: &mut Dice) -> Flow {
     )
 }
 
-/// A namespace that is node1's, with random entries, and the Services that go with them.
+/// Namespace of node1 with random entries and their Services.
 fn random_node(dice: &mut Dice) -> Vec<Part> {
     unshare(CloneFlags::CLONE_NEWNET).unwrap();
-    be_the_node();
+    add_node_address();
     let parts: Vec<Part> = (0..8).map(|n| Part::random(n, dice)).collect();
     let entries: Vec<Flow> = (0..40).map(|n| random_entry(n, &parts, dice)).collect();
     insert(&entries);
@@ -304,7 +305,7 @@ fn random_node(dice: &mut Dice) -> Vec<Part> {
 }
 
 #[test]
-fn the_verdicts_of_one_services_slices_are_those_of_all() {
+fn verdicts_by_one_services_slices_equal_those_by_all() {
     private_netns(|| {
         let mut judged = 0;
         for seed in 0..6 {
@@ -322,7 +323,7 @@ fn the_verdicts_of_one_services_slices_are_those_of_all() {
                 assert_eq!(narrow, verdicts(&whole), "{seed} {command}");
                 judged += narrow.len();
             }
-            let asked = server.asked();
+            let asked = server.requests();
             let mut slices = asked
                 .iter()
                 .filter(|one| one.resource() == "endpointslices");
@@ -333,14 +334,14 @@ fn the_verdicts_of_one_services_slices_are_those_of_all() {
 }
 
 #[test]
-fn a_narrow_second_look_deletes_what_a_whole_one_would() {
+fn a_narrow_second_look_deletes_the_same_entries_as_a_full_one() {
     private_netns(|| {
         let (mut by_name, mut deleted, mut spared) = (0, 0, 0);
         for seed in 0..16 {
             let mut dice = Dice(1000 + seed);
             let parts = random_node(&mut dice);
             let (first, second) = (world(&parts), world(&later(&parts, &mut dice)));
-            // Sometimes of one clusterIP alone, which is what can be read by name.
+            // Sometimes of one clusterIP alone, which can be read by name.
             let part = &parts[dice.below(parts.len())];
             let only = match seed % 2 {
                 0 => format!("--dst {}", part.address),
@@ -369,17 +370,17 @@ fn a_narrow_second_look_deletes_what_a_whole_one_would() {
                 }
             });
             let command = format!("purge --stale {only} --yes --settle 0 --verify 0");
-            let said = by_api(&server, &command).ended(0);
-            let gone: BTreeSet<u64> = said
+            let outcome = by_api(&server, &command).exits(0);
+            let gone: BTreeSet<u64> = outcome
                 .items()
                 .iter()
                 .filter(|item| item["result"] == "deleted")
                 .map(|item| item["original"]["sport"].as_u64().unwrap())
                 .collect();
-            assert_eq!(gone, wanted, "{seed}: {said:#?}");
+            assert_eq!(gone, wanted, "{seed}: {outcome:#?}");
             deleted += gone.len();
             spared += before.len() - gone.len();
-            let asked = server.asked();
+            let asked = server.requests();
             by_name += usize::from(asked.iter().any(|one| one.path.contains("/namespaces/")));
             let mut slices = asked
                 .iter()
@@ -398,12 +399,12 @@ fn a_narrow_second_look_deletes_what_a_whole_one_would() {
 }
 
 #[test]
-fn a_service_that_lost_its_address_sends_the_second_look_to_all_of_them() {
+fn a_service_without_its_former_address_makes_the_second_look_read_all_services() {
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         insert(&[to_dns(17, 40_000, GONE)]);
         let first = objects();
-        // Made anew under another name, with the same address; and now the endpoint is one.
+        // The Service is recreated under another name with the same address, and the endpoint is an endpoint again.
         let mut second = Objects(lab::cluster_objects(&[]));
         second
             .0
@@ -429,9 +430,9 @@ fn a_service_that_lost_its_address_sends_the_second_look_to_all_of_them() {
                 false => first.answer(asked),
             }
         });
-        let said = by_api(&server, "purge --stale --yes --settle 0 --verify 0").ended(0);
-        assert_eq!(said.json()["summary"]["changed"], 1, "{said:#?}");
-        let asked = server.asked();
+        let outcome = by_api(&server, "purge --stale --yes --settle 0 --verify 0").exits(0);
+        assert_eq!(outcome.json()["summary"]["changed"], 1, "{outcome:#?}");
+        let asked = server.requests();
         let last: Vec<String> = asked.iter().rev().take(2).map(request).collect();
         assert_eq!(last[1], "/api/v1/services -");
         assert!(last[0].ends_with("in (kubernetes,new-dns)"), "{}", last[0]);
@@ -439,9 +440,9 @@ fn a_service_that_lost_its_address_sends_the_second_look_to_all_of_them() {
 }
 
 #[test]
-fn a_node_port_on_an_address_that_is_some_services_too_is_found_stale_twice() {
+fn a_node_port_on_an_address_of_a_service_is_stale_at_both_looks() {
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         let node = NODE.to_string();
         let entry = translated(
             tuple(17, "198.51.100.7", &node, ports(40_000, 30_053)),
@@ -458,15 +459,15 @@ fn a_node_port_on_an_address_that_is_some_services_too_is_found_stale_twice() {
         let endpoints = slice("a", "by-node", &port, &[("10.244.1.7", "")]);
         all.0.extend([by_node, by_address, endpoints]);
         let server = ApiServer::start(move |asked| all.answer(asked));
-        let said = by_api(&server, "purge --stale --yes --settle 0 --verify 0").ended(0);
-        assert_eq!(said.json()["summary"]["deleted"], 1, "{said:#?}");
+        let outcome = by_api(&server, "purge --stale --yes --settle 0 --verify 0").exits(0);
+        assert_eq!(outcome.json()["summary"]["deleted"], 1, "{outcome:#?}");
     });
 }
 
 #[test]
 fn one_of_two_services_at_an_address_is_judged_by_its_own_slices() {
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         let entry = translated(
             tuple(17, "198.51.100.7", SHARED, ports(40_000, 53)),
             tuple(17, GONE, "198.51.100.7", ports(53, 40_000)),
@@ -482,17 +483,17 @@ fn one_of_two_services_at_an_address_is_judged_by_its_own_slices() {
             all.0.extend([service, endpoints]);
         }
         let server = ApiServer::start(move |asked| all.answer(asked));
-        let listed = by_api(&server, "ls --svc a/udp").ended(0);
+        let listed = by_api(&server, "ls --svc a/udp").exits(0);
         assert_eq!(listed.items()[0]["reason"], "endpoint-gone", "{listed:#?}");
-        let asked = server.asked();
-        let narrow = |asked: &Asked| asked.value("labelSelector").is_some();
+        let asked = server.requests();
+        let narrow = |asked: &ApiRequest| asked.value("labelSelector").is_some();
         assert!(asked.iter().any(narrow), "{asked:?}");
-        let said = by_api(
+        let outcome = by_api(
             &server,
             "purge --svc a/udp --stale --yes --settle 0 --verify 0",
         );
         assert_eq!(
-            said.ended(0).json()["summary"]["deleted"],
+            outcome.exits(0).json()["summary"]["deleted"],
             1,
             "what --svc selects"
         );

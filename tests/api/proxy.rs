@@ -1,4 +1,4 @@
-//! The way to the API server leads through a proxy, by kubeconfig or by environment; and, in a pod, from the service account.
+//! Connections to the API server through a proxy, by kubeconfig or environment, and, in a pod, by service account.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -10,15 +10,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use serde_json::json;
 
 use super::objects;
-use super::private_netns::private_netns;
-use super::server::{ApiServer, TOKEN};
-use super::tools::{CTK, Said, assert_error, clean, ctk_command, run};
+use testkit::api_server::{ApiServer, TOKEN};
+use testkit::ctk_binary::{ctk_command, ctk_path};
+use testkit::private_netns::private_netns;
+use testkit::tools::{Outcome, assert_error, clean, run};
 
-/// A proxy that speaks HTTP CONNECT and SOCKS5 and leads every connection to `target`, whatever it is asked for. It ends with
-/// the test's process.
+/// Proxy for HTTP CONNECT and SOCKS5 that leads every connection to `target`, whatever the request names. Ends with the
+/// test's process.
 struct Proxy {
     address: SocketAddr,
-    /// Connections that were led on.
+    /// Number of forwarded connections.
     used: Arc<AtomicUsize>,
 }
 
@@ -60,7 +61,7 @@ fn lead(mut client: TcpStream, target: SocketAddr, used: &AtomicUsize) -> io::Re
     client.shutdown(std::net::Shutdown::Write)
 }
 
-/// The rest of `CONNECT HOST:PORT HTTP/1.1`, with its headers.
+/// Reads the rest of `CONNECT HOST:PORT HTTP/1.1` and its headers.
 fn connect(client: &mut TcpStream) -> io::Result<()> {
     let mut head = vec![b'C'];
     while !head.ends_with(b"\r\n\r\n") {
@@ -93,8 +94,8 @@ fn socks5(client: &mut TcpStream) -> io::Result<()> {
     client.write_all(&[5, 0, 0, 1, 0, 0, 0, 0, 0, 0])
 }
 
-/// `ctk ls --cluster api` with these variables; it reads the whole cluster or fails.
-fn ls(kubeconfig: &Path, variables: &[(&str, &str)]) -> Said {
+/// Runs `ctk ls --cluster api` with these variables. It reads the whole cluster or fails.
+fn ls(kubeconfig: &Path, variables: &[(&str, &str)]) -> Outcome {
     let kubeconfig = kubeconfig.to_str().unwrap();
     let args = [
         "ls",
@@ -110,13 +111,13 @@ fn ls(kubeconfig: &Path, variables: &[(&str, &str)]) -> Said {
     for name in ["NO_PROXY", "no_proxy"] {
         command.env_remove(name);
     }
-    Said::of(command.envs(variables.iter().copied()).output().unwrap())
+    Outcome::of(command.envs(variables.iter().copied()).output().unwrap())
 }
 
-fn assert_whole(said: Said) {
-    let lists = &said.json()["summary"]["cluster"]["lists"];
+fn assert_whole(outcome: Outcome) {
+    let lists = &outcome.json()["summary"]["cluster"]["lists"];
     for kind in ["services", "endpointslices", "nodes", "pods"] {
-        assert_eq!(lists[kind], "complete", "{kind}: {said:#?}");
+        assert_eq!(lists[kind], "complete", "{kind}: {outcome:#?}");
     }
 }
 
@@ -132,7 +133,7 @@ fn a_proxy_of_the_kubeconfig_is_used_whatever_the_environment_says() {
         let server = server();
         for scheme in ["http", "socks5"] {
             let proxy = Proxy::to(server.address);
-            // Nobody listens there: only through the proxy is there an answer.
+            // No server listens there: an answer proves the use of the proxy.
             let cluster = json!({
                 "server": "https://127.0.0.1:1", "certificate-authority": "ca.pem",
                 "proxy-url": format!("{scheme}://{}", proxy.address),
@@ -148,7 +149,7 @@ fn a_proxy_of_the_kubeconfig_is_used_whatever_the_environment_says() {
 }
 
 #[test]
-fn a_proxy_of_the_environment_is_used_unless_no_proxy_says_no() {
+fn a_proxy_of_the_environment_is_used_unless_no_proxy_excludes_the_server() {
     private_netns(|| {
         run("ip", &["link", "set", "lo", "up"]);
         let server = server();
@@ -172,20 +173,20 @@ fn a_proxy_of_the_environment_is_used_unless_no_proxy_says_no() {
 }
 
 #[test]
-fn a_proxy_that_is_not_there_is_an_error() {
+fn an_absent_proxy_is_an_error() {
     private_netns(|| {
         run("ip", &["link", "set", "lo", "up"]);
         let server = server();
-        let said = ls(
+        let outcome = ls(
             &server.kubeconfig(),
             &[("HTTPS_PROXY", "http://127.0.0.1:1")],
         );
-        assert_error(&said, 1, &["127.0.0.1", "refused"]);
-        assert_eq!(server.asked().len(), 0);
+        assert_error(&outcome, 1, &["127.0.0.1", "refused"]);
+        assert_eq!(server.requests().len(), 0);
     });
 }
 
-/// A pod sees its service account in a folder of its own; here it is laid over the machine's in a mount namespace.
+/// Service account of a pod, mounted over the machine's folder in a private mount namespace.
 #[test]
 fn a_pod_reads_with_its_service_account() {
     private_netns(|| {
@@ -195,14 +196,15 @@ fn a_pod_reads_with_its_service_account() {
         fs::write(server.path("namespace"), "default").unwrap();
         fs::copy(server.path("ca.pem"), server.path("ca.crt")).unwrap();
         let folder = server.folder.path().display();
-        // The folder need not exist below /run: everything there is hidden, in this mount namespace alone.
+        // The folder need not exist: this mount namespace hides everything below /run.
         let script = format!(
         "set -e
         mount --make-rprivate /
         mount -t tmpfs none \"$(readlink -f /var/run)\"
         mkdir -p /var/run/secrets/kubernetes.io/serviceaccount
         cp {folder}/token {folder}/ca.crt {folder}/namespace /var/run/secrets/kubernetes.io/serviceaccount/
-        exec {CTK} ls --cluster api --all-pods -o json"
+        exec {} ls --cluster api --all-pods -o json",
+        ctk_path()
     );
         for flags in ["-m", "-Urm"] {
             let unshare = || std::process::Command::new("unshare");
@@ -215,40 +217,40 @@ fn a_pod_reads_with_its_service_account() {
                 eprintln!("skipped: a_pod_reads_with_its_service_account: unshare {flags}");
                 continue;
             }
-            let before = server.asked().len();
+            let before = server.requests().len();
             let mut command = clean(unshare(), [flags, "sh", "-c", &script]);
             command
                 .env("KUBERNETES_SERVICE_HOST", "127.0.0.1")
                 .env("KUBERNETES_SERVICE_PORT", server.address.port().to_string());
-            let said = Said::of(command.output().unwrap());
-            let asked = server.asked();
-            assert!(asked.len() > before, "{flags}: {said:#?}");
+            let outcome = Outcome::of(command.output().unwrap());
+            let asked = server.requests();
+            assert!(asked.len() > before, "{flags}: {outcome:#?}");
             let shown = format!("Bearer {TOKEN}");
             assert!(
                 asked
                     .iter()
                     .all(|one| one.authorization.as_ref() == Some(&shown))
             );
-            // In a user namespace the table may be out of reach; the cluster is not.
-            if said.status == Some(0) {
-                assert_whole(said);
+            // In a user namespace the table may be unreadable; the cluster is readable.
+            if outcome.status == Some(0) {
+                assert_whole(outcome);
             } else {
-                assert_eq!(flags, "-Urm", "{said:#?}");
-                assert!(said.stderr.contains("permitted"), "{said:#?}");
+                assert_eq!(flags, "-Urm", "{outcome:#?}");
+                assert!(outcome.stderr.contains("permitted"), "{outcome:#?}");
             }
         }
     });
 }
 
 #[test]
-fn a_pod_without_a_service_account_is_told_so() {
+fn a_pod_without_a_service_account_gets_an_error_that_says_so() {
     let mut command = ctk_command(["ls", "--cluster", "api"]);
     command
         .env("KUBERNETES_SERVICE_HOST", "127.0.0.1")
         .env("KUBERNETES_SERVICE_PORT", "1");
-    let said = Said::of(command.output().unwrap());
+    let outcome = Outcome::of(command.output().unwrap());
     assert_error(
-        &said,
+        &outcome,
         1,
         &["service account", "automountServiceAccountToken"],
     );

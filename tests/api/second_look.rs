@@ -1,4 +1,4 @@
-//! The second look of a purge over the API: what it finds must be the cluster of the first look, and all of it.
+//! Second look of a purge over the API: it must find the cluster of the first look, complete.
 
 use std::cell::RefCell;
 use std::net::Ipv4Addr;
@@ -9,13 +9,14 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::lab::{self, BACKENDS, Lab, Proxy, be_the_node};
-use super::mixed::{insert, to_dns};
-use super::private_netns::private_netns;
-use super::server::{Answer, ApiServer, Asked, Objects, TOKEN};
-use super::tools::{Said, ctk, ctk_command};
+use testkit::api_server::{Answer, ApiRequest, ApiServer, Objects, TOKEN};
+use testkit::ctk_binary::{ctk, ctk_command};
+use testkit::lab::{self, BACKENDS, Lab, Proxy, add_node_address};
+use testkit::mixed::{insert, to_dns};
+use testkit::private_netns::private_netns;
+use testkit::tools::Outcome;
 
-/// A cluster in which the first backend is gone, with the uids that every object has.
+/// Cluster in which the first backend is gone, with the uids that every object has.
 fn objects(uid: &str) -> Objects {
     let mut objects = lab::cluster_objects(&BACKENDS[1..]);
     objects.push(json!({
@@ -28,7 +29,7 @@ fn objects(uid: &str) -> Objects {
     Objects(objects)
 }
 
-/// A node whose rules still lead to the first backend, and an entry that leads there.
+/// Node whose rules still lead to the first backend, and an entry to it.
 fn node_with_old_rules() -> Lab {
     let lab = Lab::new(Proxy::Nftables);
     lab.set_endpoints(&BACKENDS);
@@ -37,17 +38,17 @@ fn node_with_old_rules() -> Lab {
 }
 
 fn left() -> usize {
-    let said = ctk(["ls", "--cluster", "none", "--udp", "53", "-o", "jsonl"]);
-    said.ended(0).jsonl().len()
+    let outcome = ctk(["ls", "--cluster", "none", "--udp", "53", "-o", "jsonl"]);
+    outcome.exits(0).jsonl().len()
 }
 
-/// Purges with this kubeconfig; `meanwhile` is done when the first look is over.
+/// Purges with this kubeconfig. `meanwhile` runs after the first look.
 fn purge(
     source: &[&str],
     kubeconfig: &str,
     asked: impl Fn() -> bool,
     meanwhile: impl FnOnce(),
-) -> Said {
+) -> Outcome {
     let args = [
         "purge",
         "--stale",
@@ -64,17 +65,17 @@ fn purge(
     while !asked() && Instant::now() < patience {
         std::thread::sleep(Duration::from_millis(20));
     }
-    // The plan is made.
+    // The plan is complete.
     std::thread::sleep(Duration::from_millis(500));
     meanwhile();
-    Said::of(child.wait_with_output().expect("it ends"))
+    Outcome::of(child.wait_with_output().expect("it ends"))
 }
 
 #[test]
-fn a_server_that_is_gone_at_the_second_look_is_not_replaced_by_the_nodes_rules() {
+fn an_api_absent_at_the_second_look_is_not_replaced_by_the_nodes_rules() {
     private_netns(|| {
         let _lab = node_with_old_rules();
-        // With the server goes its folder, in which the kubeconfig is, unless that was copied.
+        // The server's folder, which has the kubeconfig unless that was copied, is removed with the server.
         for is_copied in [true, false] {
             for source in [&[][..], &["--cluster", "api"], &["--cluster", "api,rules"]] {
                 let objects = objects("a");
@@ -87,22 +88,22 @@ fn a_server_that_is_gone_at_the_second_look_is_not_replaced_by_the_nodes_rules()
                 let server = RefCell::new(Some(server));
                 let asked = || {
                     let server = server.borrow();
-                    let asked = server.as_ref().map(ApiServer::asked).unwrap_or_default();
+                    let asked = server.as_ref().map(ApiServer::requests).unwrap_or_default();
                     asked.iter().any(|asked| asked.resource() == "pods")
                 };
-                let said = purge(source, &chosen, asked, || drop(server.take()));
-                let said = said.ended(3);
+                let outcome = purge(source, &chosen, asked, || drop(server.take()));
+                let outcome = outcome.exits(3);
                 for words in ["the second look at the cluster", "nothing was deleted"] {
-                    assert!(said.stderr.contains(words), "{source:?}: {said:#?}");
+                    assert!(outcome.stderr.contains(words), "{source:?}: {outcome:#?}");
                 }
-                assert_eq!((left(), said.stdout.as_str()), (1, ""), "{said:#?}");
+                assert_eq!((left(), outcome.stdout.as_str()), (1, ""), "{outcome:#?}");
             }
         }
     });
 }
 
-/// A server whose answers change with the second look: it begins with the second list of Services.
-fn changing(second: impl Fn(&Asked) -> Option<Answer> + Send + Sync + 'static) -> ApiServer {
+/// Server whose answers change with the second look, which begins with the second list of Services.
+fn changing(second: impl Fn(&ApiRequest) -> Option<Answer> + Send + Sync + 'static) -> ApiServer {
     let objects = objects("a");
     let looks = AtomicUsize::new(0);
     ApiServer::start(move |asked| {
@@ -117,9 +118,9 @@ fn changing(second: impl Fn(&Asked) -> Option<Answer> + Send + Sync + 'static) -
 }
 
 #[test]
-fn a_server_that_gives_less_or_another_cluster_at_the_second_look_deletes_nothing() {
-    type Second = fn(&Asked) -> Option<Answer>;
-    fn refusing(asked: &Asked, resource: &str, status: u16) -> Option<Answer> {
+fn a_less_complete_or_different_cluster_at_the_second_look_deletes_nothing() {
+    type Second = fn(&ApiRequest) -> Option<Answer>;
+    fn refusing(asked: &ApiRequest, resource: &str, status: u16) -> Option<Answer> {
         (asked.resource() == resource).then(|| Answer::status(status))
     }
     let by_name = "--client shop/web-1";
@@ -174,7 +175,7 @@ fn a_server_that_gives_less_or_another_cluster_at_the_second_look_deletes_nothin
         ),
     ];
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         insert(&[to_dns(17, 40_000, "10.244.9.9")]);
         for (what, more, second, words) in seconds {
             for source in ["api", "auto"] {
@@ -187,9 +188,16 @@ fn a_server_that_gives_less_or_another_cluster_at_the_second_look_deletes_nothin
                     );
                     let mut args: Vec<&str> = line.split_whitespace().collect();
                     args.extend(["--kubeconfig", kubeconfig.to_str().unwrap()]);
-                    let said = ctk(&args).ended(3);
-                    assert!(said.stderr.contains(words), "{what} {line}: {said:#?}");
-                    assert_eq!((left(), said.stdout.as_str()), (1, ""), "{what}: {said:#?}");
+                    let outcome = ctk(&args).exits(3);
+                    assert!(
+                        outcome.stderr.contains(words),
+                        "{what} {line}: {outcome:#?}"
+                    );
+                    assert_eq!(
+                        (left(), outcome.stdout.as_str()),
+                        (1, ""),
+                        "{what}: {outcome:#?}"
+                    );
                 }
             }
         }
@@ -197,7 +205,7 @@ fn a_server_that_gives_less_or_another_cluster_at_the_second_look_deletes_nothin
 }
 
 #[test]
-fn a_purge_by_the_nodes_rules_goes_on_by_them_when_the_api_answers_again() {
+fn a_purge_by_the_nodes_rules_stays_with_them_when_the_api_answers_again() {
     private_netns(|| {
         let lab = Lab::new(Proxy::Nftables);
         let early = lab::Client::bind(lab::CLIENTS[1], 5353);
@@ -210,20 +218,20 @@ fn a_purge_by_the_nodes_rules_goes_on_by_them_when_the_api_answers_again() {
             false => Answer::status(401),
         });
         let kubeconfig = server.kubeconfig_of(&json!({"token": TOKEN}), "ca.pem");
-        let asked = || !server.asked().is_empty();
+        let asked = || !server.requests().is_empty();
         let up = || is_up.store(true, Ordering::SeqCst);
-        let said = purge(&["-o", "json"], kubeconfig.to_str().unwrap(), asked, up).ended(0);
-        let summary: &Value = &said.json()["summary"];
+        let outcome = purge(&["-o", "json"], kubeconfig.to_str().unwrap(), asked, up).exits(0);
+        let summary: &Value = &outcome.json()["summary"];
         assert_eq!(
             (&summary["deleted"], &summary["cluster"]["source"]),
             (&json!(1), &json!("rules"))
         );
         assert!(
             server
-                .asked()
+                .requests()
                 .iter()
                 .all(|asked| asked.resource() != "endpointslices"),
-            "{said:#?}"
+            "{outcome:#?}"
         );
     });
 }
@@ -251,8 +259,8 @@ fn a_dry_run_by_the_api_asks_the_nodes_rules() {
                 "--kubeconfig",
                 kubeconfig.to_str().unwrap(),
             ];
-            let said = ctk(args).ended(0);
-            let mut results: Vec<(u64, String)> = said
+            let outcome = ctk(args).exits(0);
+            let mut results: Vec<(u64, String)> = outcome
                 .items()
                 .iter()
                 .map(|item| {
@@ -263,7 +271,7 @@ fn a_dry_run_by_the_api_asks_the_nodes_rules() {
                 })
                 .collect();
             results.sort();
-            let is_behind = said
+            let is_behind = outcome
                 .stderr
                 .contains("its rules still lead to 10.244.1.7:53");
             (results, is_behind)

@@ -1,4 +1,4 @@
-//! The API beside the node's own rules: cross-checked, and the one in the other's place.
+//! API and the node's own rules: cross-check, and one in place of the other.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -6,14 +6,15 @@ use std::time::Duration;
 use nix::sched::{CloneFlags, unshare};
 use serde_json::{Value, json};
 
-use super::lab::{self, BACKENDS, Lab, Proxy, be_the_node};
-use super::mixed::{insert, to_dns};
 use super::objects;
-use super::private_netns::private_netns;
-use super::server::{Answer, ApiServer, Asked, Objects, Piece};
-use super::tools::{Said, assert_error, ctk, nft, run};
+use testkit::api_server::{Answer, ApiRequest, ApiServer, BodyPart, Objects};
+use testkit::ctk_binary::ctk;
+use testkit::lab::{self, BACKENDS, Lab, Proxy, add_node_address};
+use testkit::mixed::{insert, to_dns};
+use testkit::private_netns::private_netns;
+use testkit::tools::{Outcome, assert_error, nft, run};
 
-/// kube-dns with these endpoints, and no TCP port: the lab's rules have none.
+/// kube-dns with these endpoints, and no TCP port, for which the lab has no rules.
 fn cluster_of(endpoints: &[Ipv4Addr]) -> Objects {
     let mut objects = lab::cluster_objects(endpoints);
     for object in &mut objects {
@@ -36,17 +37,17 @@ fn server_of(endpoints: &[Ipv4Addr]) -> ApiServer {
     ApiServer::start(move |asked| objects.answer(asked))
 }
 
-/// `ctk` with `args`, and this server as its cluster.
-fn with(server: &ApiServer, args: &str) -> Said {
+/// Runs `ctk` with `args` and this server as its cluster.
+fn with(server: &ApiServer, args: &str) -> Outcome {
     let kubeconfig = server.kubeconfig();
     let mut all: Vec<&str> = args.split_whitespace().collect();
     all.extend(["--kubeconfig", kubeconfig.to_str().unwrap()]);
     ctk(all)
 }
 
-fn verdicts(said: &Said) -> Vec<String> {
+fn verdicts(outcome: &Outcome) -> Vec<String> {
     let word = |item: &Value, key: &str| item[key].as_str().unwrap_or("null").to_owned();
-    let mut all: Vec<(u64, String)> = said
+    let mut all: Vec<(u64, String)> = outcome
         .items()
         .iter()
         .map(|item| {
@@ -62,21 +63,21 @@ fn verdicts(said: &Said) -> Vec<String> {
 }
 
 #[test]
-fn rules_that_lag_behind_the_api_are_told_and_the_api_decides() {
+fn rules_behind_the_api_are_reported_and_the_api_decides() {
     private_netns(|| {
         let lab = Lab::new(Proxy::Iptables);
         lab.set_endpoints(&BACKENDS);
         let both = ["10.244.1.7", "10.244.2.33"];
         insert(&[to_dns(17, 40_000, both[0]), to_dns(17, 40_001, both[1])]);
         let args = "ls --cluster api,rules --udp 53 -o json";
-        // They agree.
-        let said = with(&server_of(&BACKENDS), args).ended(0);
-        let cluster = &said.json()["summary"]["cluster"];
+        // Both sources agree.
+        let outcome = with(&server_of(&BACKENDS), args).exits(0);
+        let cluster = &outcome.json()["summary"]["cluster"];
         assert_eq!(cluster["disagreements"], json!({"count": 0, "items": []}));
         assert_eq!(cluster["rules"]["kube_proxy"], json!(["iptables"]));
         assert_eq!(cluster["source"], "api");
-        assert!(!said.stderr.contains("behind"), "{said:#?}");
-        let announced = said
+        assert!(!outcome.stderr.contains("behind"), "{outcome:#?}");
+        let announced = outcome
             .stderr
             .lines()
             .filter(|line| line.starts_with("ctk: cluster: "));
@@ -85,18 +86,19 @@ fn rules_that_lag_behind_the_api_are_told_and_the_api_decides() {
         assert!(
             announced[1].starts_with("ctk: cluster: this node's rules: kube-proxy's (iptables)")
         );
-        // The API has given up the first endpoint, the rules have not.
+        // The API has removed the first endpoint, the rules have not.
         let server = server_of(&BACKENDS[1..]);
         for source in ["api,rules", "rules,api"] {
-            let said = with(&server, &format!("ls --cluster {source} --udp 53 -o json")).ended(0);
-            assert_eq!(verdicts(&said), ["stale/endpoint-gone", "ok/endpoint"]);
+            let outcome =
+                with(&server, &format!("ls --cluster {source} --udp 53 -o json")).exits(0);
+            assert_eq!(verdicts(&outcome), ["stale/endpoint-gone", "ok/endpoint"]);
             assert!(
-                said.stderr.contains(
+                outcome.stderr.contains(
                     "kube-proxy on this node is behind: rules still list 10.244.1.7 for kube-system/kube-dns"
                 ),
-                "{said:#?}"
+                "{outcome:#?}"
             );
-            let found = &said.json()["summary"]["cluster"]["disagreements"];
+            let found = &outcome.json()["summary"]["cluster"]["disagreements"];
             assert_eq!(found["count"], 1);
             assert_eq!(
                 found["items"][0],
@@ -108,18 +110,18 @@ fn rules_that_lag_behind_the_api_are_told_and_the_api_decides() {
                 })
             );
         }
-        // And the other way round.
+        // The reverse.
         lab.set_endpoints(&BACKENDS[1..]);
-        let said = with(&server_of(&BACKENDS), args).ended(0);
-        assert_eq!(verdicts(&said), ["ok/endpoint", "ok/endpoint"]);
+        let outcome = with(&server_of(&BACKENDS), args).exits(0);
+        assert_eq!(verdicts(&outcome), ["ok/endpoint", "ok/endpoint"]);
         let lacks =
             "kube-proxy on this node is behind: rules lack 10.244.1.7 for kube-system/kube-dns";
-        assert!(said.stderr.contains(lacks), "{said:#?}");
+        assert!(outcome.stderr.contains(lacks), "{outcome:#?}");
     });
 }
 
 #[test]
-fn kube_proxy_is_not_behind_for_what_came_or_went_between_two_readings() {
+fn changes_between_two_reads_are_not_reported_as_delay_of_kube_proxy() {
     private_netns(|| {
         for (before, after) in [
             (&BACKENDS[..], &BACKENDS[1..]),
@@ -130,40 +132,40 @@ fn kube_proxy_is_not_behind_for_what_came_or_went_between_two_readings() {
             lab.set_endpoints(before);
             let objects = cluster_of(after);
             let after = after.to_vec();
-            // The server's thread was started in this namespace.
+            // The server's thread started in this namespace.
             let server = ApiServer::start(move |asked| {
                 if asked.resource() == "endpointslices" {
                     lab.set_endpoints(&after);
                 }
                 objects.answer(asked)
             });
-            let said = with(&server, "ls --cluster api,rules -o json").ended(0);
-            let found = &said.json()["summary"]["cluster"]["disagreements"];
-            assert_eq!(found["count"], 0, "{said:#?}");
-            assert!(!said.stderr.contains("behind"), "{said:#?}");
+            let outcome = with(&server, "ls --cluster api,rules -o json").exits(0);
+            let found = &outcome.json()["summary"]["cluster"]["disagreements"];
+            assert_eq!(found["count"], 0, "{outcome:#?}");
+            assert!(!outcome.stderr.contains("behind"), "{outcome:#?}");
         }
     });
 }
 
 #[test]
-fn doctor_tells_that_kube_proxy_is_behind_the_api() {
+fn doctor_reports_kube_proxy_behind_the_api() {
     private_netns(|| {
         let lab = Lab::new(Proxy::Nftables);
         lab.set_endpoints(&BACKENDS);
-        let of_check = |said: &Said| {
-            let mut items = said.items();
+        let of_check = |outcome: &Outcome| {
+            let mut items = outcome.items();
             items.retain(|item| item["check"] == "rules-behind");
             items
         };
         let once = "doctor --cluster api --sample 0 -o json";
-        let said = with(&server_of(&BACKENDS), once).ended(0);
-        assert!(of_check(&said).is_empty(), "{said:#?}");
-        // At once nobody can tell whether kube-proxy is writing just then.
-        let said = with(&server_of(&BACKENDS[1..]), once).ended(0);
-        assert_eq!(of_check(&said)[0]["severity"], "info");
-        let said = with(&server_of(&BACKENDS[1..]), "doctor --cluster api -o json").ended(5);
-        let found = of_check(&said);
-        assert_eq!(found.len(), 1, "{said:#?}");
+        let outcome = with(&server_of(&BACKENDS), once).exits(0);
+        assert!(of_check(&outcome).is_empty(), "{outcome:#?}");
+        // A single look cannot tell whether kube-proxy is about to write.
+        let outcome = with(&server_of(&BACKENDS[1..]), once).exits(0);
+        assert_eq!(of_check(&outcome)[0]["severity"], "info");
+        let outcome = with(&server_of(&BACKENDS[1..]), "doctor --cluster api -o json").exits(5);
+        let found = of_check(&outcome);
+        assert_eq!(found.len(), 1, "{outcome:#?}");
         assert_eq!(found[0]["severity"], "warning");
         assert_eq!(found[0]["evidence"]["differences"], 1);
         let line = "rules still list 10.244.1.7 for kube-system/kube-dns";
@@ -178,7 +180,7 @@ fn rules_beside_the_objects_tell_whether_an_untranslated_entry_would_be_translat
         insert(&[to_dns(17, 40_000, "10.96.0.10")]);
         let server = server_of(&BACKENDS);
         let args = "ls --cluster api,rules --udp 53 -o json";
-        let of = |source: &str| with(&server, &args.replace("api,rules", source)).ended(0);
+        let of = |source: &str| with(&server, &args.replace("api,rules", source)).exits(0);
         for source in ["api", "api,rules"] {
             assert_eq!(
                 verdicts(&of(source)),
@@ -191,34 +193,34 @@ fn rules_beside_the_objects_tell_whether_an_untranslated_entry_would_be_translat
             assert_eq!(verdicts(&of(source)), ["stale/no-dnat"], "{source}");
         }
         let purge = "purge --cluster api,rules --stale --yes --settle 0 --verify 0 -o json";
-        let said = with(&server, purge).ended(0);
-        assert_eq!(said.json()["summary"]["deleted"], 1, "{said:#?}");
+        let outcome = with(&server, purge).exits(0);
+        assert_eq!(outcome.json()["summary"]["deleted"], 1, "{outcome:#?}");
     });
 }
 
 #[test]
 fn both_sources_are_needed_where_both_are_named() {
     private_netns(|| {
-        be_the_node();
-        let said = ctk(["ls", "--cluster", "api,rules"]);
-        assert_error(&said, 1, &["no cluster is configured"]);
-        // A table of connections without kube-proxy's rules: nothing to compare, and nothing is behind.
-        let said = with(&server_of(&BACKENDS), "ls --cluster api,rules -o json").ended(0);
+        add_node_address();
+        let outcome = ctk(["ls", "--cluster", "api,rules"]);
+        assert_error(&outcome, 1, &["no cluster is configured"]);
+        // A table without kube-proxy's rules: no comparison, and no delay.
+        let outcome = with(&server_of(&BACKENDS), "ls --cluster api,rules -o json").exits(0);
         assert_eq!(
-            said.json()["summary"]["cluster"]["disagreements"]["count"],
+            outcome.json()["summary"]["cluster"]["disagreements"]["count"],
             0
         );
     });
 }
 
-/// What a server gives for some resources, in place of the objects.
-type Special = Box<dyn Fn(&Asked) -> Option<Answer> + Send + Sync>;
+/// Answers of a server for some resources, in place of the objects.
+type Special = Box<dyn Fn(&ApiRequest) -> Option<Answer> + Send + Sync>;
 
 #[test]
 fn auto_takes_the_rules_where_the_api_cannot_judge() {
-    let slow = |asked: &Asked, resource: &str| {
+    let slow = |asked: &ApiRequest, resource: &str| {
         let mut answer = Answer::ok("");
-        answer.body = vec![Piece::Pause(Duration::from_secs(30))];
+        answer.body = vec![BodyPart::Pause(Duration::from_secs(30))];
         (resource.is_empty() || asked.resource() == resource).then_some(answer)
     };
     let special: [(&str, Special, &str); 5] = [
@@ -262,21 +264,21 @@ fn auto_takes_the_rules_where_the_api_cannot_judge() {
                 answer(asked).unwrap_or_else(|| objects.answer(asked))
             });
             let args = "ls --request-timeout 1s --udp 53 -o json";
-            let said = with(&server, args).ended(0);
+            let outcome = with(&server, args).exits(0);
             assert_eq!(
-                said.json()["summary"]["cluster"]["source"],
+                outcome.json()["summary"]["cluster"]["source"],
                 "rules",
-                "{what}: {said:#?}"
+                "{what}: {outcome:#?}"
             );
             assert_eq!(
-                verdicts(&said),
+                verdicts(&outcome),
                 ["suspect/not-in-node-rules", "ok/endpoint", "stale/no-dnat"],
                 "{what}"
             );
-            assert!(said.stderr.contains(told), "{what}: {said:#?}");
+            assert!(outcome.stderr.contains(told), "{what}: {outcome:#?}");
             assert!(
-                said.stderr.contains("cluster: this node's rules"),
-                "{what}: {said:#?}"
+                outcome.stderr.contains("cluster: this node's rules"),
+                "{what}: {outcome:#?}"
             );
         }
     });
@@ -290,7 +292,7 @@ fn auto_takes_the_rules_where_no_server_listens() {
         insert(&[to_dns(17, 40_000, "10.244.1.7")]);
         let server = server_of(&BACKENDS);
         let kubeconfig = server.kubeconfig_of(&json!({"token": "any"}), "ca.pem");
-        // A server that does not let in; then one that is gone.
+        // A server that refuses the login; then an absent one.
         let ls = |kubeconfig: &str| {
             ctk([
                 "ls",
@@ -301,26 +303,29 @@ fn auto_takes_the_rules_where_no_server_listens() {
                 "--kubeconfig",
                 kubeconfig,
             ])
-            .ended(0)
+            .exits(0)
         };
         let refused = ls(kubeconfig.to_str().unwrap());
         let folder = tempfile::tempdir().unwrap();
         let copy = server.copy_login(&kubeconfig, folder.path());
         drop(server);
-        for said in [refused, ls(copy.to_str().unwrap())] {
-            let cluster = &said.json()["summary"]["cluster"];
+        for outcome in [refused, ls(copy.to_str().unwrap())] {
+            let cluster = &outcome.json()["summary"]["cluster"];
             assert_eq!(cluster["source"], "rules");
             assert_eq!(cluster["rules"]["kube_proxy"], json!(["nftables"]));
-            assert_eq!(verdicts(&said), ["ok/endpoint"]);
-            assert!(said.stderr.contains("cluster: not the API"), "{said:#?}");
+            assert_eq!(verdicts(&outcome), ["ok/endpoint"]);
+            assert!(
+                outcome.stderr.contains("cluster: not the API"),
+                "{outcome:#?}"
+            );
         }
     });
 }
 
 #[test]
-fn a_published_port_is_named_and_judged_by_its_rule_beside_the_api() {
+fn a_published_port_is_named_and_judged_by_its_rule_with_the_api() {
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         nft(
             "table ip nat { chain prerouting { type nat hook prerouting priority dstnat; \
              ip daddr 192.0.2.11 udp dport 52897 dnat to 172.17.0.9:51820\n }\n }",
@@ -333,7 +338,7 @@ fn a_published_port_is_named_and_judged_by_its_rule_beside_the_api() {
             // Translated to an address outside of every range: without the range nobody could tell.
             let args =
                 format!("ls --cluster {source} --service-cidr 10.96.0.0/16 --udp 52897 -o json");
-            let said = with(&server, &args).ended(0);
+            let said = with(&server, &args).exits(0);
             assert_eq!(said.items()[0]["service"]["frontend"], "rule", "{said:#?}");
             assert_eq!(verdicts(&said), ["ok/endpoint"], "{source}");
         }
@@ -343,25 +348,25 @@ fn a_published_port_is_named_and_judged_by_its_rule_beside_the_api() {
 #[test]
 fn auto_keeps_the_names_of_an_api_that_cannot_judge_where_there_are_no_rules() {
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         insert(&[to_dns(17, 40_000, "10.244.9.9")]);
         let objects = objects();
         let server = ApiServer::start(move |asked| match asked.resource() {
             "endpointslices" => Answer::status(403),
             _ => objects.answer(asked),
         });
-        let said = with(&server, "ls -o json").ended(3);
-        assert_eq!(said.json()["summary"]["cluster"]["source"], "api");
-        assert_eq!(said.items()[0]["service"]["name"], "kube-dns");
-        assert_eq!(verdicts(&said), ["unknown/source-incomplete"]);
-        assert!(said.stderr.contains("cluster: the API"), "{said:#?}");
+        let outcome = with(&server, "ls -o json").exits(3);
+        assert_eq!(outcome.json()["summary"]["cluster"]["source"], "api");
+        assert_eq!(outcome.items()[0]["service"]["name"], "kube-dns");
+        assert_eq!(verdicts(&outcome), ["unknown/source-incomplete"]);
+        assert!(outcome.stderr.contains("cluster: the API"), "{outcome:#?}");
     });
 }
 
 #[test]
-fn every_resource_that_is_refused_or_fails_is_named_with_its_rule() {
+fn every_unreadable_resource_is_named_with_the_rule_that_allows_it() {
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         insert(&[to_dns(17, 40_000, "10.244.9.9")]);
         for (resource, rule, judged) in [
             ("services", "list on services", false),
@@ -388,9 +393,9 @@ fn every_resource_that_is_refused_or_fails_is_named_with_its_rule() {
                     true => Answer::status(status),
                 });
                 let what = format!("{resource} {state}");
-                let said = with(&server, "ls --cluster api -o json");
-                let cluster = &said.json()["summary"]["cluster"];
-                assert_eq!(cluster["lists"][resource], state, "{what}: {said:#?}");
+                let outcome = with(&server, "ls --cluster api -o json");
+                let cluster = &outcome.json()["summary"]["cluster"];
+                assert_eq!(cluster["lists"][resource], state, "{what}: {outcome:#?}");
                 for other in [
                     "services",
                     "endpointslices",
@@ -399,19 +404,19 @@ fn every_resource_that_is_refused_or_fails_is_named_with_its_rule() {
                     "servicecidrs",
                 ] {
                     if other != resource {
-                        assert_eq!(cluster["lists"][other], "complete", "{what}: {said:#?}");
+                        assert_eq!(cluster["lists"][other], "complete", "{what}: {outcome:#?}");
                     }
                 }
                 let missing = cluster["missing"].as_array().unwrap();
                 assert!(missing.contains(&json!(resource)), "{what}: {cluster}");
                 assert_eq!(
-                    said.stderr.contains(rule),
+                    outcome.stderr.contains(rule),
                     status == 403,
-                    "{what}: {said:#?}"
+                    "{what}: {outcome:#?}"
                 );
-                let verdict = said.items()[0]["verdict"].clone();
-                // Without Nodes this namespace is not known to be the node's.
-                assert_eq!(verdict == "stale", judged, "{what}: {said:#?}");
+                let verdict = outcome.items()[0]["verdict"].clone();
+                // Without Nodes this namespace cannot be identified as the node's.
+                assert_eq!(verdict == "stale", judged, "{what}: {outcome:#?}");
             }
         }
     });
@@ -420,7 +425,7 @@ fn every_resource_that_is_refused_or_fails_is_named_with_its_rule() {
 #[test]
 fn nothing_is_stale_where_cilium_translates_and_no_rules_of_kube_proxy_are_seen() {
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         insert(&[
             to_dns(17, 40_000, "10.96.0.10"),
             to_dns(17, 40_001, "10.244.9.9"),
@@ -428,49 +433,52 @@ fn nothing_is_stale_where_cilium_translates_and_no_rules_of_kube_proxy_are_seen(
         ]);
         let server = server_of(&BACKENDS);
         let args = "ls --cluster api --udp 53 -o json";
-        let said = with(&server, args).ended(0);
+        let outcome = with(&server, args).exits(0);
         assert_eq!(
-            verdicts(&said),
+            verdicts(&outcome),
             ["stale/no-dnat", "stale/endpoint-gone", "ok/endpoint"]
         );
-        assert_eq!(said.json()["summary"]["cluster"]["datapath"], Value::Null);
+        assert_eq!(
+            outcome.json()["summary"]["cluster"]["datapath"],
+            Value::Null
+        );
         for (device, name, word) in [
             ("cilium_host", "Cilium", "cilium"),
             ("bpfin.cali", "Calico eBPF", "calico-ebpf"),
         ] {
             run("ip", &["link", "add", device, "type", "bridge"]);
-            let said = with(&server, args).ended(0);
+            let outcome = with(&server, args).exits(0);
             let unknown = "unknown/not-kube-proxy";
             assert_eq!(
-                verdicts(&said),
+                verdicts(&outcome),
                 [unknown, unknown, "ok/endpoint"],
                 "{device}"
             );
-            let datapath = &said.json()["summary"]["cluster"]["datapath"];
+            let datapath = &outcome.json()["summary"]["cluster"]["datapath"];
             assert_eq!(datapath["name"], word);
             assert_eq!(datapath["replaces_kube_proxy"], true);
             let line = format!("{name} (its interface {device}) translates Services");
-            assert!(said.stderr.contains(&line), "{said:#?}");
+            assert!(outcome.stderr.contains(&line), "{outcome:#?}");
             let purge = "purge --cluster api --stale --yes --settle 0 --verify 0 -o json";
             assert_eq!(
-                with(&server, purge).ended(0).json()["summary"]["deleted"],
+                with(&server, purge).exits(0).json()["summary"]["deleted"],
                 0
             );
             run("ip", &["link", "del", device]);
         }
-        // Beside kube-proxy it takes nothing away.
+        // With kube-proxy's rules, Cilium changes nothing.
         run("ip", &["link", "add", "cilium_host", "type", "bridge"]);
-        let lab = Lab::elsewhere(Proxy::Iptables);
+        let lab = Lab::without_node_address(Proxy::Iptables);
         lab.set_endpoints(&BACKENDS);
-        let said = with(&server, args).ended(0);
+        let outcome = with(&server, args).exits(0);
         assert_eq!(
-            verdicts(&said),
+            verdicts(&outcome),
             ["stale/no-dnat", "stale/endpoint-gone", "ok/endpoint"]
         );
         assert_eq!(
-            said.json()["summary"]["cluster"]["datapath"]["replaces_kube_proxy"],
+            outcome.json()["summary"]["cluster"]["datapath"]["replaces_kube_proxy"],
             false
         );
-        assert!(said.stderr.contains("beside kube-proxy"), "{said:#?}");
+        assert!(outcome.stderr.contains("beside kube-proxy"), "{outcome:#?}");
     });
 }

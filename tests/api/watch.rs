@@ -1,4 +1,4 @@
-//! `ctk watch` keeps its cluster current over the API, and is unsure where it cannot.
+//! `ctk watch` follows the cluster over the API, and reports uncertainty where it cannot.
 
 mod access;
 mod late;
@@ -8,14 +8,15 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::child::{Watch, start, start_unread};
-use super::lab::{self, BACKENDS, CLIENTS, Client, Lab, Proxy, be_the_node};
 use super::living::Living;
-use super::mixed::{insert, to_dns};
 use super::objects;
-use super::private_netns::private_netns;
-use super::server::{ApiServer, Piece};
-use super::tools::{assert_error, ctk};
+use testkit::api_server::{ApiServer, BodyPart};
+use testkit::ctk_binary::ctk;
+use testkit::lab::{self, BACKENDS, CLIENTS, Client, Lab, Proxy, add_node_address};
+use testkit::mixed::{insert, to_dns};
+use testkit::private_netns::private_netns;
+use testkit::tools::assert_error;
+use testkit::watch_process::{Watch, start, start_unread};
 
 const PORT: u16 = 40_123;
 const DYING: Ipv4Addr = BACKENDS[0];
@@ -33,7 +34,7 @@ fn follow(server: &ApiServer, args: &str) -> Watch {
     start(&all)
 }
 
-/// The slice of kube-dns with these endpoints: ready, serving, terminating.
+/// Slice of kube-dns with these endpoints: ready, serving, terminating.
 fn slice_of(endpoints: &[(Ipv4Addr, [bool; 3])]) -> Value {
     let addresses: Vec<Ipv4Addr> = endpoints.iter().map(|(address, _)| *address).collect();
     let mut slice = of(
@@ -59,7 +60,7 @@ fn of(objects: &[Value], kind: &str, name: &str) -> Value {
 const READY: [bool; 3] = [true, true, false];
 const GOING: [bool; 3] = [false, true, true];
 
-/// One word a record: the change of an endpoint with its last number, or the verdict that an entry changed to.
+/// One word for each record: the change of an endpoint with its last number, or the verdict that an entry changed to.
 fn story(records: &[Value]) -> Vec<String> {
     let told = records.iter().filter_map(|record| {
         let word = |value: &Value| value.as_str().unwrap().to_owned();
@@ -96,7 +97,7 @@ fn never_stale(records: &[Value]) {
 }
 
 #[test]
-fn one_log_shows_the_endpoint_leaving_and_the_flow_that_stays_behind() {
+fn one_log_records_the_removed_endpoint_and_its_stale_flow() {
     private_netns(|| {
         let mut lab = Lab::new(Proxy::Nftables);
         lab.set_endpoints(&[DYING]);
@@ -111,7 +112,7 @@ fn one_log_shows_the_endpoint_leaving_and_the_flow_that_stays_behind() {
         wait(&watch, "ready 7 api");
         let client = Client::bind(CLIENTS[0], PORT);
         client.ask().unwrap();
-        // At once, or a moment later where the flow was faster than what is judged by.
+        // At once, or a moment later where the event of the flow was faster than that of the cluster.
         watch.wait("a healthy flow", |records| {
             records.iter().any(|r| r["entry"]["verdict"] == "ok")
         });
@@ -125,7 +126,7 @@ fn one_log_shows_the_endpoint_leaving_and_the_flow_that_stays_behind() {
         let ended = watch.stop();
         assert_eq!(ended.status, Some(0), "{ended:#?}");
         let told = story(&ended.records);
-        // Two ports of the Service have the endpoint; the flow is one of UDP.
+        // Two ports of the Service have the endpoint; the flow is UDP.
         let udp = |record: &&Value| {
             record["type"] != "endpoint" || record["endpoint"]["protocol"] == "udp"
         };
@@ -145,7 +146,7 @@ fn one_log_shows_the_endpoint_leaving_and_the_flow_that_stays_behind() {
         assert_eq!(gone["service"]["name"], "kube-dns");
         assert_eq!(gone["service"]["port"], "dns");
         assert_eq!(gone["endpoint"]["name"], "coredns-a");
-        // A verdict is of the moment of judging: an event that was on its way then is told behind it.
+        // A verdict is of the time of judging: an earlier event may be recorded after it.
         for seen_by in ["api", "rules"] {
             let of_one = records.iter().filter(|r| r["seen_by"] == seen_by);
             let times: Vec<&str> = of_one.map(|r| r["time"].as_str().unwrap()).collect();
@@ -154,9 +155,9 @@ fn one_log_shows_the_endpoint_leaving_and_the_flow_that_stays_behind() {
     });
 }
 
-/// A node with one entry to an endpoint that is there.
+/// Node with one entry to a live endpoint.
 fn quiet_node(args: &str) -> (Living, ApiServer, Watch) {
-    be_the_node();
+    add_node_address();
     insert(&[to_dns(17, PORT, &DYING.to_string())]);
     let living = living();
     let server = living.serve();
@@ -165,7 +166,7 @@ fn quiet_node(args: &str) -> (Living, ApiServer, Watch) {
 }
 
 fn lists_of(server: &ApiServer, resource: &str) -> usize {
-    let asked = server.asked();
+    let asked = server.requests();
     let lists = asked
         .iter()
         .filter(|a| a.resource() == resource && a.value("watch").is_none());
@@ -173,12 +174,12 @@ fn lists_of(server: &ApiServer, resource: &str) -> usize {
 }
 
 #[test]
-fn after_a_disconnect_the_stream_goes_on_where_it_was() {
+fn after_a_disconnect_the_stream_resumes_at_its_version() {
     private_netns(|| {
         let (living, server, watch) = quiet_node("--interval 1s");
         living.send(
             "endpointslices",
-            &[Piece::Text("{\"type\":\"ADD".to_owned()), Piece::Cut],
+            &[BodyPart::Text("{\"type\":\"ADD".to_owned()), BodyPart::Cut],
         );
         living.put(&slice_of(&[(LIVING, READY)]));
         wait(&watch, "stale");
@@ -196,7 +197,7 @@ fn after_a_disconnect_the_stream_goes_on_where_it_was() {
 }
 
 #[test]
-fn while_the_stream_is_gone_nothing_is_judged_by_what_it_told() {
+fn without_the_stream_nothing_is_judged_by_its_earlier_events() {
     private_netns(|| {
         let (living, server, watch) = quiet_node("--interval 1s");
         living.refuse_watches("endpointslices", Some(503));
@@ -236,12 +237,12 @@ fn while_the_stream_is_gone_nothing_is_judged_by_what_it_told() {
 }
 
 #[test]
-fn what_expired_is_listed_anew_and_believed_only_then() {
+fn an_expired_version_leads_to_a_new_list_before_any_verdict() {
     private_netns(|| expired(false));
 }
 
 #[test]
-fn what_expired_by_an_event_of_the_stream_is_listed_anew_and_believed_only_then() {
+fn an_expiry_event_of_the_stream_leads_to_a_new_list_before_any_verdict() {
     private_netns(|| expired(true));
 }
 
@@ -252,7 +253,7 @@ fn expired(by_event: bool) {
     if by_event {
         let status = json!({"kind": "Status", "code": 410, "reason": "Expired"});
         let text = format!("{}\n", json!({"type": "ERROR", "object": status}));
-        living.send("endpointslices", &[Piece::Text(text)]);
+        living.send("endpointslices", &[BodyPart::Text(text)]);
     } else {
         living.end("endpointslices");
     }
@@ -277,8 +278,8 @@ fn a_line_that_is_no_event_leads_to_a_new_list_and_never_to_a_verdict() {
         ] {
             let before = lists_of(&server, "endpointslices");
             watch.wait("a new list", |_| {
-                // Again, where the stream's time was just over.
-                living.send("endpointslices", &[Piece::Text(text.to_owned())]);
+                // The same, just after the stream's timeout.
+                living.send("endpointslices", &[BodyPart::Text(text.to_owned())]);
                 lists_of(&server, "endpointslices") > before
             });
             watch.wait("a new stream", |_| living.streams("endpointslices") > 0);
@@ -292,7 +293,7 @@ fn a_line_that_is_no_event_leads_to_a_new_list_and_never_to_a_verdict() {
 }
 
 #[test]
-fn a_flow_to_an_endpoint_that_was_not_heard_of_yet_is_not_stale() {
+fn a_flow_to_an_endpoint_unknown_so_far_is_not_stale() {
     private_netns(|| {
         let lab = Lab::new(Proxy::Nftables);
         lab.set_endpoints(&[DYING]);
@@ -306,7 +307,7 @@ fn a_flow_to_an_endpoint_that_was_not_heard_of_yet_is_not_stale() {
         living.put(&slice_of(&[(DYING, READY), (LIVING, READY)]));
         wait(&watch, "ok");
         never_stale(&watch.records());
-        // One that stays unheard of is.
+        // An endpoint that never appears in the API.
         living.put(&slice_of(&[(LIVING, READY)]));
         wait(&watch, "stale");
         let other = Client::bind(CLIENTS[0], PORT + 1);
@@ -320,9 +321,9 @@ fn a_flow_to_an_endpoint_that_was_not_heard_of_yet_is_not_stale() {
 }
 
 #[test]
-fn who_may_not_watch_is_told_so_and_nothing_is_judged() {
+fn without_the_right_to_watch_a_note_says_so_and_nothing_is_judged() {
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         insert(&[to_dns(17, PORT, "10.244.9.9")]);
         let living = living();
         living.refuse_watches("endpointslices", Some(403));
@@ -349,19 +350,20 @@ fn who_may_not_watch_is_told_so_and_nothing_is_judged() {
 }
 
 #[test]
-fn on_a_node_only_pods_that_matter_are_followed_and_a_new_owner_of_an_address_is_noticed() {
+fn on_a_node_only_needed_pods_are_followed_and_a_new_owner_of_an_address_is_found() {
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         insert(&[to_dns(6, PORT, "10.244.9.9")]);
         let living = living();
         let server = living.serve();
         let watch = follow(&server, "--interval 1s");
         let of_pods = |watches: bool| -> Vec<String> {
-            let asked = server.asked();
+            let asked = server.requests();
             let pods = asked.iter().filter(|asked| asked.resource() == "pods");
             let pods = pods.filter(|asked| asked.value("watch").is_some() == watches);
-            let selector =
-                |a: &super::server::Asked| a.value("fieldSelector").unwrap_or("all").to_owned();
+            let selector = |a: &testkit::api_server::ApiRequest| {
+                a.value("fieldSelector").unwrap_or("all").to_owned()
+            };
             pods.map(selector).collect()
         };
         watch.wait("streams of Pods", |_| of_pods(true).len() == 2);
@@ -386,7 +388,7 @@ fn on_a_node_only_pods_that_matter_are_followed_and_a_new_owner_of_an_address_is
 }
 
 #[test]
-fn only_endpoints_of_the_selected_service_are_told_and_its_end_is_no_judgement() {
+fn only_endpoints_of_the_selected_service_are_recorded() {
     private_netns(|| {
         let (living, _server, watch) = quiet_node("--interval 1s --svc kube-dns:dns");
         let apiserver = of(&objects().0, "EndpointSlice", "kubernetes");
@@ -423,11 +425,11 @@ fn endpoint_records_count_and_until_ends_the_watch() {
     private_netns(|| {
         let (living, _server, watch) = quiet_node("--interval 1s --until stale");
         living.put(&slice_of(&[(LIVING, READY)]));
-        let ended = watch.ended();
+        let ended = watch.wait_for_exit();
         assert_eq!(ended.status, Some(0), "{ended:#?}");
         let (living, _server, watch) = quiet_node_again("--count 2");
         living.put(&slice_of(&[(DYING, READY)]));
-        let ended = watch.ended();
+        let ended = watch.wait_for_exit();
         let told = story(&ended.records);
         assert_eq!(told, ["gone 33 api", "gone 33 api"], "{ended:#?}");
     });
@@ -441,18 +443,18 @@ fn quiet_node_again(args: &str) -> (Living, ApiServer, Watch) {
 }
 
 #[test]
-fn a_server_that_is_not_there_is_an_error_and_auto_goes_on_without_it() {
+fn an_absent_server_is_an_error_and_with_auto_a_note() {
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         let living = living();
         let server = living.serve();
         let kubeconfig = server.kubeconfig_of(&json!({"token": "wrong"}), "ca.pem");
         let path = kubeconfig.to_str().unwrap();
         let args = ["watch", "--for", "1s", "--kubeconfig", path, "--cluster"];
-        let said = ctk(args.iter().chain(&["api"]));
-        assert_error(&said, 1, &["401", "log in again"]);
+        let outcome = ctk(args.iter().chain(&["api"]));
+        assert_error(&outcome, 1, &["401", "log in again"]);
         let unread = start_unread(&["--for", "1s", "--kubeconfig", path]);
-        let ended = unread.read().ended();
+        let ended = unread.read().wait_for_exit();
         assert_eq!(ended.status, Some(0), "{ended:#?}");
         assert!(ended.stderr.contains("not the API"), "{ended:#?}");
     });

@@ -1,4 +1,4 @@
-//! A service account that may read what ctk reads, and what takes its access away and gives it back.
+//! Service account with the rights that ctk needs, and the removal and return of its access.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ const NAME: &str = "reader";
 pub struct Account {
     api: Api,
     token: String,
-    /// Names the token's file, as kubeconfigs of pods do.
+    /// Kubeconfig that names the token's file, as those of pods do.
     pub kubeconfig: String,
 }
 
@@ -44,7 +44,7 @@ impl Account {
         account
     }
 
-    /// Binds the role: what is read is allowed.
+    /// Binds the role, which allows the reads.
     pub fn grant(&self) {
         let subject = json!({"kind": "ServiceAccount", "name": NAME, "namespace": NAMESPACE});
         let role =
@@ -53,12 +53,12 @@ impl Account {
         self.api.ensure(BINDINGS, &binding);
     }
 
-    /// Every request of the account is answered 403.
+    /// Removes the rights: every request of the account is answered 403.
     pub fn revoke(&self) {
         self.api.delete(&format!("{BINDINGS}/{NAME}"));
     }
 
-    /// Makes the account where it is missing, and writes a new token into the file.
+    /// Creates the account where it is missing, and writes a new token into the file.
     pub fn create(&self) {
         self.api
             .ensure(ACCOUNTS, &json!({"metadata": {"name": NAME}}));
@@ -69,7 +69,7 @@ impl Account {
         std::fs::write(&self.token, token).unwrap();
     }
 
-    /// Every request of the account is answered 401: its tokens end with it.
+    /// Deletes the account and thereby its tokens: every request is answered 401.
     pub fn delete(&self) {
         self.api.delete(&format!("{ACCOUNTS}/{NAME}"));
     }

@@ -1,4 +1,4 @@
-//! Requests to the API server, one after the other, and the objects of a cluster.
+//! Sequential requests to the API server, and the objects of a cluster.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use kube::{Client, Config};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
-/// For one request, with its answer.
+/// Time for one request with its answer.
 const LIMIT: Duration = Duration::from_secs(20);
 
 pub const SERVICES: &str = "/api/v1/services";
@@ -22,7 +22,7 @@ pub struct Api {
     runtime: Runtime,
 }
 
-/// An HTTP status that was not expected, or 0 without an answer; and the text.
+/// Unexpected HTTP status, or 0 without an answer, and the text.
 #[derive(Debug, thiserror::Error)]
 #[error("status {status}: {text}")]
 pub struct Refused {
@@ -31,7 +31,7 @@ pub struct Refused {
 }
 
 impl Api {
-    /// A client of its own for each thread that speaks to the server.
+    /// Client of one thread.
     pub fn new(kubeconfig: &str) -> Self {
         Self::with(async {
             let file = Kubeconfig::read_from(kubeconfig).unwrap();
@@ -42,7 +42,7 @@ impl Api {
         })
     }
 
-    /// A server without TLS that knows nobody.
+    /// Client of a server without TLS and authentication.
     pub fn plain(url: &str) -> Self {
         Self::with(async { Config::new(url.parse().unwrap()) })
     }
@@ -56,7 +56,7 @@ impl Api {
         Api { client, runtime }
     }
 
-    /// One request, without a second try.
+    /// Sends one request, without a retry.
     ///
     /// # Errors
     /// [`Refused`]
@@ -100,7 +100,7 @@ impl Api {
         })
     }
 
-    /// A request that must succeed; sent again where the connection is lost, because the server may be a new one.
+    /// Sends a request that must succeed. Retries when the connection is lost, because the server may be a new one.
     #[track_caller]
     fn send(&self, method: Method, path: &str, kind: &str, body: Option<&Value>) -> Value {
         for left in (0..3).rev() {
@@ -120,7 +120,7 @@ impl Api {
         self.send(Method::GET, path, JSON, None)
     }
 
-    /// The items of a list.
+    /// Items of a list.
     #[track_caller]
     pub fn list(&self, path: &str) -> Vec<Value> {
         match self.get(path)["items"].take() {
@@ -134,7 +134,7 @@ impl Api {
         self.send(Method::POST, path, JSON, Some(object))
     }
 
-    /// Creates what may be there already.
+    /// Creates an object that may exist already.
     #[track_caller]
     pub fn ensure(&self, path: &str, object: &Value) {
         match self.try_send(&Method::POST, path, JSON, Some(object)) {
@@ -156,7 +156,7 @@ impl Api {
         self.send(Method::PATCH, path, kind, Some(operations));
     }
 
-    /// Deletes what may be gone already.
+    /// Deletes an object that may not exist.
     #[track_caller]
     pub fn delete(&self, path: &str) {
         match self.try_send(&Method::DELETE, path, JSON, None) {
@@ -168,7 +168,7 @@ impl Api {
 
 const JSON: &str = "application/json";
 
-/// Objects as this cluster has them.
+/// Objects in the form of this cluster.
 impl Api {
     pub fn namespace(&self, name: &str) {
         self.ensure("/api/v1/namespaces", &json!({"metadata": {"name": name}}));
@@ -187,7 +187,7 @@ impl Api {
         self.merge(&format!("/api/v1/nodes/{name}/status"), &status);
     }
 
-    /// A running pod at this address of [`crate::network::pod_address`], with the label `app`.
+    /// Running pod at this address of [`crate::network::pod_address`], with the label `app`.
     pub fn pod(&self, namespace: &str, name: &str, app: &str, address: &str, ready: bool) {
         let node = match address.starts_with("10.244.1.") {
             true => "node1",
@@ -218,7 +218,7 @@ impl Api {
         self.end_pod(namespace, name, 0);
     }
 
-    /// Makes a pod terminating: nobody here removes it when its grace period is over.
+    /// Makes a pod terminating: no kubelet removes it after its grace period.
     pub fn terminate_pod(&self, namespace: &str, name: &str) {
         self.end_pod(namespace, name, 600);
     }
@@ -228,14 +228,14 @@ impl Api {
         self.delete(&format!("{pods}/{name}?gracePeriodSeconds={grace}"));
     }
 
-    /// Creates a Service: the object as the server made it.
+    /// Creates a Service. Returns the object as the server made it.
     pub fn service(&self, namespace: &str, name: &str, spec: &Value) -> Value {
         let services = format!("/api/v1/namespaces/{namespace}/services");
         let object = json!({"metadata": {"name": name}, "spec": spec});
         self.create(&services, &object)
     }
 
-    /// Gives a Service this load-balancer address: `{"ip": ...}`.
+    /// Sets the load-balancer address of a Service: `{"ip": ...}`.
     pub fn load_balancer(&self, namespace: &str, name: &str, ingress: &Value) {
         let status = json!({"status": {"loadBalancer": {"ingress": [ingress]}}});
         let path = format!("/api/v1/namespaces/{namespace}/services/{name}/status");
@@ -259,7 +259,7 @@ impl Api {
         self.delete(&format!("/api/v1/namespaces/{namespace}"));
     }
 
-    /// The document that `kubectl get nodes,svc,endpointslices,pods,servicecidrs -A -o json` prints.
+    /// Document of `kubectl get nodes,svc,endpointslices,pods,servicecidrs -A -o json`.
     pub fn document(&self) -> Value {
         let core = "v1";
         let kinds = [
@@ -276,7 +276,7 @@ impl Api {
         let mut items = Vec::new();
         for (kind, version, path) in kinds {
             for mut item in self.list(path) {
-                // The server leaves these out of the items of a list.
+                // The server omits these fields in items of a list.
                 item["kind"] = json!(kind);
                 item["apiVersion"] = json!(version);
                 items.push(item);

@@ -1,4 +1,5 @@
-//! Where ctk and kube-proxy may differ on a UDP entry, each with its reason. ctk-verdicts(7) has the same table.
+//! Permitted differences between ctk and kube-proxy on a UDP entry, each with its reason. ctk-verdicts(7) has the same
+//! table.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,19 +10,19 @@ use crate::labels::full_name;
 use crate::network::NODES;
 use crate::table::{Key, verdict};
 
-/// What the API says of one Service.
+/// State of one Service in the API.
 #[derive(Default)]
 struct Facts {
     publishes_not_ready: bool,
-    /// Names of ports that somebody serves.
+    /// Names of ports with a serving endpoint.
     served: BTreeSet<String>,
     /// `ADDRESS:PORT` of endpoints that do not serve.
     not_serving: BTreeSet<String>,
-    /// Those of them that are not terminating.
+    /// Those of them that do not terminate.
     not_ready: BTreeSet<String>,
 }
 
-/// The cluster that both judged by.
+/// Cluster that both judge.
 pub struct Differences {
     /// Minor version of kube-proxy.
     minor: u32,
@@ -78,7 +79,8 @@ impl Differences {
         }
     }
 
-    /// A purge by verdict leaves `item`: its endpoint is not ready for a moment, and the Service port has no other that serves.
+    /// Reports whether a purge by verdict leaves `item`: its endpoint is momentarily not ready, and the Service port has no
+    /// other serving endpoint.
     pub fn is_held_back(&self, item: &Value) -> bool {
         let service = &item["service"];
         let name = format!("{}/{}", word(&service["namespace"]), word(&service["name"]));
@@ -90,7 +92,7 @@ impl Differences {
         verdict(item) == "stale/endpoint-not-serving" && self.services.get(&name).is_some_and(alone)
     }
 
-    /// Why `item`, which kube-proxy did or did not delete, may be judged otherwise by ctk. `None`: it may not.
+    /// Reason why ctk may judge `item` otherwise than kube-proxy. `None`: it may not.
     pub fn reason(&self, item: &Value, deleted: bool) -> Option<&'static str> {
         let service = &item["service"];
         let name = format!("{}/{}", word(&service["namespace"]), word(&service["name"]));
@@ -98,17 +100,17 @@ impl Differences {
         let served = facts.is_some_and(|facts| facts.served.contains(&word(&service["port"])));
         let key = Key::of(item);
         let target = &key.original;
-        // Since 1.37 kube-proxy cleans up for Services that nobody serves, but not for their node ports.
+        // Since 1.37 kube-proxy cleans up for Services without serving endpoints, but not for their node ports.
         let kept = self.minor < 37 || service["frontend"] == "node-port";
         match (verdict(item).as_str(), deleted) {
             ("stale/service-empty", false) if kept => {
                 Some("kept by kube-proxy: it passes over Services without endpoints")
             }
             ("stale/misdelivery" | "stale/endpoint-not-serving", false) if kept && !served => {
-                Some("kept by kube-proxy: nobody else serves")
+                Some("kept by kube-proxy: no other endpoint serves")
             }
             ("stale/no-dnat", false) if kept && !served => {
-                Some("kept by kube-proxy: published, but nobody serves")
+                Some("kept by kube-proxy: published, but no endpoint serves")
             }
             ("stale/service-gone" | "stale/port-gone", false) => {
                 Some("kept by kube-proxy: it does not know the Service any more")
@@ -129,7 +131,7 @@ impl Differences {
                 published.then_some("deleted by kube-proxy: published, but not serving")
             }
             ("pending/no-dnat-no-endpoint", true) if self.minor >= 37 => {
-                Some("deleted by kube-proxy: not translated, and nobody serves")
+                Some("deleted by kube-proxy: not translated, and no endpoint serves")
             }
             _ => None,
         }

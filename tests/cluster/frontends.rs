@@ -1,4 +1,4 @@
-//! Where kube-proxy on node1 must lead each frontend, worked out from the API's objects alone; and where its rules do.
+//! Targets of kube-proxy's frontends on node1, derived from the API's objects alone, and those of its rules.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,16 +12,16 @@ use crate::network::Place;
 /// `PROTOCOL ADDRESS PORT`, or `PROTOCOL node PORT`; the Service's port; the endpoints as `ADDRESS:PORT`.
 pub type Frontends = BTreeMap<String, (String, BTreeSet<String>)>;
 
-/// One endpoint of a Service port.
+/// Endpoint of a Service port.
 struct Endpoint {
     to: String,
     node: Option<String>,
     ready: bool,
-    /// Serving, although it terminates.
+    /// The endpoint serves, although it terminates.
     last_resort: bool,
 }
 
-/// What the rules must hold.
+/// Expected content of the rules.
 pub fn expected(api: &Api) -> Frontends {
     let slices = api.list(SLICES);
     let mut all = Frontends::new();
@@ -65,7 +65,7 @@ fn endpoints(slices: &[Value], service: &Value, port: &Value) -> Vec<Endpoint> {
     all
 }
 
-/// The ready ones, or where there are none those that still serve while they terminate.
+/// Ready endpoints, or without any those that serve while they terminate.
 fn usable<'e>(endpoints: impl Iterator<Item = &'e Endpoint> + Clone) -> BTreeSet<String> {
     let ready = endpoints.clone().filter(|endpoint| endpoint.ready);
     let ready: BTreeSet<String> = ready.map(|endpoint| endpoint.to.clone()).collect();
@@ -86,7 +86,7 @@ fn add(all: &mut Frontends, service: &Value, port: &Value, endpoints: &[Endpoint
         true => here.clone(),
         false => everywhere.clone(),
     };
-    // With policy Local, packets of this node and its pods may still go everywhere.
+    // With policy Local, packets of this node and its pods may still reach every endpoint.
     let from_outside = match spec["externalTrafficPolicy"] == "Local" {
         true => &everywhere | &here,
         false => everywhere,
@@ -113,7 +113,7 @@ fn add(all: &mut Frontends, service: &Value, port: &Value, endpoints: &[Endpoint
     }
 }
 
-/// What ctk reads of node1's rules, and every frontend that it does not understand.
+/// node1's rules as ctk reads them, and every frontend that it does not understand.
 pub fn read() -> (Frontends, Vec<String>) {
     let read = Place::Node(1).run(|| rules::read::here(None));
     let read = read.unwrap_or_else(|error| panic!("node1's rules: {error}"));

@@ -1,4 +1,4 @@
-//! The whole cluster: control plane, kube-proxy on node1, traffic; made once, and brought back to its start for each case.
+//! Whole cluster: control plane, kube-proxy on node1, traffic. Created once, and reset for each case.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -13,9 +13,9 @@ use crate::proxy::{KubeProxy, Mode, make_sentinels};
 use crate::table;
 use crate::traffic::{Backends, Clients};
 
-/// Files of this run, on the file system that ends with it.
+/// Folder for the files of this run, on a file system that ends with it.
 const STATE: &str = "/run/ctk-cluster";
-/// kube-system/kube-dns, and the address and name of its pods.
+/// kube-system/kube-dns, and address and name of its pods.
 pub const DNS: &str = "10.96.0.10:53";
 pub const COREDNS: [(&str, &str); 2] = [("10.244.1.10", "coredns-a"), ("10.244.2.10", "coredns-b")];
 /// Client pods of node1: shop/web-N at 10.244.1.N.
@@ -30,7 +30,7 @@ pub struct Lab {
 }
 
 impl Lab {
-    /// Namespaces, control plane and the objects that every case begins with.
+    /// Creates the namespaces, the control plane and the objects of every case.
     pub fn start(binaries: &Path, logs: &Path) -> Self {
         network::build();
         std::fs::create_dir_all(STATE).unwrap();
@@ -50,7 +50,7 @@ impl Lab {
         self.plane.api()
     }
 
-    /// kube-proxy, which [`Lab::begin`] started.
+    /// kube-proxy that [`Lab::begin`] started.
     pub fn proxy(&mut self) -> &mut KubeProxy {
         self.proxy.as_mut().expect("a case begins with kube-proxy")
     }
@@ -61,13 +61,13 @@ impl Lab {
         (&self.clients, proxy)
     }
 
-    /// Waits until kube-proxy has done what the API was told before: see [`KubeProxy::sync`].
+    /// Waits until kube-proxy has applied everything that the API has: see [`KubeProxy::sync`].
     pub fn sync(&mut self) {
         let proxy = self.proxy.as_mut().expect("a case begins with kube-proxy");
         proxy.sync(self.plane.api());
     }
 
-    /// The start of a case: this kube-proxy is in sync, nothing of earlier cases is left, and no UDP entry.
+    /// Starts a case: this kube-proxy is in sync, and nothing of earlier cases nor any UDP entry is left.
     pub fn begin(&mut self, version: &str, mode: Mode) {
         self.clients.clear();
         self.backends.all_answer();
@@ -91,8 +91,8 @@ impl Lab {
         table::clear();
     }
 
-    /// Waits until the EndpointSlices of a namespace have these ready endpoints and no other. After the API server was
-    /// away, the controllers need their time.
+    /// Waits until the EndpointSlices of a namespace have exactly these ready endpoints. After an outage of the API server
+    /// the controllers need time.
     pub fn wait_for_endpoints(&self, namespace: &str, addresses: &[&str]) {
         let wanted = format!("{addresses:?} in the EndpointSlices of {namespace}");
         wait(Duration::from_secs(60), &wanted, || {
@@ -110,7 +110,7 @@ impl Lab {
         });
     }
 
-    /// Waits until the EndpointSlices of a namespace have been the same for half a second.
+    /// Waits until the EndpointSlices of a namespace are unchanged for half a second.
     pub fn settle(&self, namespace: &str) {
         let path = slices(namespace);
         let mut last = (Vec::new(), 0);
@@ -126,19 +126,19 @@ impl Lab {
         );
     }
 
-    /// Writes the cluster as a file, as kubectl would print it now: its path.
+    /// Writes the cluster as a file, as kubectl prints it. Returns the path.
     pub fn write_file(&self) -> String {
         let path = format!("{STATE}/cluster.json");
         std::fs::write(&path, self.api().document().to_string()).unwrap();
         path
     }
 
-    /// Arguments for ctk: the API as the source, as the administrator.
+    /// Arguments of ctk for the API as the source, with the administrator's login.
     pub fn by_api(&self) -> String {
         format!("--cluster api --kubeconfig {}", self.plane.admin())
     }
 
-    /// The same with the node's rules beside.
+    /// The same with the node's rules as a second source.
     pub fn by_both(&self) -> String {
         format!("--cluster api,rules --kubeconfig {}", self.plane.admin())
     }
@@ -172,7 +172,7 @@ fn make_base(api: &Api) {
     api.service("kube-system", "kube-dns", &spec);
 }
 
-/// Removes what an earlier case left, and puts the pods of kube-dns back.
+/// Removes the objects of an earlier case, and restores the pods of kube-dns.
 fn restore_base(api: &Api) {
     const KEPT: [&str; 6] = [
         "default",

@@ -1,4 +1,4 @@
-//! Names that an entry must have, worked out from the API's objects alone.
+//! Expected names of an entry, derived from the API's objects alone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,7 +8,7 @@ use crate::api::{Api, PODS, SERVICES};
 use crate::network::NODES;
 use crate::table::Key;
 
-/// `namespace/name` of what is at an address, and `namespace/name:port` of what a frontend belongs to.
+/// `namespace/name` of the object at an address, and `namespace/name:port` of a frontend's Service.
 #[derive(Default)]
 pub struct Names {
     pods: BTreeMap<String, BTreeSet<String>>,
@@ -47,12 +47,12 @@ impl Names {
         }
     }
 
-    /// Says how the names of this item differ from what they must be.
+    /// Differences between the names of this item and the expected ones.
     pub fn wrong(&self, item: &Value) -> Option<String> {
         let key = Key::of(item);
         let (source, target) = (&key.original.src, &key.original.dst);
         let frontend = (key.protocol.clone(), target.clone(), key.original.dport);
-        // Every address of node1 takes its node ports.
+        // Every address of node1 takes node ports.
         let here = target == NODES[0] || target == "10.244.1.1" || target == "10.244.1.254";
         let node_port = here.then_some((key.protocol.clone(), key.original.dport));
         let services = self.frontends.get(&frontend);

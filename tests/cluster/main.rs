@@ -1,4 +1,4 @@
-//! ctk beside a real API server and a real kube-proxy: a small cluster in network namespaces.
+//! ctk with a real API server and a real kube-proxy: a small cluster in network namespaces.
 //!
 //! `tests/cluster/run` builds the programs of the cluster and starts this; CONTRIBUTING.md names what it needs. One set-up
 //! ([`lab`]) serves all cases ([`cases`]), one after the other, for each version and mode of kube-proxy.
@@ -6,13 +6,6 @@
 mod account;
 mod api;
 mod cases;
-#[path = "../watch/child.rs"]
-mod child;
-#[allow(dead_code)]
-#[path = "../conntrack_tool/mod.rs"]
-mod conntrack_tool;
-#[path = "../dice/mod.rs"]
-mod dice;
 mod differences;
 mod frontends;
 mod lab;
@@ -24,8 +17,6 @@ mod process;
 mod proxy;
 mod sandbox;
 mod table;
-#[path = "../tools/mod.rs"]
-mod tools;
 mod traffic;
 mod world;
 
@@ -33,16 +24,17 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
+use testkit::tools;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 
 use lab::Lab;
 use proxy::Mode;
 
-/// For one case, with the set-up before the first.
+/// Time for one case, including the set-up before the first.
 const LIMIT: Duration = Duration::from_secs(300);
 
-/// The run's choices: `tests/cluster/run` sets these variables.
+/// Options of the run; `tests/cluster/run` sets these variables.
 struct Options {
     versions: Vec<String>,
     modes: Vec<Mode>,
@@ -78,7 +70,7 @@ impl Options {
     }
 }
 
-/// The cluster of the run: not made before a case needs it, and not tried again when that failed.
+/// Cluster of the run: created when a case first needs it, and not retried after a failure.
 #[derive(Default)]
 struct Shared {
     tried: bool,
@@ -100,7 +92,7 @@ impl Shared {
 
 fn main() -> ExitCode {
     let mut arguments = Arguments::from_args();
-    // They share one cluster.
+    // Cases share one cluster.
     arguments.test_threads = Some(1);
     let options = Options::from_environment();
     if !arguments.list {
@@ -115,7 +107,7 @@ fn main() -> ExitCode {
     }
     let logs =
         Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("cluster-{}", sandbox::number()));
-    // The report has the message, but not the place.
+    // The report has the message, but not the location.
     std::panic::set_hook(Box::new(|panic| {
         if let Some(place) = panic.location() {
             eprintln!("panicked at {place}");
@@ -130,7 +122,7 @@ fn main() -> ExitCode {
     conclusion.exit_code()
 }
 
-/// Ends the run when the case does not end: the result must be dropped in time.
+/// Ends the run when the case hangs. Dropping the result in time prevents that.
 fn watched(name: String) -> mpsc::Sender<()> {
     let (ended, wait) = mpsc::channel();
     std::thread::spawn(move || {
@@ -154,7 +146,7 @@ fn trials(options: Options, logs: &Path) -> Vec<Trial> {
                 trials.push(Trial::test(name.clone(), move || {
                     let began = Instant::now();
                     let _watched = watched(name.clone());
-                    // A case that failed left the cluster to the next one, which begins by cleaning up.
+                    // A failed case leaves the cluster to the next one, which begins with a reset.
                     let mut shared = shared.lock().unwrap_or_else(PoisonError::into_inner);
                     let lab = shared.lab(&binaries, &logs)?;
                     lab.begin(&version, mode);

@@ -1,14 +1,14 @@
 //! Network namespaces of the cluster, and the links between them.
 //!
-//! The namespace of the test itself is the control plane's machine, with a bridge that the two nodes and a machine outside
-//! are plugged into. Pods are addresses in one namespace for each node, behind a link of their own as a network plug-in
-//! makes it: clients and backends of the first node, backends of the second.
+//! The namespace of the test itself is the control plane's machine, with a bridge to the two nodes and an external machine.
+//! Pods are addresses in one namespace for each node, behind a link of their own as a network plug-in makes it: clients and
+//! backends of the first node, backends of the second.
 
 use std::fs;
 
 use ctnetlink::netns::Netns;
 
-use crate::tools::run;
+use testkit::tools::run;
 
 pub const MASTER: &str = "192.0.2.10";
 /// Addresses of node1 and node2.
@@ -17,12 +17,12 @@ pub const OUTSIDE: &str = "192.0.2.100";
 /// Ports that every backend pod answers on.
 pub const POD_PORTS: [u16; 4] = [53, 5353, 8053, 9153];
 
-/// A pod address of node 1 or 2. Backends are 10 to 39, clients of node 1 are 100 to 119.
+/// Pod address of node 1 or 2. Backends are 10 to 39, clients of node 1 are 100 to 119.
 pub fn pod_address(node: usize, last: u64) -> String {
     format!("10.244.{node}.{last}")
 }
 
-/// The namespaces that something runs in.
+/// Namespaces of the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Place {
     Node(usize),
@@ -43,14 +43,14 @@ impl Place {
         }
     }
 
-    /// Runs `body` in this namespace, on a thread of its own. Processes and sockets that it makes stay there.
+    /// Runs `body` in this namespace, on a thread of its own. Its processes and sockets stay there.
     pub fn run<T: Send>(self, body: impl FnOnce() -> T + Send) -> T {
         let netns = Netns::named(&self.name()).expect("the namespaces were made");
         netns.run(body).expect("root may enter it")
     }
 }
 
-/// Makes all namespaces, links, addresses and routes.
+/// Creates all namespaces, links, addresses and routes.
 pub fn build() {
     ip("link add bridge type bridge");
     ip(&format!("addr add {MASTER}/24 dev bridge"));
@@ -90,7 +90,7 @@ fn named(place: Place) -> String {
     name
 }
 
-/// A namespace that is plugged into the bridge.
+/// Creates a namespace that is plugged into the bridge.
 fn machine(place: Place, address: &str) {
     let name = named(place);
     ip(&format!(
@@ -101,7 +101,7 @@ fn machine(place: Place, address: &str) {
     ip(&format!("-n {name} link set eth0 up"));
 }
 
-/// Settings of a node: it forwards, packets may come back another way, and entries live long.
+/// Sets up a node: forwarding, asymmetric routes, and long timers.
 fn node(n: usize) {
     Place::Node(n).run(|| {
         sysctl("ipv4/ip_forward", "1");
@@ -109,13 +109,13 @@ fn node(n: usize) {
             sysctl(&format!("ipv4/conf/{device}/send_redirects"), "0");
             sysctl(&format!("ipv4/conf/{device}/rp_filter"), "0");
         }
-        // No entry is to run out while a slow machine works on a case.
+        // No entry may expire while a slow machine works on a case.
         sysctl("netfilter/nf_conntrack_udp_timeout", "600");
         sysctl("netfilter/nf_conntrack_udp_timeout_stream", "600");
     });
 }
 
-/// Pods behind one link of a node: addresses, the node's route to each, and a gateway.
+/// Creates pods behind one link of a node: addresses, the node's route to each, and a gateway.
 fn pods(place: Place, node: usize, gateway: &str, last: std::ops::RangeInclusive<u64>) {
     let name = named(place);
     let device = format!("cali-{name}");

@@ -14,7 +14,7 @@ use crate::network::MASTER;
 pub struct Pki(PathBuf);
 
 impl Pki {
-    /// Makes a CA, what it signs, the key of service account tokens, and kubeconfigs of `admin` and `kube-proxy`.
+    /// Creates a CA, its certificates, the key of service account tokens, and kubeconfigs of `admin` and `kube-proxy`.
     pub fn make(folder: &Path) -> Self {
         fs::create_dir_all(folder).unwrap();
         let pki = Pki(folder.to_owned());
@@ -46,7 +46,7 @@ impl Pki {
         path.to_str().expect("ASCII").to_owned()
     }
 
-    /// Writes a kubeconfig with this login: its path.
+    /// Writes a kubeconfig with this login. Returns the path.
     pub fn kubeconfig(&self, name: &str, login: &str) -> String {
         let text = format!(
             "apiVersion: v1

@@ -11,7 +11,7 @@ use crate::network::MASTER;
 use crate::pki::Pki;
 use crate::process::{Process, wait};
 
-/// The version of the API server and of the controllers.
+/// Version of the API server and of the controllers.
 const VERSION: &str = "v1.36.3";
 const ETCD: &str = "v3.6.5";
 const SERVICE_RANGE: &str = "10.96.0.0/16";
@@ -22,17 +22,17 @@ pub struct Plane {
     pub logs: PathBuf,
     binaries: PathBuf,
     state: PathBuf,
-    /// In the order of their stopping.
+    /// Processes in the order of their stopping.
     controllers: Option<Process>,
     server: Option<Process>,
     etcd: Option<Process>,
     admin: Api,
-    /// The API server runs with more than the usual options.
+    /// True while the API server runs with additional options.
     changed: bool,
 }
 
 impl Plane {
-    /// Starts all of it and waits until the API server is ready.
+    /// Starts all processes and waits until the API server is ready.
     pub fn start(binaries: &Path, state: &Path, logs: &Path) -> Self {
         let pki = Pki::make(&state.join("pki"));
         let admin = Api::new(&pki.path("admin.kubeconfig"));
@@ -61,7 +61,7 @@ impl Plane {
         self.pki.path("admin.kubeconfig")
     }
 
-    /// Ends the API server at once, and the controllers, which would wait long before they try again.
+    /// Ends the API server at once, and the controllers, whose back-off would be long.
     pub fn stop_server(&mut self) {
         self.controllers = None;
         self.server = None;
@@ -88,7 +88,7 @@ impl Plane {
         self.controllers = Some(self.run_controllers());
     }
 
-    /// The API server as it was at the start: running, with the usual options.
+    /// Restores the API server of the start: running, with the usual options.
     pub fn restore_server(&mut self) {
         if self.changed || !self.server.as_mut().is_some_and(Process::is_running) {
             self.stop_server();
@@ -97,7 +97,7 @@ impl Plane {
         self.server().thaw();
     }
 
-    /// The running API server.
+    /// Running API server.
     pub fn server(&mut self) -> &mut Process {
         self.server.as_mut().expect("the API server was started")
     }

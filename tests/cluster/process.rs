@@ -1,4 +1,4 @@
-//! A program that runs beside the test, with its output in a log file.
+//! Background process with its output in a log file.
 
 use std::fs::OpenOptions;
 use std::path::Path;
@@ -14,7 +14,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts it in the network namespace of the calling thread.
+    /// Starts the program in the network namespace of the calling thread.
     pub fn start(log: &Path, program: &Path, args: &[String]) -> Self {
         let name = program.file_name().unwrap_or_default().to_string_lossy();
         let file = log.join(format!("{name}.log"));
@@ -37,7 +37,7 @@ impl Process {
         self.child.try_wait().is_ok_and(|status| status.is_none())
     }
 
-    /// SIGSTOP: it does nothing until [`Process::thaw`].
+    /// Sends SIGSTOP: the process is stopped until [`Process::thaw`].
     pub fn freeze(&mut self) {
         self.signal(Signal::STOP);
     }
@@ -46,7 +46,7 @@ impl Process {
         self.signal(Signal::CONT);
     }
 
-    /// Asks it to end and waits; ends it by force when it does not.
+    /// Terminates the process and waits; kills it when it does not end.
     pub fn stop(mut self) {
         self.thaw();
         self.signal(Signal::TERM);
@@ -56,7 +56,7 @@ impl Process {
         }
     }
 
-    /// One that has ended gets none: its PID may be another's by now.
+    /// A process that has ended gets no signal: its PID may be reused.
     fn signal(&mut self, signal: Signal) {
         if self.is_running() {
             let pid = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
@@ -76,7 +76,7 @@ impl Drop for Process {
     }
 }
 
-/// Until `done`, or fails after `limit`.
+/// Waits until `done`, or fails after `limit`.
 #[track_caller]
 pub fn wait(limit: Duration, wanted: &str, mut done: impl FnMut() -> bool) {
     let deadline = Instant::now() + limit;
@@ -86,7 +86,7 @@ pub fn wait(limit: Duration, wanted: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Tells the threads of a case to end, also when the case fails: it would wait for them for ever.
+/// Ends the threads of a case, also when the case fails: the scope would wait for them for ever.
 pub struct Stop<'a>(pub &'a AtomicBool);
 
 impl Drop for Stop<'_> {

@@ -1,4 +1,4 @@
-//! kube-proxy on node1, and a way to know that it has done everything that it was told.
+//! kube-proxy on node1, and a wait until it has applied all changes.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,9 +9,9 @@ use crate::api::Api;
 use crate::network::Place;
 use crate::plane::Plane;
 use crate::process::{Process, wait};
-use crate::tools::run;
+use testkit::tools::run;
 
-/// How kube-proxy writes its rules.
+/// Mode of kube-proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mode {
     Iptables,
@@ -33,9 +33,9 @@ const SENTINELS: [(&str, &str, &str); 2] = [
     ("UDP", "sentinel-udp", "10.96.255.2"),
 ];
 const LIMIT: Duration = Duration::from_secs(40);
-/// Between two writings of the rules: shorter than the default of a second, which only costs time here.
+/// Time between two syncs of the rules: shorter than the default of a second, to save time.
 const MIN_SYNC: &str = "200ms";
-/// After the rules kube-proxy looks through the table, and another writing may follow.
+/// After a sync kube-proxy cleans the table, and another sync may follow.
 const AFTER_RULES: Duration = Duration::from_millis(800);
 
 pub struct KubeProxy {
@@ -46,7 +46,7 @@ pub struct KubeProxy {
 }
 
 impl KubeProxy {
-    /// Starts it and waits until its rules hold what the API says.
+    /// Starts kube-proxy and waits until its rules match the API.
     pub fn start(plane: &Plane, binaries: &Path, version: &str, mode: Mode) -> Self {
         let program = binaries.join(format!("kube-proxy-{version}"));
         let kubeconfig = plane.pki.path("system:kube-proxy.kubeconfig");
@@ -56,7 +56,7 @@ impl KubeProxy {
             format!("--iptables-min-sync-period={MIN_SYNC}"),
             "--hostname-override=node1".to_owned(),
             "--cluster-cidr=10.244.0.0/16".to_owned(),
-            // The machine's own limits stay as they are.
+            // The machine's own limits stay unchanged.
             "--conntrack-max-per-core=0".to_owned(),
             "--conntrack-min=0".to_owned(),
             "--healthz-bind-address=127.0.0.1:10256".to_owned(),
@@ -74,7 +74,7 @@ impl KubeProxy {
         proxy
     }
 
-    /// The minor version: 36 of v1.36.3.
+    /// Minor version: 36 for v1.36.3.
     pub fn minor(&self) -> u32 {
         let minor = self.version.split('.').nth(1);
         minor.and_then(|minor| minor.parse().ok()).expect("v1.N.N")
@@ -88,8 +88,8 @@ impl KubeProxy {
         self.process.thaw();
     }
 
-    /// Waits until everything that the API was told before is in the rules, and kube-proxy has looked through the table
-    /// for it: a UDP Service has changed, too.
+    /// Waits until everything that the API has is in the rules, and kube-proxy has cleaned the table for it: a UDP Service
+    /// has changed, too.
     pub fn sync(&mut self, api: &Api) {
         self.syncs += 1;
         let n = self.syncs;
@@ -121,17 +121,17 @@ impl KubeProxy {
         std::thread::sleep(AFTER_RULES);
     }
 
-    /// kube-proxy's rules, in the words of its mode's tool.
+    /// kube-proxy's rules, as its mode's tool prints them.
     pub fn rules(&self) -> String {
-        let said = Place::Node(1).run(|| match self.mode {
+        let outcome = Place::Node(1).run(|| match self.mode {
             Mode::Iptables => run("iptables-save", &[]),
-            // Before the first writing the table is missing.
+            // Before the first sync the table is missing.
             Mode::Nftables => run("sh", &["-c", "nft list table ip kube-proxy 2>&1 || true"]),
         });
-        said.stdout
+        outcome.stdout
     }
 
-    /// Ends it and removes its rules.
+    /// Ends kube-proxy and removes its rules.
     pub fn stop(self, binaries: &Path) {
         let program = binaries.join(format!("kube-proxy-{}", self.version));
         self.process.stop();
@@ -144,7 +144,7 @@ fn slice(name: &str) -> String {
     format!("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices/{name}")
 }
 
-/// Makes the Services that show how far kube-proxy is.
+/// Creates the Services that show the progress of kube-proxy.
 pub fn make_sentinels(api: &Api) {
     for (protocol, name, address) in SENTINELS {
         let ports = json!([{"port": 9, "protocol": protocol}]);

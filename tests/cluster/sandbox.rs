@@ -1,8 +1,8 @@
 //! Mount, PID and network namespaces around the whole run.
 //!
-//! The program starts itself again as the first process of a new PID namespace. Whatever ends that process, or the one that
-//! waits for it, ends every process of the run; with the last one go the network namespaces and the files in `/run`, which
-//! is a file system of the run's own. Nothing is left to remove, and two runs do not meet.
+//! The program starts itself again as the first process of a new PID namespace. When that process or the one that waits for
+//! it ends, every process of the run ends; the network namespaces end with the last process, and so do the files in `/run`,
+//! which is a file system of the run. Nothing is left to remove, and two runs cannot meet.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitCode};
@@ -10,9 +10,9 @@ use std::process::{Command, ExitCode};
 use nix::sched::{CloneFlags, unshare};
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-use crate::tools::run;
+use testkit::tools::run;
 
-/// Set inside, to a number that no other run has.
+/// Variable of the inner process, with a number that is unique to the run.
 const INSIDE: &str = "CTK_CLUSTER_INSIDE";
 
 /// Outside: runs this program inside and returns its exit status. Inside: `None`.
@@ -42,7 +42,7 @@ pub fn enter() -> Result<Option<ExitCode>, String> {
     Ok(Some(ExitCode::from(code.unwrap_or(1))))
 }
 
-/// The number of this run.
+/// Number of this run.
 pub fn number() -> String {
     std::env::var(INSIDE).unwrap_or_default()
 }

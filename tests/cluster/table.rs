@@ -1,4 +1,4 @@
-//! node1's table by the `conntrack` tool, and ctk there: two witnesses that share no code.
+//! node1's table by the `conntrack` tool and by ctk, which share no code.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,9 +10,10 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use crate::conntrack_tool;
 use crate::network::Place;
-use crate::tools::{Said, ctk, run};
+use testkit::conntrack_tool;
+use testkit::ctk_binary::ctk;
+use testkit::tools::{Outcome, run};
 
 /// Both tuples of an entry.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -31,7 +32,7 @@ pub struct Tuple {
 }
 
 impl Key {
-    /// Of an item of ctk, or of [`conntrack_tool::text`].
+    /// Tuples of an item of ctk, or of [`conntrack_tool::text`].
     pub fn of(item: &Value) -> Self {
         let tuple = |direction: &str| {
             let tuple = &item[direction];
@@ -72,17 +73,17 @@ impl fmt::Display for Key {
     }
 }
 
-/// Every UDP entry of node1, by the tool.
+/// All UDP entries of node1, by the tool.
 pub fn udp_entries() -> Vec<Key> {
     let args = ["-L", "-p", "udp", "-o", "extended,id"];
-    let said = Place::Node(1).run(|| run("conntrack", &args));
-    let lines = said.stdout.lines();
+    let outcome = Place::Node(1).run(|| run("conntrack", &args));
+    let lines = outcome.stdout.lines();
     lines
         .map(|line| Key::of(&conntrack_tool::text(line)))
         .collect()
 }
 
-/// Listens to the end of UDP entries on node1 until it is dropped.
+/// Records the ends of UDP entries on node1 until it is dropped.
 pub struct Ends {
     listener: Child,
     reader: Option<JoinHandle<()>>,
@@ -115,13 +116,13 @@ impl Ends {
         }
     }
 
-    /// When entries ended, by what they were; the listener ends.
+    /// Times when entries ended, by entry. Ends the listener.
     pub fn all(mut self) -> BTreeMap<Key, Vec<Instant>> {
         self.stop();
         let mut all: BTreeMap<Key, Vec<Instant>> = BTreeMap::new();
         for (when, line) in self.lines.lock().unwrap().iter() {
             let entry = line.trim_start().trim_start_matches("[DESTROY] ");
-            // Who deleted it stands behind the entry.
+            // The deleting program is named after the entry.
             let entry = entry.split(" portid=").next().unwrap_or(entry);
             let key = Key::of(&conntrack_tool::text(entry));
             all.entry(key).or_default().push(*when);
@@ -148,7 +149,7 @@ impl Drop for Ends {
 pub fn clear() {
     for node in [1, 2] {
         Place::Node(node).run(|| {
-            // The tool fails where it finds none.
+            // The tool fails where it finds no entry.
             let mut delete = Command::new("conntrack");
             let _ = delete.args(["-D", "-p", "udp"]).output();
         });
@@ -156,15 +157,15 @@ pub fn clear() {
 }
 
 /// Runs ctk on node1 with arguments written as one line.
-pub fn ctk_on_node(line: &str) -> Said {
+pub fn ctk_on_node(line: &str) -> Outcome {
     Place::Node(1).run(|| ctk(line.split_whitespace()))
 }
 
 /// UDP items of `ctk ls` by key, with the arguments of one line.
 #[track_caller]
 pub fn listed(line: &str) -> BTreeMap<Key, Value> {
-    let said = ctk_on_node(&format!("ls --udp -o json {line}")).ended(0);
-    by_key(said.items())
+    let outcome = ctk_on_node(&format!("ls --udp -o json {line}")).exits(0);
+    by_key(outcome.items())
 }
 
 #[track_caller]

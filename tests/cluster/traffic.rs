@@ -1,4 +1,4 @@
-//! Real UDP flows: backends that answer with their address, and clients that keep their source port and go on asking.
+//! Real UDP flows: backends that answer with their address, and clients that keep their source port and send repeatedly.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{SocketAddr, UdpSocket};
@@ -10,11 +10,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::network::{POD_PORTS, Place, pod_address};
 
-/// Between two questions of a client.
+/// Time between two questions of a client.
 const EVERY: Duration = Duration::from_secs(1);
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A case that failed while it held the lock leaves nothing half done.
+    // A case that failed while it held the lock leaves no half-done change.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -50,7 +50,7 @@ impl Backends {
         backends
     }
 
-    /// The pod at this address receives and says nothing: its process is dead, its address still there.
+    /// Silences the pod at this address: its process is dead, and its address still exists.
     pub fn silence(&self, address: &str) {
         lock(&self.silent).insert(address.to_owned());
     }
@@ -80,7 +80,7 @@ fn serve(sockets: &[(UdpSocket, String, String)], silent: &Mutex<BTreeSet<String
         {
             while let Ok((_, from)) = socket.recv_from(&mut buffer) {
                 if !lock(silent).contains(address) {
-                    // A client that is gone does not matter.
+                    // An ended client does not matter.
                     let _ = socket.send_to(answer.as_bytes(), from);
                 }
             }
@@ -88,7 +88,7 @@ fn serve(sockets: &[(UdpSocket, String, String)], silent: &Mutex<BTreeSet<String
     }
 }
 
-/// One client: where it asks, and its last answer.
+/// Client with its destination and its last answer.
 struct Client {
     socket: UdpSocket,
     to: SocketAddr,
@@ -114,7 +114,8 @@ impl Clients {
         clients
     }
 
-    /// A client of this place, address and source port that asks `to` (`ADDRESS:PORT`) at once and then every second.
+    /// Starts a client with this namespace, address and source port that sends to `to` (`ADDRESS:PORT`) at once and then
+    /// every second.
     pub fn add(&self, place: Place, address: &str, port: u16, to: &str) {
         let socket = bind(place, address, port);
         let to = to.parse().unwrap_or_else(|error| panic!("{to}: {error}"));
@@ -137,9 +138,9 @@ impl Clients {
         lock(&self.all).clear();
     }
 
-    /// Nobody asks until [`Clients::resume`].
+    /// Pauses all clients until [`Clients::resume`].
     pub fn pause(&self) {
-        // Waits for the round that is under way.
+        // Waits for the round under way.
         let _all = lock(&self.all);
         self.paused.store(true, Ordering::SeqCst);
     }
@@ -152,17 +153,17 @@ impl Clients {
         lock(&self.all).len()
     }
 
-    /// The oldest of them, by port.
+    /// Oldest clients, by port.
     pub fn first(&self) -> Option<u16> {
         lock(&self.all).keys().next().copied()
     }
 
-    /// Asks once, paused or not.
+    /// Sends once, paused or not.
     pub fn ask(&self, port: u16) {
         lock(&self.all)[&port].ask();
     }
 
-    /// Who answered the client last, if somebody did since `since`.
+    /// Backend of the last answer since `since`, if any.
     pub fn answer(&self, port: u16, since: Instant) -> Option<String> {
         let all = lock(&self.all);
         let (when, text) = all.get(&port)?.answer.as_ref()?;
@@ -172,7 +173,7 @@ impl Clients {
 
 impl Client {
     fn ask(&self) {
-        // Refused where kube-proxy rejects packets; the next one may go through.
+        // Refused where kube-proxy rejects packets; the next one may succeed.
         let _ = self.socket.send_to(b"?", self.to);
     }
 

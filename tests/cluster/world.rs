@@ -1,20 +1,20 @@
-//! A random world: Services with pods and clients, and one change of each Service.
+//! Random world: Services with pods and clients, and one change of each Service.
 
 use serde_json::{Value, json};
 
 use crate::api::Api;
-use crate::dice::Dice;
 use crate::network::{NODES, OUTSIDE, POD_PORTS, Place, pod_address};
 use crate::traffic::Clients;
+use testkit::dice::Dice;
 
-/// What a Service of the world is.
+/// Kind of a Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     ClusterIp,
     NodePort,
     LoadBalancer,
     ExternalIp,
-    /// Every such Service of a world has the same external address and port.
+    /// External address and port, the same for every such Service of a world.
     SharedExternalIp,
     Affinity,
     InternalLocal,
@@ -24,7 +24,7 @@ enum Kind {
     TcpToo,
 }
 
-/// Cluster addresses are what most Services have.
+/// Cluster addresses are the most frequent kind.
 const KINDS: [Kind; 12] = [
     Kind::ClusterIp,
     Kind::ClusterIp,
@@ -51,7 +51,7 @@ enum Change {
     TargetPort,
     ServiceGone,
     Relabelled,
-    /// The pod goes, and a stranger gets its address.
+    /// The pod is deleted, and an unrelated pod gets its address.
     AddressTaken,
     Replaced,
     NodePort,
@@ -80,7 +80,7 @@ struct Service {
 pub struct World {
     pub namespace: String,
     services: Vec<Service>,
-    /// What was changed, in words.
+    /// Description of the changes.
     pub notes: Vec<String>,
     dice: Dice,
     free: [Vec<u64>; 2],
@@ -89,7 +89,7 @@ pub struct World {
 }
 
 impl World {
-    /// Makes Services and their pods.
+    /// Creates Services and their pods.
     pub fn make(seed: u64, api: &Api) -> Self {
         let mut world = World {
             namespace: format!("world-{seed}"),
@@ -113,7 +113,7 @@ impl World {
         world
     }
 
-    /// Perhaps a Service or two more, with clients: kube-proxy does not see them before it goes on.
+    /// Perhaps adds a Service or two, with clients: kube-proxy does not see them before it continues.
     pub fn add_late(&mut self, api: &Api, clients: &Clients) {
         for _ in 0..self.dice.below(3) {
             let kind = *self.dice.of(&KINDS);
@@ -206,7 +206,7 @@ impl World {
         Pod { name, address }
     }
 
-    /// Clients of every frontend: pods of node1, the node itself, and a machine outside.
+    /// Starts clients of every frontend: pods of node1, the node itself, and an external machine.
     pub fn ask_all(&mut self, clients: &Clients) {
         for service in 0..self.services.len() {
             self.ask(service, clients);
@@ -256,7 +256,7 @@ impl World {
         clients.add(place, address, self.client_port, to);
     }
 
-    /// One random change of each Service.
+    /// Applies one random change to each Service.
     pub fn change(&mut self, api: &Api) {
         for service in std::mem::take(&mut self.services) {
             let change = self.choose(&service);

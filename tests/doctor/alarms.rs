@@ -1,14 +1,15 @@
-//! What looks wrong for a moment and is not.
+//! States that look wrong for a moment and are not.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
 
 use serde_json::Value;
 
-use crate::private_netns::private_netns;
-use crate::rows::{flow, table};
-use crate::tools::{ctk_command, sysctl};
 use crate::{cluster, lab};
+use testkit::ctk_binary::ctk_command;
+use testkit::private_netns::private_netns;
+use testkit::rows::{flow, table};
+use testkit::tools::sysctl;
 
 const DNS: [&str; 3] = [
     "svc kube-system/kube-dns 10.96.0.10 dns:53/UDP",
@@ -16,7 +17,7 @@ const DNS: [&str; 3] = [
     "pod kube-system/coredns-b 10.244.2.33 @node2",
 ];
 
-/// A UDP row to the DNS Service.
+/// UDP row to the DNS Service.
 fn row(client: &str, endpoint: &str) -> String {
     format!(
         "udp src={client} dst=10.96.0.10 sport=40123 dport=53 src={endpoint} dst={client} sport=53 dport=40123 [ASSURED]"
@@ -28,7 +29,7 @@ fn insert(client: &str, endpoint: &str) {
     table().insert(&flow).expect("it is not there yet");
 }
 
-/// Starts it with `-v`, and comes back when it has looked at the table for the first time.
+/// Starts doctor with `-v` and returns after its first look at the table.
 fn start_and_wait_for_a_look(args: &[&str], file: &lab::cluster::ClusterFile) -> Child {
     let mut all = args.to_vec();
     all.extend(["-v", "--cluster", file.path()]);
@@ -39,19 +40,21 @@ fn start_and_wait_for_a_look(args: &[&str], file: &lab::cluster::ClusterFile) ->
         .expect("ctk starts");
     let stderr = child.stderr.take().expect("it is piped");
     let mut lines = BufReader::new(stderr).lines();
-    let mut said = Vec::new();
+    let mut outcome = Vec::new();
     let looked = lines.by_ref().any(|line| {
-        said.push(line.unwrap());
-        said.last().is_some_and(|line| line.contains("round=First"))
+        outcome.push(line.unwrap());
+        outcome
+            .last()
+            .is_some_and(|line| line.contains("round=First"))
     });
-    assert!(looked, "{said:#?}");
-    // Nobody reads the rest, and it must not be stopped by a full pipe.
+    assert!(looked, "{outcome:#?}");
+    // The rest is read and dropped, so that a full pipe does not stop the program.
     std::thread::spawn(move || lines.for_each(drop));
     child
 }
 
 #[test]
-fn an_endpoint_that_came_while_it_was_looked_is_not_called_stale() {
+fn an_endpoint_created_between_two_looks_is_not_called_stale() {
     private_netns(|| {
         crate::new_node();
         sysctl("timestamp", "0");
@@ -62,7 +65,7 @@ fn an_endpoint_that_came_while_it_was_looked_is_not_called_stale() {
             &["ls", "--stale", "--sample", "6s", "-o", "jsonl"],
         ]
         .map(|args| start_and_wait_for_a_look(args, &file));
-        // A pod that the file knows nothing of, as it was not there yet.
+        // The file lacks this pod, which did not exist yet.
         insert("10.244.1.6", "10.244.1.8");
         let [doctor, ls] = children.map(|child| {
             let output = child.wait_with_output().unwrap();
@@ -82,7 +85,7 @@ fn an_endpoint_that_came_while_it_was_looked_is_not_called_stale() {
 }
 
 #[test]
-fn a_watch_says_what_is_missing_from_a_later_round() {
+fn a_watch_reports_data_that_a_later_round_lacks() {
     private_netns(|| {
         crate::new_node();
         insert("10.244.1.5", "10.244.1.7");
@@ -100,8 +103,8 @@ fn a_watch_says_what_is_missing_from_a_later_round() {
         let next = format!("{}.next", file.path());
         std::fs::write(&next, crate::shorthand::list(&half)).unwrap();
         std::fs::rename(next, file.path()).unwrap();
-        let mut said = BufReader::new(child.stderr.take().expect("it is piped")).lines();
-        assert!(said.any(|line| line.unwrap().contains("incomplete")));
+        let mut outcome = BufReader::new(child.stderr.take().expect("it is piped")).lines();
+        assert!(outcome.any(|line| line.unwrap().contains("incomplete")));
         let pid = rustix::process::Pid::from_child(&child);
         rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
         assert_eq!(child.wait().unwrap().code(), Some(3));

@@ -1,16 +1,16 @@
-//! Tables as they were reported, put into a namespace row by row.
+//! Reported tables, inserted row by row.
 
-use crate::private_netns::private_netns;
-use crate::rows::Rows;
-use crate::tools::{run, run_with, succeeds, sysctl};
-use crate::{beside_settings, cluster, doctor, of, only};
+use crate::{cluster, doctor, findings_except_settings, findings_of, only_finding};
+use testkit::private_netns::private_netns;
+use testkit::rows::Rows;
+use testkit::tools::{run, run_with, succeeds, sysctl};
 
-/// A TCP row through a Service.
+/// TCP row through a Service.
 fn tcp(state: &str, client: &str, vip: &str, endpoint: &str, assured: &str) -> String {
     translated("tcp", state, client, vip, endpoint, client, assured)
 }
 
-/// Addresses are written `A:PORT`; `answer` is where the answer goes.
+/// Addresses are written `A:PORT`; `answer` is the destination of the replies.
 fn translated(
     protocol: &str,
     state: &str,
@@ -32,7 +32,7 @@ fn translated(
 }
 
 #[test]
-fn half_closed_connections_are_held_against_their_workload() {
+fn half_closed_connections_are_attributed_to_their_workload() {
     private_netns(|| {
         crate::new_node();
         let row = |port: u32, state| {
@@ -55,22 +55,25 @@ fn half_closed_connections_are_held_against_their_workload() {
             "pod web/api-1 10.244.2.40 @node2",
             "pod edge/nginx-1 10.244.1.30 @node1",
         ]);
-        let said = doctor(&file, "--sample 0 --half-closed 5").ended(5);
-        let found = only(&said, "half-closed");
+        let outcome = doctor(&file, "--sample 0 --half-closed 5").exits(5);
+        let found = only_finding(&outcome, "half-closed");
         assert_eq!(found["severity"], "warning");
         assert_eq!(
             found["message"],
             "edge/nginx-1 to web/api:h: 5 TCP connections are half-closed (CLOSE_WAIT 5, FIN_WAIT 0, LAST_ACK 0)"
         );
         assert_eq!(found["evidence"]["close_wait"], 5);
-        assert_eq!(beside_settings(&said).len(), 1, "{said:#?}");
+        assert_eq!(findings_except_settings(&outcome).len(), 1, "{outcome:#?}");
         // The threshold is a flag.
-        assert!(beside_settings(&doctor(&file, "--sample 0 --half-closed 6").ended(0)).is_empty());
+        assert!(
+            findings_except_settings(&doctor(&file, "--sample 0 --half-closed 6").exits(0))
+                .is_empty()
+        );
     });
 }
 
 #[test]
-fn kept_connections_on_one_endpoint_are_told_from_a_spread() {
+fn long_lived_connections_on_one_endpoint_are_a_finding_and_a_spread_is_none() {
     private_netns(|| {
         crate::new_node();
         let vip = "10.96.8.8:50051";
@@ -91,8 +94,8 @@ fn kept_connections_on_one_endpoint_are_told_from_a_spread() {
             "pod api/b 10.244.1.2 @node1",
             "pod api/c 10.244.1.3 @node1",
         ]);
-        let said = doctor(&file, "--sample 0").ended(5);
-        let found = only(&said, "keep-alive-skew");
+        let outcome = doctor(&file, "--sample 0").exits(5);
+        let found = only_finding(&outcome, "keep-alive-skew");
         assert_eq!(found["severity"], "warning");
         let evidence = &found["evidence"];
         assert_eq!(
@@ -149,8 +152,8 @@ fn senders_that_were_never_translated_are_counted_by_destination() {
             "slice log/syslog s:514/UDP 10.244.1.6(ready)@node1->syslog-1",
             "pod log/syslog-1 10.244.1.6 @node1",
         ]);
-        let said = doctor(&file, "--sample 0").ended(5);
-        let found = only(&said, "never-translated");
+        let outcome = doctor(&file, "--sample 0").exits(5);
+        let found = only_finding(&outcome, "never-translated");
         assert_eq!(found["severity"], "warning");
         let evidence = &found["evidence"];
         assert_eq!(
@@ -165,13 +168,13 @@ fn senders_that_were_never_translated_are_counted_by_destination() {
                 .contains("192.0.2.11:31514/udp): 3 of 4 entries"),
             "{found}"
         );
-        // Timestamps are on: since when.
+        // With timestamps the finding has the age.
         assert!(evidence["oldest_seconds"].is_u64(), "{found}");
-        assert!(of(&said, "stale-udp").is_empty());
+        assert!(findings_of(&outcome, "stale-udp").is_empty());
     });
 }
 
-/// kube-proxy's, for the node port of [`senders_to_an_address_that_only_the_node_knows_need_its_rules`].
+/// kube-proxy's rules for the node port of [`senders_to_an_address_that_only_the_node_knows_need_its_rules`].
 const NODE_PORT_RULES: &str = "*nat
 :KUBE-SERVICES - [0:0]
 :KUBE-NODEPORTS - [0:0]
@@ -217,11 +220,14 @@ fn senders_to_an_address_that_only_the_node_knows_need_its_rules() {
             "slice log/syslog s:514/UDP 10.244.1.6(ready)@node1->syslog-1",
             "pod log/syslog-1 10.244.1.6 @node1",
         ]);
-        // No Node object has the address: whether the node takes packets to it there, its rules tell.
-        let said = doctor(&file, "--sample 0").ended(0);
-        assert!(of(&said, "never-translated").is_empty(), "{said:#?}");
+        // No Node object has the address. Only the rules tell whether the node accepts packets to it.
+        let outcome = doctor(&file, "--sample 0").exits(0);
+        assert!(
+            findings_of(&outcome, "never-translated").is_empty(),
+            "{outcome:#?}"
+        );
         run_with("iptables-restore", &["--noflush"], NODE_PORT_RULES);
-        let found = only(&doctor(&file, "--sample 0").ended(5), "never-translated");
+        let found = only_finding(&doctor(&file, "--sample 0").exits(5), "never-translated");
         let evidence = &found["evidence"];
         assert_eq!(
             (&evidence["never_translated"], &evidence["entries"]),
@@ -232,7 +238,7 @@ fn senders_to_an_address_that_only_the_node_knows_need_its_rules() {
 }
 
 #[test]
-fn used_up_source_ports_are_no_full_table() {
+fn exhausted_source_ports_are_not_reported_as_a_full_table() {
     private_netns(|| {
         crate::new_node();
         let row = |n: u32, source: &str| {
@@ -249,14 +255,14 @@ fn used_up_source_ports_are_no_full_table() {
             )
         };
         let flows: Vec<_> = (0..63_900)
-            .map(|n| crate::rows::flow(&row(n, "192.0.2.11")))
+            .map(|n| testkit::rows::flow(&row(n, "192.0.2.11")))
             .collect();
-        for result in crate::rows::table().insert_all(&flows) {
+        for result in testkit::rows::table().insert_all(&flows) {
             assert_eq!(result, Ok(()));
         }
         let file = cluster::<&str>(&[]);
-        let said = doctor(&file, "--sample 0").ended(5);
-        let found = only(&said, "port-exhaustion");
+        let outcome = doctor(&file, "--sample 0").exits(5);
+        let found = only_finding(&outcome, "port-exhaustion");
         assert_eq!(found["severity"], "critical");
         let evidence = &found["evidence"];
         assert_eq!(
@@ -271,12 +277,12 @@ fn used_up_source_ports_are_no_full_table() {
             (&evidence["source"], &evidence["destination"]),
             (&"192.0.2.11".into(), &"203.0.113.10:443".into())
         );
-        assert!(!said.stdout.contains("table is full"), "{said:#?}");
+        assert!(!outcome.stdout.contains("table is full"), "{outcome:#?}");
     });
 }
 
 #[test]
-fn a_flood_to_an_address_that_no_pod_has_is_found() {
+fn flows_to_an_address_without_a_pod_are_found() {
     private_netns(|| {
         crate::new_node();
         let silent = |n: u32, to: &str| {
@@ -289,7 +295,7 @@ fn a_flood_to_an_address_that_no_pod_has_is_found() {
             )
         };
         let mut rows: Vec<String> = (0..25).map(|n| silent(n, "10.244.2.77:8080")).collect();
-        // A pod that lives, and somebody outside: they may be slow, or filtered.
+        // A live pod and an external host: they may be slow, or filtered.
         rows.extend((25..50).map(|n| silent(n, "10.244.2.40:8080")));
         rows.extend((50..75).map(|n| silent(n, "203.0.113.9:443")));
         Rows::insert(&rows);
@@ -297,8 +303,8 @@ fn a_flood_to_an_address_that_no_pod_has_is_found() {
             "pod web/api-1 10.244.2.40 @node2",
             "pod shop/web-1 10.244.1.5 @node1",
         ]);
-        let said = doctor(&file, "--sample 0").ended(5);
-        let found = only(&said, "lost-pod");
+        let outcome = doctor(&file, "--sample 0").exits(5);
+        let found = only_finding(&outcome, "lost-pod");
         let evidence = &found["evidence"];
         assert_eq!(
             (&evidence["address"], &evidence["entries"]),
@@ -313,7 +319,7 @@ fn a_flood_to_an_address_that_no_pod_has_is_found() {
 }
 
 #[test]
-fn hairpin_flows_are_wrong_where_the_bridge_does_not_turn_them_round() {
+fn hairpin_flows_are_a_finding_on_a_bridge_without_hairpin_mode() {
     private_netns(|| {
         crate::new_node();
         if !succeeds("ip", &["link", "add", "cni0", "type", "bridge"]) {
@@ -346,7 +352,7 @@ fn hairpin_flows_are_wrong_where_the_bridge_does_not_turn_them_round() {
             "slice shop/api h:8080/TCP 10.244.1.23(ready)@node1->api-1",
             "pod shop/api-1 10.244.1.23 @node1",
         ]);
-        let found = only(&doctor(&file, "--sample 0").ended(5), "hairpin");
+        let found = only_finding(&doctor(&file, "--sample 0").exits(5), "hairpin");
         assert_eq!(found["severity"], "warning");
         let evidence = &found["evidence"];
         assert_eq!(
@@ -370,14 +376,14 @@ fn hairpin_flows_are_wrong_where_the_bridge_does_not_turn_them_round() {
                 "on",
             ],
         );
-        let found = only(&doctor(&file, "--sample 0").ended(0), "hairpin");
+        let found = only_finding(&doctor(&file, "--sample 0").exits(0), "hairpin");
         assert_eq!(found["severity"], "info");
         assert_eq!(found["evidence"]["bridge_ports"], 1);
     });
 }
 
 #[test]
-fn what_a_deleted_service_leaves_behind_is_told_as_what_it_is() {
+fn entries_of_a_deleted_service_are_reported_as_such() {
     private_netns(|| {
         crate::new_node();
         Rows::insert(&[
@@ -400,12 +406,12 @@ fn what_a_deleted_service_leaves_behind_is_told_as_what_it_is() {
                 "[ASSURED]",
             ),
         ]);
-        let said = doctor(
+        let outcome = doctor(
             &cluster(&["pod log/syslog-1 10.244.1.6 @node1", "cidr 10.96.0.0/16"]),
             "--sample 0",
         )
-        .ended(0);
-        let found = of(&said, "unnamed-destination");
+        .exits(0);
+        let found = findings_of(&outcome, "unnamed-destination");
         let mut told: Vec<_> = found
             .iter()
             .map(|f| {
@@ -428,7 +434,7 @@ fn what_a_deleted_service_leaves_behind_is_told_as_what_it_is() {
 }
 
 #[test]
-fn an_old_kube_proxy_and_a_late_one_are_found() {
+fn kube_proxy_with_the_clean_up_bug_and_kube_proxy_out_of_sync_are_found() {
     private_netns(|| {
         crate::new_node();
         run("ip", &["link", "set", "lo", "up"]);
@@ -437,12 +443,12 @@ fn an_old_kube_proxy_and_a_late_one_are_found() {
             "nodeInfo": {"kubeletVersion": "v1.30.4", "kubeProxyVersion": ""}}}"#;
         run("ip", &["addr", "add", "192.0.2.31/32", "dev", "lo"]);
         let file = cluster(&[node]);
-        let said = doctor(&file, "--sample 0 --node old").ended(0);
+        let outcome = doctor(&file, "--sample 0 --node old").exits(0);
         assert_eq!(
-            only(&said, "kube-proxy-version")["evidence"]["version"],
+            only_finding(&outcome, "kube-proxy-version")["evidence"]["version"],
             "v1.30.4"
         );
-        assert!(of(&said, "kube-proxy-sync").is_empty());
+        assert!(findings_of(&outcome, "kube-proxy-sync").is_empty());
 
         let since = std::time::UNIX_EPOCH.elapsed().unwrap().as_secs();
         let text = format!(
@@ -458,9 +464,9 @@ fn an_old_kube_proxy_and_a_late_one_are_found() {
             let _ = stream.read(&mut request).unwrap();
             write!(stream, "HTTP/1.0 200 OK\r\n\r\n{text}").unwrap();
         });
-        let said = doctor(&file, "--sample 0 --node old").ended(5);
+        let outcome = doctor(&file, "--sample 0 --node old").exits(5);
         asked.join().unwrap();
-        let found = only(&said, "kube-proxy-sync");
+        let found = only_finding(&outcome, "kube-proxy-sync");
         assert_eq!(found["severity"], "critical");
         assert!(
             found["evidence"]["waiting_seconds"]
@@ -472,7 +478,7 @@ fn an_old_kube_proxy_and_a_late_one_are_found() {
 }
 
 #[test]
-fn evidence_that_needs_accounting_is_not_made_up_without_it() {
+fn findings_from_counters_need_accounting() {
     private_netns(|| {
         crate::new_node();
         sysctl("acct", "0");
@@ -494,7 +500,10 @@ fn evidence_that_needs_accounting_is_not_made_up_without_it() {
             "pod shop/a 10.244.1.1 @node1",
             "pod shop/b 10.244.1.2 @node1",
         ]);
-        let said = doctor(&file, "--sample 0 --skew-packets 1").ended(0);
-        assert!(of(&said, "keep-alive-skew").is_empty(), "{said:#?}");
+        let outcome = doctor(&file, "--sample 0 --skew-packets 1").exits(0);
+        assert!(
+            findings_of(&outcome, "keep-alive-skew").is_empty(),
+            "{outcome:#?}"
+        );
     });
 }

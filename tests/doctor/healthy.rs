@@ -1,23 +1,25 @@
-//! Nodes in ordinary use, made at random: whatever is said of them is worth knowing, and nothing is wrong.
+//! Nodes in ordinary use, generated from a seed: no finding is above level info.
 
 use std::hash::{BuildHasher, RandomState};
 
-use crate::dice::Dice;
-use crate::private_netns::private_netns;
-use crate::tools::{run, succeeds, sysctl};
-use crate::{cluster, doctor, rows};
+use testkit::rows;
+
+use crate::{cluster, doctor};
+use testkit::dice::Dice;
+use testkit::private_netns::private_netns;
+use testkit::tools::{run, succeeds, sysctl};
 
 const WORLDS: u64 = 20;
-/// Set it to see one world again.
+/// Variable with a seed, to repeat one generated node.
 const SEED: &str = "CTK_TEST_SEED";
 
-/// A world under construction.
+/// Node under construction.
 struct World {
     dice: Dice,
     objects: Vec<String>,
     flows: Vec<String>,
     clients: Vec<String>,
-    /// Every row has a source port of its own, as tuples must differ.
+    /// Every row has its own source port, because tuples must differ.
     port: u64,
 }
 
@@ -25,7 +27,7 @@ struct World {
 enum Traffic {
     Tcp,
     Questions,
-    /// Syslog and the like: nobody ever answers.
+    /// Syslog and similar protocols: no receiver answers.
     OneWay,
 }
 
@@ -81,7 +83,7 @@ impl World {
         for (e, address) in endpoints.iter().enumerate() {
             self.objects
                 .push(format!("pod ns/s{n}-{e} {address} @node2"));
-            // The last of several may be on its way out, and still serves its flows.
+            // The last of several endpoints may terminate and still serve.
             let leaves = e > 0 && e + 1 == endpoints.len() && self.dice.one_in(3);
             let conditions = if leaves {
                 "!ready,serving,terminating"
@@ -99,7 +101,7 @@ impl World {
                 Traffic::OneWay => "[UNREPLIED]",
                 _ => "[ASSURED]",
             };
-            // A pod that reaches itself.
+            // Pod that reaches itself through a Service.
             for _ in 0..1 + self.dice.below(12) {
                 let (port_of_client, itself) = (self.next_port(), &endpoints[0]);
                 self.flows.push(format!(
@@ -128,7 +130,7 @@ impl World {
             "FIN_WAIT",
         ]);
         let (endpoint, sport) = (self.dice.of(endpoints).clone(), self.next_port());
-        // A question on its way has no answer yet.
+        // A query under way has no answer yet.
         let waits =
             traffic == Traffic::OneWay || (traffic == Traffic::Questions && self.dice.one_in(40));
         let flag = if waits { "[UNREPLIED]" } else { "[ASSURED]" };
@@ -146,7 +148,7 @@ impl World {
         }
     }
 
-    /// What is no Service's: to pods, to the outside and masqueraded, of the node itself, pings.
+    /// Flows outside Services: to pods, to external hosts and masqueraded, of the node itself, pings.
     fn elsewhere(&mut self) {
         let (sport, client) = (self.next_port(), self.dice.of(&self.clients).clone());
         let outside = format!("203.0.113.{}", 1 + self.dice.below(200));
@@ -154,7 +156,7 @@ impl World {
             0 => format!(
                 "tcp ESTABLISHED src={client} dst={outside} sport={sport} dport=443 src={outside} dst=192.0.2.11 sport=443 dport={sport} [ASSURED]"
             ),
-            // Filtered somewhere, or down.
+            // Filtered, or down.
             1 => format!(
                 "tcp SYN_SENT src={client} dst={outside} sport={sport} dport=25 [UNREPLIED] src={outside} dst=192.0.2.11 sport=25 dport={sport}"
             ),
@@ -177,7 +179,7 @@ impl World {
         self.flows.push(line);
     }
 
-    /// Receivers that never answer: in a network that pods share with other machines, and those who hear what is said to all.
+    /// Receivers that never answer: on a network shared with other machines, and broadcast or multicast.
     fn sinks(&mut self) {
         self.objects
             .push("pod shop/shares-the-network 172.31.5.7 @node1".into());
@@ -191,7 +193,7 @@ impl World {
         }
     }
 
-    /// Policy Local: who comes from outside gets this node's endpoint, and no other.
+    /// Policy Local: external clients reach this node's endpoint only.
     fn local_service(&mut self) {
         self.objects.push(
             "svc edge/local 10.96.200.10 p:80/TCP@31000 type=LoadBalancer externalTrafficPolicy=Local ingress=203.0.113.250"
@@ -220,7 +222,7 @@ impl World {
         }
     }
 
-    /// Topology hints: of six endpoints two are in this node's zone.
+    /// Topology hints: two of six endpoints are in this node's zone.
     fn hinted_service(&mut self) {
         let endpoints: Vec<serde_json::Value> = (0..6)
             .map(|n| {
@@ -260,7 +262,7 @@ impl World {
     }
 }
 
-/// A bridge of somebody else's, whose ports turn nothing round; where one can be made.
+/// Foreign bridge whose ports have no hairpin mode, where a bridge can be created.
 fn foreign_bridge() {
     if succeeds("ip", &["link", "add", "docker0", "type", "bridge"]) {
         let pair = [
@@ -297,18 +299,18 @@ fn a_healthy_node_has_nothing_above_info() {
                 assert_eq!(result, Ok(()), "{line}");
             }
             let file = cluster(&world.objects);
-            // One is looked at three times; all of them would take minutes.
+            // One node is looked at three times; all of them would take minutes.
             let sample = if seed == first { "6s" } else { "0" };
-            let said = doctor(&file, &format!("--sample {sample}"));
-            let bad: Vec<_> = said
+            let outcome = doctor(&file, &format!("--sample {sample}"));
+            let bad: Vec<_> = outcome
                 .items()
                 .into_iter()
                 .filter(|item| item["severity"] != "info")
                 .collect();
             assert!(bad.is_empty(), "{SEED}={seed}: {bad:#?}");
-            assert_eq!(said.status, Some(0), "{SEED}={seed}: {said:#?}");
+            assert_eq!(outcome.status, Some(0), "{SEED}={seed}: {outcome:#?}");
             assert_eq!(
-                said.json()["summary"]["scanned"],
+                outcome.json()["summary"]["scanned"],
                 flows.len(),
                 "{SEED}={seed}"
             );

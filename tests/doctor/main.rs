@@ -1,36 +1,28 @@
-//! `ctk doctor` against the real kernel: what is wrong is found with its numbers, and a healthy node has nothing above info.
+//! `ctk doctor` on the real kernel: faults are found with their numbers, and a healthy node has no finding above info.
 //!
 //! Every test has network namespaces of its own.
 
 mod alarms;
 mod cases;
-#[path = "../dice/mod.rs"]
-mod dice;
 mod healthy;
-#[path = "../lab/mod.rs"]
-mod lab;
 mod packets;
-#[path = "../private_netns/mod.rs"]
-mod private_netns;
-#[path = "../rows/mod.rs"]
-mod rows;
 mod status;
-#[path = "../tools/mod.rs"]
-mod tools;
 
 use ctk_cluster::testing as shorthand;
-use lab::cluster::ClusterFile;
 use nix::sched::{CloneFlags, unshare};
 use serde_json::Value;
-use tools::{Said, ctk};
+use testkit::ctk_binary::ctk;
+use testkit::lab;
+use testkit::lab::cluster::ClusterFile;
+use testkit::tools::Outcome;
 
-/// This node and a neighbour.
+/// Node of the test and its neighbour.
 const NODES: [&str; 2] = [
     "node node1 192.0.2.11 podCIDR=10.244.1.0/24",
     "node node2 192.0.2.12 podCIDR=10.244.2.0/24",
 ];
 
-/// A cluster file with these objects (see [`shorthand`]), two nodes, and what every cluster has.
+/// Cluster file with these objects (see [`shorthand`]), two nodes, and the objects of every cluster.
 fn cluster<L: AsRef<str>>(lines: &[L]) -> ClusterFile {
     let lines = lines.iter().map(AsRef::as_ref);
     let all: Vec<&str> = shorthand::API
@@ -41,31 +33,31 @@ fn cluster<L: AsRef<str>>(lines: &[L]) -> ClusterFile {
     ClusterFile::of_text(&shorthand::list(&all))
 }
 
-/// Moves the calling thread into a new, empty namespace that is node1's.
+/// Moves the calling thread into a new, empty namespace that belongs to node1.
 fn new_node() {
     unshare(CloneFlags::CLONE_NEWNET).expect("one could be made a moment ago");
-    lab::be_the_node();
+    lab::add_node_address();
 }
 
 /// Runs `ctk doctor -o json` with this cluster and these flags.
-fn doctor(file: &ClusterFile, more: &str) -> Said {
+fn doctor(file: &ClusterFile, more: &str) -> Outcome {
     let mut args = vec!["doctor", "--cluster", file.path(), "-o", "json"];
     args.extend(more.split_whitespace());
     ctk(args)
 }
 
-/// Findings beside those of what the settings of a new namespace hide.
+/// Findings except those about the settings of a new namespace.
 #[track_caller]
-fn beside_settings(said: &Said) -> Vec<Value> {
-    let mut items = said.items();
+fn findings_except_settings(outcome: &Outcome) -> Vec<Value> {
+    let mut items = outcome.items();
     items.retain(|item| item["check"] != "settings");
     items
 }
 
 /// Findings of one check.
 #[track_caller]
-fn of(said: &Said, check: &str) -> Vec<Value> {
-    let mut items = said.items();
+fn findings_of(outcome: &Outcome, check: &str) -> Vec<Value> {
+    let mut items = outcome.items();
     items.retain(|item| item["check"] == check);
     for item in &items {
         assert!(
@@ -84,8 +76,8 @@ fn of(said: &Said, check: &str) -> Vec<Value> {
 
 /// The only finding of one check.
 #[track_caller]
-fn only(said: &Said, check: &str) -> Value {
-    let found = of(said, check);
-    assert_eq!(found.len(), 1, "{check}: {said:#?}");
+fn only_finding(outcome: &Outcome, check: &str) -> Value {
+    let found = findings_of(outcome, check);
+    assert_eq!(found.len(), 1, "{check}: {outcome:#?}");
     found[0].clone()
 }

@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use rustix::net::{AddressFamily, SocketType};
 
-use crate::lab::cluster::ClusterFile;
-use crate::lab::{self, BACKENDS, CLIENTS, Client, Lab, Proxy};
-use crate::private_netns::private_netns;
-use crate::tools::{ctk, nft, run, sysctl};
-use crate::{cluster, doctor, of, only};
+use crate::{cluster, doctor, findings_of, only_finding};
+use testkit::ctk_binary::ctk;
+use testkit::lab::cluster::ClusterFile;
+use testkit::lab::{self, BACKENDS, CLIENTS, Client, Lab, Proxy};
+use testkit::private_netns::private_netns;
+use testkit::tools::{nft, run, sysctl};
 
 const WEB: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 96, 8, 8), 80);
 const PODS: [Ipv4Addr; 3] = [
@@ -20,12 +21,12 @@ const PODS: [Ipv4Addr; 3] = [
     Ipv4Addr::new(10, 244, 1, 23),
 ];
 
-/// shop/web with three pods that answer each byte with one.
+/// shop/web with three pods that answer each byte with one byte.
 struct Web;
 
 impl Web {
     fn new() -> Self {
-        lab::be_the_node();
+        lab::add_node_address();
         run("ip", &["link", "set", "lo", "up"]);
         for address in PODS.iter().chain(&CLIENTS) {
             run(
@@ -53,7 +54,7 @@ impl Web {
         Web
     }
 
-    /// New connections go to these from now on, chosen at random.
+    /// Leads new connections to these endpoints, chosen at random.
     fn lead_to(&self, pods: &[Ipv4Addr]) {
         let targets: Vec<String> = pods
             .iter()
@@ -80,7 +81,7 @@ impl Web {
     }
 }
 
-/// A connection of the first client.
+/// Connection of the first client.
 fn connect() -> TcpStream {
     let socket = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
     rustix::net::bind(&socket, &SocketAddrV4::new(CLIENTS[0], 0)).unwrap();
@@ -99,18 +100,18 @@ fn thirty_requests_over_one_connection_reach_one_pod_and_thirty_connections_do_n
         let web = Web::new();
         let file = web.file();
         web.lead_to(&PODS);
-        // One connection, kept open: one pod does all the work, which only packets show.
+        // One open connection: one pod serves all requests, which only packet counters show.
         let mut kept = connect();
         (0..30).for_each(|_| ask(&mut kept));
-        let said = doctor(&file, "--sample 0 --skew-packets 60").ended(0);
-        let found = only(&said, "keep-alive-skew");
+        let outcome = doctor(&file, "--sample 0 --skew-packets 60").exits(0);
+        let found = only_finding(&outcome, "keep-alive-skew");
         assert_eq!(found["severity"], "info");
         let busiest = &found["evidence"]["busiest"][0];
         assert_eq!(
             (&busiest["service"], &busiest["percent"]),
             (&"shop/web:h".into(), &100.into())
         );
-        // Request and answer each carry the acknowledgement of the other.
+        // Request and answer each acknowledge the other.
         assert!(
             busiest["packets"]
                 .as_u64()
@@ -126,24 +127,27 @@ fn thirty_requests_over_one_connection_reach_one_pod_and_thirty_connections_do_n
         flows.sort_unstable();
         assert_eq!(flows, [0, 0, 1]);
         drop(kept);
-        // Thirty connections lie on all of them.
+        // Thirty connections reach all pods.
         let mut many: Vec<TcpStream> = (0..30).map(|_| connect()).collect();
         many.iter_mut().for_each(ask);
-        let said = doctor(&file, "--sample 0").ended(0);
-        assert!(of(&said, "keep-alive-skew").is_empty(), "{said:#?}");
+        let outcome = doctor(&file, "--sample 0").exits(0);
+        assert!(
+            findings_of(&outcome, "keep-alive-skew").is_empty(),
+            "{outcome:#?}"
+        );
     });
 }
 
 #[test]
-fn connections_that_were_made_while_there_was_one_pod_stay_there() {
+fn connections_from_the_time_of_a_single_pod_stay_on_it() {
     private_netns(|| {
         let web = Web::new();
         web.lead_to(&PODS[..1]);
         let mut many: Vec<TcpStream> = (0..30).map(|_| connect()).collect();
         web.lead_to(&PODS);
         many.iter_mut().for_each(ask);
-        let found = only(
-            &doctor(&web.file(), "--sample 0").ended(5),
+        let found = only_finding(
+            &doctor(&web.file(), "--sample 0").exits(5),
             "keep-alive-skew",
         );
         assert_eq!(found["severity"], "warning");
@@ -166,7 +170,7 @@ fn a_black_holed_endpoint_is_found_with_the_number_of_its_silent_entries() {
         let [dying, _] = BACKENDS;
         lab.set_endpoints(&BACKENDS);
         lab.kill(dying);
-        // The API has not noticed.
+        // The API still has the endpoint.
         let clients: Vec<Client> = (41_000..41_040)
             .map(|port| Client::bind(CLIENTS[0], port))
             .collect();
@@ -174,8 +178,8 @@ fn a_black_holed_endpoint_is_found_with_the_number_of_its_silent_entries() {
         let living = lab::cluster(&BACKENDS);
         // Answers take a moment.
         std::thread::sleep(Duration::from_millis(300));
-        let said = doctor(&living, "--sample 0").ended(5);
-        let found = only(&said, "endpoint-silent");
+        let outcome = doctor(&living, "--sample 0").exits(5);
+        let found = only_finding(&outcome, "endpoint-silent");
         assert_eq!(found["severity"], "warning");
         let silent = ctk([
             "ls",
@@ -187,7 +191,7 @@ fn a_black_holed_endpoint_is_found_with_the_number_of_its_silent_entries() {
             "--reply-src",
             &dying.to_string(),
         ]);
-        let silent = silent.ended(0).jsonl().len();
+        let silent = silent.exits(0).jsonl().len();
         let evidence = &found["evidence"];
         assert_eq!(
             (&evidence["unreplied"], &evidence["entries"]),
@@ -206,7 +210,7 @@ fn a_black_holed_endpoint_is_found_with_the_number_of_its_silent_entries() {
 }
 
 #[test]
-fn a_client_that_keeps_a_stale_entry_alive_is_found_first() {
+fn a_refreshed_stale_entry_is_the_first_finding() {
     private_netns(|| {
         let mut lab = Lab::new(Proxy::Iptables);
         let [dying, living] = BACKENDS;
@@ -216,7 +220,7 @@ fn a_client_that_keeps_a_stale_entry_alive_is_found_first() {
         lab.set_endpoints(&[living]);
         let file = lab::cluster(&[living]);
         let done = AtomicBool::new(false);
-        let said = std::thread::scope(|scope| {
+        let outcome = std::thread::scope(|scope| {
             scope.spawn(|| {
                 while !done.load(Ordering::Relaxed) {
                     pinned.send();
@@ -224,12 +228,12 @@ fn a_client_that_keeps_a_stale_entry_alive_is_found_first() {
                     std::thread::sleep(Duration::from_millis(400));
                 }
             });
-            let said = doctor(&file, "");
+            let outcome = doctor(&file, "");
             done.store(true, Ordering::Relaxed);
-            said
+            outcome
         });
-        let said = said.ended(5);
-        let found = &said.items()[0];
+        let outcome = outcome.exits(5);
+        let found = &outcome.items()[0];
         assert_eq!(
             (&found["check"], &found["severity"]),
             (&"stale-udp".into(), &"critical".into())
@@ -248,11 +252,11 @@ fn a_client_that_keeps_a_stale_entry_alive_is_found_first() {
             "{first}"
         );
         let stale = ctk(["ls", "--stale", "-o", "jsonl", "--cluster", file.path()])
-            .ended(0)
+            .exits(0)
             .jsonl()
             .len();
         assert_eq!(evidence["stale"], stale);
-        // What it says helps.
+        // The advice of the finding works.
         let mut purge: Vec<&str> = found["help"].as_str().unwrap().split(' ').skip(1).collect();
         purge.extend([
             "--yes",
@@ -263,8 +267,8 @@ fn a_client_that_keeps_a_stale_entry_alive_is_found_first() {
             "--verify",
             "0",
         ]);
-        ctk(purge).ended(0);
-        assert!(of(&doctor(&file, "--sample 0").ended(0), "stale-udp").is_empty());
+        ctk(purge).exits(0);
+        assert!(findings_of(&doctor(&file, "--sample 0").exits(0), "stale-udp").is_empty());
     });
 }
 
@@ -277,8 +281,8 @@ fn a_pod_that_reaches_itself_through_its_service_is_healthy() {
         let client = Client::bind(itself, 40_500);
         client.send();
         std::thread::sleep(Duration::from_millis(200));
-        let found = only(
-            &doctor(&lab::cluster(&[itself]), "--sample 0").ended(0),
+        let found = only_finding(
+            &doctor(&lab::cluster(&[itself]), "--sample 0").exits(0),
             "hairpin",
         );
         assert_eq!(
@@ -286,7 +290,7 @@ fn a_pod_that_reaches_itself_through_its_service_is_healthy() {
             (&"info".into(), &1.into())
         );
         assert_eq!(found["evidence"]["unreplied"], 0, "{found}");
-        // On a node of one namespace masquerading finds the pod's own address.
+        // On a node of one namespace, masquerading finds the pod's own address.
         assert_eq!(
             found["evidence"]["senders"][0]["sender"],
             itself.to_string()

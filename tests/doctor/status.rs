@@ -1,12 +1,13 @@
-//! How the command ends, and what it prints where.
+//! Exit status and output streams.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
-use crate::private_netns::private_netns;
-use crate::rows::Rows;
-use crate::tools::{assert_error, ctk, ctk_command, ctk_line};
-use crate::{beside_settings, cluster, doctor, lab, only};
+use crate::{cluster, doctor, findings_except_settings, lab, only_finding};
+use testkit::ctk_binary::{ctk, ctk_command, ctk_line};
+use testkit::private_netns::private_netns;
+use testkit::rows::Rows;
+use testkit::tools::assert_error;
 
 const STALE: &str = "udp src=10.244.1.5 dst=10.96.0.10 sport=40123 dport=53 src=10.244.1.7 dst=10.244.1.5 sport=53 dport=40123 [ASSURED]";
 const DNS: [&str; 3] = [
@@ -16,30 +17,33 @@ const DNS: [&str; 3] = [
 ];
 
 #[test]
-fn found_is_five_nothing_is_zero_and_partial_wins() {
+fn a_finding_ends_with_5_none_with_0_and_a_partial_answer_with_3() {
     private_netns(|| {
         crate::new_node();
         let file = cluster(&DNS);
-        let said = doctor(&file, "--sample 0").ended(0);
-        assert!(beside_settings(&said).is_empty(), "{said:#?}");
-        let hidden = said.items().len();
+        let outcome = doctor(&file, "--sample 0").exits(0);
+        assert!(
+            findings_except_settings(&outcome).is_empty(),
+            "{outcome:#?}"
+        );
+        let hidden = outcome.items().len();
         assert_eq!(
-            said.json()["summary"]["findings"],
+            outcome.json()["summary"]["findings"],
             serde_json::json!({"critical": 0, "warning": 0, "info": hidden})
         );
         Rows::insert(&[STALE]);
         let file = cluster(&DNS);
-        let said = doctor(&file, "--sample 0").ended(5);
-        assert_eq!(said.json()["summary"]["findings"]["warning"], 1);
+        let outcome = doctor(&file, "--sample 0").exits(5);
+        assert_eq!(outcome.json()["summary"]["findings"]["warning"], 1);
         assert_eq!(
             (
-                &said.json()["summary"]["shown"],
-                &said.json()["summary"]["scanned"]
+                &outcome.json()["summary"]["shown"],
+                &outcome.json()["summary"]["scanned"]
             ),
-            (&said.items().len().into(), &1.into())
+            (&outcome.items().len().into(), &1.into())
         );
-        assert_eq!(said.stderr, "");
-        // The same in lines and in sentences.
+        assert_eq!(outcome.stderr, "");
+        // The same findings as lines and as text.
         let lines = ctk([
             "doctor",
             "--sample",
@@ -49,9 +53,9 @@ fn found_is_five_nothing_is_zero_and_partial_wins() {
             "--cluster",
             file.path(),
         ])
-        .ended(5)
+        .exits(5)
         .jsonl();
-        // Apart from ages: a second may have passed.
+        // Ages are left out: a second may have passed.
         let of = |items: &[serde_json::Value]| -> Vec<_> {
             let keys = ["check", "severity", "message", "help"];
             items
@@ -59,42 +63,42 @@ fn found_is_five_nothing_is_zero_and_partial_wins() {
                 .map(|item| keys.map(|key| item[key].clone()))
                 .collect()
         };
-        assert_eq!(of(&lines), of(&said.items()));
+        assert_eq!(of(&lines), of(&outcome.items()));
         let text = ctk(["doctor", "--sample", "0", "--cluster", file.path()])
-            .ended(5)
+            .exits(5)
             .stdout;
         assert!(text.starts_with("warning   stale-udp: kube-system/kube-dns:dns (10.96.0.10:53/udp): 1 of 1 entry stale"), "{text}");
         assert!(
             text.contains("\n          help: ctk purge --stale --svc kube-system/kube-dns:dns\n"),
             "{text}"
         );
-        // Without slices nothing is judged, whatever else is found.
+        // Without slices no entry is judged, whatever else is found.
         let half = lab::cluster::ClusterFile::of_text(&crate::shorthand::list(&[
             "svc default/kubernetes 10.96.0.1 https:443/TCP",
         ]));
         let rows: Vec<String> = (1..=2)
             .map(|n| format!("tcp CLOSE_WAIT src=10.244.1.5 dst=203.0.113.9 sport={n} dport=80 src=203.0.113.9 dst=10.244.1.5 sport=80 dport={n} [ASSURED]"))
             .collect();
-        for flow in rows.iter().map(|row| crate::rows::flow(row)) {
-            crate::rows::table().insert(&flow).unwrap();
+        for flow in rows.iter().map(|row| testkit::rows::flow(row)) {
+            testkit::rows::table().insert(&flow).unwrap();
         }
-        let said = doctor(&half, "--sample 0 --half-closed 2").ended(3);
-        only(&said, "half-closed");
-        assert!(said.stderr.contains("incomplete"), "{said:#?}");
-        // Without any source the rest is looked at all the same.
-        let said = ctk_line("doctor --sample 0 --cluster none -o json --half-closed 2").ended(5);
-        only(&said, "half-closed");
-        assert_eq!(said.json()["summary"]["cluster"]["source"], "none");
+        let outcome = doctor(&half, "--sample 0 --half-closed 2").exits(3);
+        only_finding(&outcome, "half-closed");
+        assert!(outcome.stderr.contains("incomplete"), "{outcome:#?}");
+        // Without any cluster source all other checks run.
+        let outcome = ctk_line("doctor --sample 0 --cluster none -o json --half-closed 2").exits(5);
+        only_finding(&outcome, "half-closed");
+        assert_eq!(outcome.json()["summary"]["cluster"]["source"], "none");
     });
 }
 
 #[test]
-fn in_a_pod_it_says_that_this_is_not_the_nodes_table() {
+fn a_table_that_is_not_the_nodes_is_reported() {
     private_netns(|| {
-        // Nobody's address is here.
+        // No Node has an address of this namespace.
         Rows::insert(&[STALE]);
-        let said = doctor(&cluster(&DNS), "--sample 0").ended(5);
-        let found = only(&said, "wrong-namespace");
+        let outcome = doctor(&cluster(&DNS), "--sample 0").exits(5);
+        let found = only_finding(&outcome, "wrong-namespace");
         assert_eq!(
             (
                 &found["severity"],
@@ -104,7 +108,7 @@ fn in_a_pod_it_says_that_this_is_not_the_nodes_table() {
             (&"warning".into(), &1.into(), &1.into())
         );
         assert!(found["help"].as_str().unwrap().contains("--netns 1"));
-        assert_eq!(beside_settings(&said).len(), 1, "{said:#?}");
+        assert_eq!(findings_except_settings(&outcome).len(), 1, "{outcome:#?}");
     });
 }
 
@@ -157,20 +161,20 @@ fn a_watch_repeats_and_ends_cleanly() {
 }
 
 #[test]
-fn the_demo_shows_what_is_wrong_in_its_world() {
-    let said = ctk_line("demo -- doctor --sample 0 -o json");
-    if said.stderr.contains("no private namespace") {
+fn the_faults_of_the_demo_are_found() {
+    let outcome = ctk_line("demo -- doctor --sample 0 -o json");
+    if outcome.stderr.contains("no private namespace") {
         eprintln!("skipped: the demo needs a namespace");
         return;
     }
-    let said = said.ended(5);
+    let outcome = outcome.exits(5);
     assert_eq!(
-        only(&said, "stale-udp")["evidence"]["destination"],
+        only_finding(&outcome, "stale-udp")["evidence"]["destination"],
         "10.96.0.10:53"
     );
     assert_eq!(
-        only(&said, "never-translated")["evidence"]["never_translated"],
+        only_finding(&outcome, "never-translated")["evidence"]["never_translated"],
         1
     );
-    assert_eq!(only(&said, "hairpin")["severity"], "info");
+    assert_eq!(only_finding(&outcome, "hairpin")["severity"], "info");
 }

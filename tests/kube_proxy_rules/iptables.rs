@@ -1,5 +1,5 @@
 //! Rules as kube-proxy writes them in iptables mode (`syncProxyRules` in `pkg/proxy/iptables/proxier.go`). The forms that
-//! lead packets are the same from 1.29 to 1.37.
+//! translate packets are the same from 1.29 to 1.37.
 
 use std::fmt::Write;
 

@@ -1,12 +1,8 @@
 //! Every form of rules that kube-proxy 1.29 to 1.37 writes, loaded by the real tools and read back: targets, refusals and
-//! chances must be those of the Services that the rules were made from.
+//! probabilities must be those of the Services that the rules were made from.
 
 mod iptables;
 mod nftables;
-#[path = "../private_netns/mod.rs"]
-mod private_netns;
-#[path = "../tools/mod.rs"]
-mod tools;
 mod world;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,8 +11,8 @@ use std::net::SocketAddr;
 use ctk_cluster::rules::lb_chain::ServiceFilter;
 use ctk_cluster::rules::{NodeRules, text};
 
-use private_netns::private_netns;
-use tools::{nft, run, run_with};
+use testkit::private_netns::private_netns;
+use testkit::tools::{nft, run, run_with};
 use world::{Frontend, Reached, World, world};
 
 const MINORS: std::ops::RangeInclusive<u32> = 29..=37;
@@ -109,7 +105,7 @@ fn check(world: &World, text: &str, form: &str) {
 }
 
 #[test]
-fn iptables_rules_of_every_form_lead_where_kube_proxy_meant() {
+fn iptables_rules_of_every_form_are_read_with_kube_proxys_targets() {
     private_netns(|| {
         for (ipv6, tool) in [(false, "iptables"), (true, "ip6tables")] {
             for seed in 1..=WORLDS {
@@ -133,7 +129,7 @@ fn iptables_rules_of_every_form_lead_where_kube_proxy_meant() {
 }
 
 #[test]
-fn nftables_rules_of_every_version_lead_where_kube_proxy_meant() {
+fn nftables_rules_of_every_version_are_read_with_kube_proxys_targets() {
     private_netns(|| {
         for (ipv6, family) in [(false, "ip"), (true, "ip6")] {
             for minor in MINORS {

@@ -12,7 +12,7 @@ use std::fmt::{Display, Write};
 use super::hash;
 use super::world::{Detector, Endpoint, ServicePort, World};
 
-/// A script for `nft -f`.
+/// Script for `nft -f`.
 pub fn script(world: &World, minor: u32) -> String {
     let mut script = Script {
         world,
@@ -327,7 +327,7 @@ impl Script<'_> {
         }
     }
 
-    /// A match for packets from elsewhere than the node's own pods; `None` where none are masqueraded for that.
+    /// Match for packets from elsewhere than the node's own pods; `None` where none are masqueraded for that.
     fn not_local(&self) -> Option<String> {
         match self.world.detector {
             _ if self.world.masquerade_all => Some(String::new()),

@@ -1,9 +1,9 @@
-//! Services and endpoints of one family, made from a seed, and where kube-proxy leads packets to them.
+//! Services and endpoints of one family, made from a seed, and kube-proxy's targets for their packets.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
-/// How kube-proxy tells the node's own pods (`--detect-local-mode`).
+/// Detection of the node's own pods (`--detect-local-mode`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Detector {
     None,
@@ -44,7 +44,7 @@ pub struct ServicePort {
 #[derive(Clone, Copy, Debug)]
 pub struct Endpoint {
     pub place: SocketAddr,
-    /// It runs on this node.
+    /// The endpoint runs on this node.
     pub local: bool,
 }
 
@@ -126,7 +126,7 @@ impl World {
     }
 }
 
-/// A sequence of numbers (xorshift), the same for the same seed.
+/// Pseudo-random numbers of a seed (xorshift).
 struct Numbers(u64);
 
 impl Numbers {
@@ -183,7 +183,7 @@ pub fn world(seed: u64, ipv6: bool, services: u64) -> World {
     }
 }
 
-/// One Service of one to three ports, which share addresses, policies and affinity.
+/// Service of one to three ports, which share addresses, policies and affinity.
 fn service_ports(
     (service, numbers): (u64, &mut Numbers),
     ipv6: bool,

@@ -8,10 +8,11 @@ use ctnetlink::flow::{Direction, Flow};
 use ctnetlink::{DeleteTarget, Table};
 use rustix::io::Errno;
 
-use crate::private_netns::private_netns;
-use crate::rows::{flow, table};
-use crate::tools::{ctk, sysctl};
 use crate::{at_once, cluster, new_node};
+use testkit::ctk_binary::ctk;
+use testkit::private_netns::private_netns;
+use testkit::rows::{flow, table};
+use testkit::tools::sysctl;
 
 /// Races that one run has at least: planned entries in whose place a new one is found at the delete.
 const MIN_RACES: u64 = 1_000;
@@ -38,7 +39,7 @@ fn a_purge_deletes_no_live_entry_of_clients_that_alternate_between_endpoints() {
             let clients = scope.spawn(|| alternate(&stop));
             let began = Instant::now();
             while totals[1] < MIN_RACES && began.elapsed() < TIMEOUT && !clients.is_finished() {
-                let said = ctk(at_once(&file, "--stale -o json")).ended(0);
+                let said = ctk(at_once(&file, "--stale -o json")).exits(0);
                 for item in said.items() {
                     assert_eq!(item["reply"]["src"], DEAD, "{item}");
                 }

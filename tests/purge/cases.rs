@@ -4,10 +4,10 @@ use std::ops::RangeInclusive;
 
 use serde_json::{Value, json};
 
-use crate::private_netns::private_netns;
-use crate::rows::Rows;
-use crate::tools::ctk;
 use crate::{at_once, cluster, new_node};
+use testkit::ctk_binary::ctk;
+use testkit::private_netns::private_netns;
+use testkit::rows::Rows;
 
 struct Case {
     name: &'static str,
@@ -233,9 +233,9 @@ fn reported_incidents_lose_exactly_the_entries_that_they_should() {
                 let context = format!("{}, {args}", case.name);
                 let args = at_once(&file, args);
                 let dry: Vec<&str> = [&args[..], &["--dry-run", "-o", "json"]].concat();
-                let would = ctk(&dry).ended(0).json();
+                let would = ctk(&dry).exits(0).json();
                 assert_eq!(rows.left().len(), there, "{context}: a dry run");
-                let said = ctk([&args[..], &["-o", "json"]].concat()).ended(0);
+                let said = ctk([&args[..], &["-o", "json"]].concat()).exits(0);
                 let document = said.json();
                 assert_eq!(rows.left(), *left, "{context}: {document}");
                 let gone = there - left.len();
@@ -287,23 +287,23 @@ fn tunnel_packets_to_an_address_that_is_also_a_services_are_left_alone() {
              src=10.244.8.1 dst=198.51.100.5 sport=514 dport=5000"
                 .to_owned(),
         );
-        let flows: Vec<_> = lines.iter().map(|line| crate::rows::flow(line)).collect();
-        let results = crate::rows::table().insert_all(&flows);
+        let flows: Vec<_> = lines.iter().map(|line| testkit::rows::flow(line)).collect();
+        let results = testkit::rows::table().insert_all(&flows);
         assert!(results.iter().all(Result::is_ok));
         let file = cluster(&[
             "svc log/syslog 10.96.0.99 s:514/UDP external=192.0.2.11 type=LoadBalancer",
             "slice log/syslog s:514/UDP 10.244.8.2(ready)->syslog-0",
         ]);
-        let dry = ctk(at_once(&file, "--stale --dry-run -o json")).ended(0);
+        let dry = ctk(at_once(&file, "--stale --dry-run -o json")).exits(0);
         let [item] = &dry.items()[..] else {
             panic!("{dry:?}")
         };
         assert_eq!(item["original"]["dport"], 514);
         assert_eq!(item["result"], "would-delete");
         assert_eq!(dry.json()["summary"]["scanned"], lines.len());
-        let done = ctk(at_once(&file, "--stale -o json")).ended(0);
+        let done = ctk(at_once(&file, "--stale -o json")).exits(0);
         assert_eq!(done.json()["summary"]["deleted"], 1);
-        let left = crate::rows::dump();
+        let left = testkit::rows::dump();
         assert_eq!(left.len(), lines.len() - 1);
         assert!(left.iter().all(|flow| flow.original.dport() == Some(8472)));
     });
@@ -316,25 +316,25 @@ fn thousands_of_stale_entries_go_and_thousands_of_healthy_ones_stay() {
         new_node();
         let dns = |number: u16, endpoint: &str| {
             let (host, sport) = (number / 250, 20_000 + number);
-            crate::rows::flow(&format!(
+            testkit::rows::flow(&format!(
                 "udp 17 29 src=10.244.9.{host} dst=10.96.0.10 sport={sport} dport=53 \
                  src={endpoint} dst=10.244.9.{host} sport=53 dport={sport}"
             ))
         };
         let both = |n| [dns(n, "10.244.2.9"), dns(n + 5_000, "10.244.2.30")];
         let flows: Vec<_> = (0..5_000).flat_map(both).collect();
-        let results = crate::rows::table().insert_all(&flows);
+        let results = testkit::rows::table().insert_all(&flows);
         assert!(results.iter().all(Result::is_ok));
         let file = cluster(&[
             "svc kube-system/kube-dns 10.96.0.10 dns:53/UDP",
             "slice kube-system/kube-dns dns:53/UDP 10.244.2.30(ready)",
         ]);
-        let dry = ctk(at_once(&file, "--stale --dry-run -o json")).ended(0);
-        let done = ctk(at_once(&file, "--stale -o json")).ended(0).json();
+        let dry = ctk(at_once(&file, "--stale --dry-run -o json")).exits(0);
+        let done = ctk(at_once(&file, "--stale -o json")).exits(0).json();
         assert_eq!(dry.json()["summary"]["matched"], 5_000);
         assert_eq!(done["summary"]["deleted"], 5_000);
         assert_eq!(done["summary"]["scanned"], 10_000, "one scan");
-        let left = crate::rows::dump();
+        let left = testkit::rows::dump();
         assert_eq!(left.len(), 5_000);
         let healthy = |flow: &ctnetlink::flow::Flow| flow.reply.src.to_string() == "10.244.2.30";
         assert!(left.iter().all(healthy));

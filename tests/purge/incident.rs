@@ -9,12 +9,13 @@ use ctnetlink::flow::{Flow, Status};
 use nix::sched::{CloneFlags, unshare};
 use serde_json::Value;
 
-use crate::lab::cluster::ClusterFile;
-use crate::lab::{BACKENDS, CLIENTS, Client, Lab, Proxy, cluster};
-use crate::private_netns::private_netns;
-use crate::rows::{dump, identity, table};
 use crate::started::Seated;
-use crate::tools::{Said, ctk, nft, sysctl};
+use testkit::ctk_binary::ctk;
+use testkit::lab::cluster::ClusterFile;
+use testkit::lab::{BACKENDS, CLIENTS, Client, Lab, Proxy, cluster};
+use testkit::private_netns::private_netns;
+use testkit::rows::{dump, identity, table};
+use testkit::tools::{Outcome, nft, sysctl};
 
 const PROXIES: [Proxy; 2] = [Proxy::Iptables, Proxy::Nftables];
 
@@ -55,7 +56,7 @@ impl Incident {
     }
 
     /// Purges while the pinned client goes on asking.
-    fn purge_while_asking(&self, more: &str) -> Said {
+    fn purge_while_asking(&self, more: &str) -> Outcome {
         while_asking(&self.pinned, &args(&cluster(&[ALIVE]), more))
     }
 
@@ -67,7 +68,7 @@ impl Incident {
 }
 
 /// Runs ctk while a client goes on asking.
-fn while_asking(client: &Client, args: &[&str]) -> Said {
+fn while_asking(client: &Client, args: &[&str]) -> Outcome {
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -121,7 +122,7 @@ fn a_pinned_client_is_served_again_after_one_delete() {
             let table = entries();
 
             let file = cluster(&[ALIVE]);
-            let said = ctk(args(&file, "--settle 100ms --verify 100ms -o json")).ended(0);
+            let said = ctk(args(&file, "--settle 100ms --verify 100ms -o json")).exits(0);
             let document = said.json();
             assert_eq!(document["summary"]["deleted"], 1, "{document}");
             assert_eq!(document["summary"]["matched"], 1, "{document}");
@@ -154,7 +155,7 @@ fn a_flow_that_comes_back_to_the_dead_endpoint_is_partial() {
         for proxy in PROXIES {
             let incident = Incident::new(proxy, DEAD);
             let said = incident.purge_while_asking("--settle 0 --verify 500ms -o json");
-            let said = said.ended(3);
+            let said = said.exits(3);
             let document = said.json();
             assert_eq!(document["summary"]["deleted"], 1, "{document}");
             assert_eq!(document["summary"]["came_back"], 1, "{document}");
@@ -182,7 +183,7 @@ fn old_rules_are_reported_before_the_question() {
         let report = "its rules still lead to 10.244.1.7:53; 1 entry leads there";
         assert!(shown.contains(report), "{shown}");
         purge.answer("n\n");
-        purge.finish().ended(1);
+        purge.finish().exits(1);
     });
 }
 
@@ -205,7 +206,7 @@ fn a_client_that_asks_every_two_seconds_is_seen_where_the_rules_are_old() {
             done.store(true, Ordering::Relaxed);
             said
         });
-        assert_eq!(said.ended(3).json()["summary"]["came_back"], 1);
+        assert_eq!(said.exits(3).json()["summary"]["came_back"], 1);
     });
 }
 
@@ -215,7 +216,7 @@ fn a_flow_that_comes_back_to_a_live_endpoint_is_named_with_it() {
         for proxy in PROXIES {
             let incident = Incident::new(proxy, ALIVE);
             let said = incident.purge_while_asking("--settle 0 --verify 500ms -o json");
-            let said = said.ended(0);
+            let said = said.exits(0);
             let document = said.json();
             assert_eq!(document["summary"]["deleted"], 1, "{document}");
             assert_eq!(document["summary"]["came_back"], 0, "{document}");
@@ -244,7 +245,7 @@ fn a_healthy_entry_that_may_be_younger_than_the_file_is_left() {
             let [early, _] = lab.client_of_each();
             let purge = || {
                 let more = "-o jsonl --settle 0 --verify 0";
-                let said = ctk(args(&file, more)).ended(0);
+                let said = ctk(args(&file, more)).exits(0);
                 let vetoed = said.stderr.contains("left: this node's rules lead to");
                 let items = said.jsonl();
                 let mut of_client = items
@@ -272,7 +273,7 @@ fn an_entry_older_than_the_rules_goes_and_its_client_is_served() {
             lab.set_endpoints(&BACKENDS);
             assert_eq!(early.ask(), None, "{proxy:?}");
             let file = cluster(&BACKENDS);
-            let said = ctk(args(&file, "--settle 0 --verify 0 -o json")).ended(0);
+            let said = ctk(args(&file, "--settle 0 --verify 0 -o json")).exits(0);
             let items = said.items();
             assert_eq!(items.len(), 1, "{items:?}");
             assert_eq!(items[0]["reason"], "no-dnat");
@@ -292,7 +293,7 @@ fn a_flow_that_no_rule_would_translate_is_left() {
         let file = cluster(&BACKENDS);
         // The file alone says that a new packet would be translated; the second look asks the rules, too.
         let said = while_asking(&early, &args(&file, "--settle 0 --verify 500ms -o json"));
-        let items = said.ended(0).items();
+        let items = said.exits(0).items();
         assert_eq!(items[0]["result"], "changed", "{items:?}");
         assert_eq!(items[0]["reason"], "no-dnat-no-rule", "{items:?}");
         drop(lab);
@@ -304,7 +305,7 @@ fn nothing_goes_from_a_namespace_in_which_nothing_is_translated() {
     private_netns(|| {
         unshare(CloneFlags::CLONE_NEWNET).unwrap();
         // As in a pod: the packets of a healthy flow look untranslated, and connection tracking is on.
-        let lab = Lab::elsewhere(Proxy::Nftables);
+        let lab = Lab::without_node_address(Proxy::Nftables);
         let client = Client::bind(CLIENTS[0], 40_000);
         client.send();
         // kube-proxy's rules would make the namespace the node's.
@@ -319,14 +320,14 @@ fn nothing_goes_from_a_namespace_in_which_nothing_is_translated() {
                 "--tcp --udp",
             ] {
                 let more = format!("{more} --settle 0 --verify 0 -o json");
-                let said = ctk(args(&file, &more)).ended(3);
+                let said = ctk(args(&file, &more)).exits(3);
                 assert_eq!(said.items(), Vec::<Value>::new(), "{said:?}");
                 let held = "1 entry is not judged and left: this network namespace";
                 assert!(said.stderr.contains(held), "{said:?}");
             }
             let verdict = ["--verdict", "!ok", "--yes", "--cluster", file.path()];
             let said = ctk([&["purge", "--settle", "0"], &verdict[..]].concat());
-            assert!(said.ended(3).stderr.contains("nothing matched"));
+            assert!(said.exits(3).stderr.contains("nothing matched"));
         }
         assert_eq!(entries(), before);
         drop(lab);

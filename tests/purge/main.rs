@@ -1,41 +1,33 @@
-//! `ctk purge` against the real kernel: it deletes exactly what it says, and says what happened to each.
+//! `ctk purge` on the real kernel: it deletes exactly what it announces and reports the result for each entry.
 //!
 //! Every test has network namespaces of its own.
 
 mod alternating;
 mod cases;
 mod incident;
-#[path = "../lab/mod.rs"]
-mod lab;
 mod output;
 mod plain;
-#[path = "../private_netns/mod.rs"]
-mod private_netns;
 mod prompt;
 mod races;
 mod range;
 mod refused;
-#[path = "../rows/mod.rs"]
-mod rows;
 mod second_look;
 mod started;
-#[path = "../tools/mod.rs"]
-mod tools;
 mod zones;
 
 use ctk_cluster::testing as shorthand;
 use std::net::{IpAddr, Ipv4Addr};
 
 use ctnetlink::netns::Netns;
-use lab::cluster::ClusterFile;
 use nix::sched::{CloneFlags, unshare};
+use testkit::lab::cluster::ClusterFile;
 
-/// Address of the node that the namespace is made to be.
+/// Address of the node that owns the namespace.
 const NODE: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 11));
-/// Its object, and that of a neighbour.
+/// Node object, and that of a neighbour.
 const NODES: [&str; 2] = ["node node1 192.0.2.11", "node node2 192.0.2.12"];
 
-/// A cluster file with these objects (see [`shorthand`]), two nodes, and what every cluster has.
+/// Cluster file with these objects (see [`shorthand`]), two nodes, and the objects of every cluster.
 fn cluster(lines: &[&str]) -> ClusterFile {
     let all: Vec<&str> = shorthand::API
         .iter()
@@ -46,14 +38,14 @@ fn cluster(lines: &[&str]) -> ClusterFile {
     ClusterFile::of_text(&shorthand::list(&all))
 }
 
-/// Moves the calling thread into a new, empty namespace that is node1's.
+/// Moves the calling thread into a new, empty namespace that belongs to node1.
 fn new_node() {
     unshare(CloneFlags::CLONE_NEWNET).expect("one could be made a moment ago");
     ctnetlink::rtnetlink::add_loopback_address(&Netns::current(), NODE)
         .expect("lo takes addresses");
 }
 
-/// Arguments of a purge without a question, a wait, or a look at flows that come back.
+/// Arguments of a purge without questions, waits and verification.
 fn at_once<'a>(file: &'a ClusterFile, more: &'a str) -> Vec<&'a str> {
     let mut args = vec!["purge", "--cluster", file.path(), "--yes"];
     args.extend(["--settle", "0", "--verify", "0"]);

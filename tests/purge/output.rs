@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::private_netns::private_netns;
-use crate::rows::{Rows, flow};
 use crate::started::Started;
-use crate::tools::{Said, ctk, ctk_command};
 use crate::{at_once, cluster, new_node};
+use testkit::ctk_binary::{ctk, ctk_command};
+use testkit::private_netns::private_netns;
+use testkit::rows::{Rows, flow};
+use testkit::tools::Outcome;
 
 const DNS: &[&str] = &[
     "svc kube-system/kube-dns 10.96.0.10 dns:53/UDP dns-tcp:53/TCP",
@@ -45,13 +46,13 @@ fn the_document_counts_what_was_done_and_every_item_has_its_result() {
         new_node();
         let rows = Rows::insert(ROWS);
         let file = cluster(DNS);
-        let before = ctk(["ls", "--cluster", file.path(), "--stale", "-o", "jsonl"]).ended(0);
+        let before = ctk(["ls", "--cluster", file.path(), "--stale", "-o", "jsonl"]).exits(0);
         for (line, result, deleted, left) in [
             ("--dry-run", "would-delete", 0, &[1, 2, 3, 4, 5][..]),
             ("", "deleted", 2, &[3, 4, 5]),
         ] {
             let args = format!("--stale -o json {line}");
-            let document = ctk(at_once(&file, &args)).ended(0).json();
+            let document = ctk(at_once(&file, &args)).exits(0).json();
             let summary = &document["summary"];
             let counts = COUNTS.map(|key| summary[key].as_u64().expect(key));
             assert_eq!(counts, [2, deleted, 0, 0, 0, 0, 2, 0], "{summary}");
@@ -93,7 +94,7 @@ fn lines_are_items_and_nothing_else() {
         new_node();
         let rows = Rows::insert(ROWS);
         let file = cluster(DNS);
-        let said = ctk(at_once(&file, "--stale -o jsonl")).ended(0);
+        let said = ctk(at_once(&file, "--stale -o jsonl")).exits(0);
         let results: Vec<Value> = said.jsonl().iter().map(|i| i["result"].clone()).collect();
         assert_eq!(results, ["deleted", "deleted"]);
         assert!(said.stderr.contains("2 of 2 entries deleted"), "{said:?}");
@@ -108,7 +109,7 @@ fn nothing_to_delete_is_no_failure() {
         new_node();
         for line in ["--udp", "--stale", "--udp --unreplied", "--all"] {
             let file = cluster(DNS);
-            let said = ctk(at_once(&file, &format!("{line} -o json"))).ended(0);
+            let said = ctk(at_once(&file, &format!("{line} -o json"))).exits(0);
             let summary = &said.json()["summary"];
             assert_eq!(summary["deleted"], 0, "{line}");
             assert_eq!(summary["matched"], 0, "{line}");
@@ -119,7 +120,7 @@ fn nothing_to_delete_is_no_failure() {
             );
         }
         let file = cluster(DNS);
-        let said = ctk(at_once(&file, "--stale -o jsonl")).ended(0);
+        let said = ctk(at_once(&file, "--stale -o jsonl")).exits(0);
         assert_eq!(said.stdout, "");
     });
 }
@@ -130,7 +131,7 @@ fn a_dry_run_beyond_the_limit_still_shows_the_set() {
         new_node();
         let rows = Rows::insert(ROWS);
         let args = ["purge", "--udp", "--dry-run", "--max", "2", "-o", "jsonl"];
-        let said = ctk(args.into_iter().chain(["--cluster", "none"])).ended(0);
+        let said = ctk(args.into_iter().chain(["--cluster", "none"])).exits(0);
         assert_eq!(said.jsonl().len(), 4);
         assert!(said.stderr.contains("more than --max 2"), "{said:?}");
         rows.assert_untouched(said);
@@ -200,7 +201,7 @@ fn an_interrupt_ends_the_wait_after_the_deletes() {
         let mut first = String::new();
         purge.stdout.read_line(&mut first).unwrap();
         kill_process(Pid::from_child(&purge.child), Signal::INT).unwrap();
-        let said = purge.finish().ended(0);
+        let said = purge.finish().exits(0);
         assert!(said.stderr.contains("2 of 2 entries deleted"), "{said:?}");
         assert!(began.elapsed() < Duration::from_secs(500), "it waited");
         assert_eq!(rows.left(), [3, 4, 5]);
@@ -217,7 +218,7 @@ fn no_further_batch_is_sent_when_the_record_cannot_be_written() {
         command.stdout(Stdio::from(
             File::options().write(true).open("/dev/full").unwrap(),
         ));
-        let said = Said::of(command.output().unwrap()).ended(3);
+        let said = Outcome::of(command.output().unwrap()).exits(3);
         assert!(said.stderr.contains("No space left"), "{said:?}");
         let left = rows.left().len();
         assert!((1..900).contains(&left), "one batch was deleted: {left}");
@@ -241,10 +242,10 @@ fn a_log_that_cannot_be_written_neither_ends_a_purge_nor_cuts_its_record() {
         let rows = many();
         let full = || Stdio::from(File::options().write(true).open("/dev/full").unwrap());
         let mut command = ctk_command(MANY.iter().chain(&["-vv"]));
-        let said = Said::of(command.stderr(full()).output().unwrap()).ended(0);
+        let said = Outcome::of(command.stderr(full()).output().unwrap()).exits(0);
         assert!(rows.left().is_empty(), "{:?}", rows.left().len());
         assert_eq!(said.jsonl().len(), 900);
         let mut command = ctk_command(["-v", "ls", "--cluster", "none"]);
-        Said::of(command.stderr(full()).output().unwrap()).ended(0);
+        Outcome::of(command.stderr(full()).output().unwrap()).exits(0);
     });
 }

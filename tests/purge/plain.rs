@@ -1,9 +1,10 @@
 //! Purges for operators without Kubernetes, and selectors that must not reach further than they say.
 
-use crate::private_netns::private_netns;
-use crate::rows::Rows;
-use crate::tools::{ctk, nft};
 use crate::{at_once, cluster, new_node};
+use testkit::ctk_binary::ctk;
+use testkit::private_netns::private_netns;
+use testkit::rows::Rows;
+use testkit::tools::nft;
 
 /// Purges a table of these rows once for each line of arguments, and compares what is left.
 #[track_caller]
@@ -13,7 +14,7 @@ fn purges(rows: &[&str], purges: &[(&str, &[usize])]) {
         let rows = Rows::insert(rows);
         let mut args = vec!["purge", "--yes", "--verify", "0", "--cluster", "none"];
         args.extend(line.split_whitespace());
-        let said = ctk(&args).ended(0);
+        let said = ctk(&args).exits(0);
         assert_eq!(rows.left(), *left, "{line}: {said:#?}");
     }
 }
@@ -106,7 +107,7 @@ fn a_label_is_not_in_what_has_none() {
             nft("table inet t { chain c { type filter hook input priority 0; ct label set 1; }; }");
             let rows = Rows::insert(LABELLED);
             let args = ["purge", "--yes", "--verify", "0", "--cluster", "none"];
-            let said = ctk(args.into_iter().chain(["--label", label])).ended(0);
+            let said = ctk(args.into_iter().chain(["--label", label])).exits(0);
             assert_eq!(rows.left(), left, "{label}: {said:?}");
         }
     });
@@ -135,10 +136,10 @@ fn a_negated_verdict_does_not_select_undecided_entries() {
             "--reason !endpoint-gone",
         ] {
             // Entries that are not stale here are ok or undecided. A purge takes the verdict ok where it is selected.
-            let said = ctk(at_once(&file, &format!("{line} --verdict !ok"))).ended(0);
+            let said = ctk(at_once(&file, &format!("{line} --verdict !ok"))).exits(0);
             rows.assert_untouched((line, said));
         }
-        let said = ctk(at_once(&file, "--verdict !ok")).ended(0);
+        let said = ctk(at_once(&file, "--verdict !ok")).exits(0);
         assert_eq!(rows.left(), [1, 3, 4, 5, 6], "{said:?}");
     });
 }
@@ -149,7 +150,7 @@ fn a_broad_purge_says_how_many_before_it_deletes() {
         new_node();
         let rows = Rows::insert(SIP);
         let args = ["purge", "-p", "udp", "--yes", "--verify", "0"];
-        let said = ctk(args.into_iter().chain(["--cluster", "none"])).ended(0);
+        let said = ctk(args.into_iter().chain(["--cluster", "none"])).exits(0);
         let deleting = said.stderr.find("ctk: deleting 6 entries");
         let deleted = said.stderr.find("ctk: 6 of 6 entries deleted");
         assert!(deleting.is_some() && deleting < deleted, "{said:?}");

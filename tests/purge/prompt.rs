@@ -1,9 +1,9 @@
 //! The question on a terminal.
 
-use crate::private_netns::private_netns;
-use crate::rows::Rows;
 use crate::started::Seated;
 use crate::{cluster, new_node};
+use testkit::private_netns::private_netns;
+use testkit::rows::Rows;
 
 const ROWS: &[&str] = &[
     "udp 17 29 src=10.244.1.5 dst=10.96.0.10 sport=40001 dport=53 src=10.244.2.9 dst=10.244.1.5 sport=53 dport=40001 [ASSURED]",

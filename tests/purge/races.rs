@@ -11,14 +11,14 @@ use ctk::purge::policy::VerdictPolicy;
 use ctk::purge::verify::verify;
 use ctk::verdict::Activity;
 use ctnetlink::flow::{Direction, Flow, L4, Status};
-use ctnetlink::{BATCH, DeleteTarget, Table};
+use ctnetlink::{DeleteTarget, MAX_BATCH, Table};
 use rustix::io::Errno;
 
-use crate::private_netns::private_netns;
-use crate::rows::{Rows, dump, flow, identity, table};
 use crate::started::{Seated, Started};
-use crate::tools::run;
 use crate::{cluster, new_node};
+use testkit::private_netns::private_netns;
+use testkit::rows::{Rows, dump, flow, identity, table};
+use testkit::tools::run;
 
 const ROUNDS: usize = 1_000;
 
@@ -271,7 +271,8 @@ fn no_batch_is_sent_after_a_stop_or_a_failed_write() {
         new_node();
         let mut table = table();
         let many = |table: &mut Table| {
-            let all = (0..BATCH as u16 * 3).map(|n| dns(40_000 + n, "10.244.2.9", "[UNREPLIED]"));
+            let all =
+                (0..MAX_BATCH as u16 * 3).map(|n| dns(40_000 + n, "10.244.2.9", "[UNREPLIED]"));
             table.insert_all(all);
             plan(&dump())
         };
@@ -293,8 +294,8 @@ fn no_batch_is_sent_after_a_stop_or_a_failed_write() {
         };
         let report = executor.run(&first, &mut stopping);
         assert!(report.stopped);
-        assert_eq!(report.deleted, BATCH as u64);
-        assert_eq!(dump().len(), BATCH * 2);
+        assert_eq!(report.deleted, MAX_BATCH as u64);
+        assert_eq!(dump().len(), MAX_BATCH * 2);
 
         let second = many(&mut table);
         let mut executor = Executor {
@@ -312,7 +313,7 @@ fn no_batch_is_sent_after_a_stop_or_a_failed_write() {
         let report = executor.run(&second, &mut failing);
         let error = report.write_error.expect("writing failed");
         assert_eq!(error.to_string(), "the disk is full");
-        assert_eq!(dump().len(), BATCH * 2, "one batch was sent");
+        assert_eq!(dump().len(), MAX_BATCH * 2, "one batch was sent");
     });
 }
 
@@ -368,7 +369,7 @@ fn the_command_tells_replaced_and_gone_entries_from_deleted_ones() {
         delete(&mut table, &flows[0]);
         let healthy = put(&mut table, &dns(40_000, "10.244.2.30", "[UNREPLIED]"));
         delete(&mut table, &flows[1]);
-        let said = purge.finish().ended(0);
+        let said = purge.finish().exits(0);
         let mut results: Vec<String> = said
             .items()
             .iter()
@@ -419,7 +420,7 @@ fn an_endpoint_that_comes_back_while_waiting_keeps_its_flows() {
         let newer = cluster(&[DNS[0], &both]);
         std::fs::copy(newer.path(), file.path()).unwrap();
         purge.answer("y\n");
-        let said = purge.finish().ended(0);
+        let said = purge.finish().exits(0);
         assert_eq!(said.jsonl()[0]["result"], "changed");
         rows.assert_untouched(said);
     });
@@ -446,7 +447,7 @@ fn the_command_leaves_an_entry_that_became_assured() {
         purge.wait_for("Delete these 2 entries? [y/N] ");
         assure(0);
         purge.answer("y\n");
-        let said = purge.finish().ended(0);
+        let said = purge.finish().exits(0);
         let mut results: Vec<String> = said
             .items()
             .iter()
@@ -495,7 +496,7 @@ fn a_connection_that_is_made_while_waiting_survives() {
         purge.wait_for("2 entries match");
         let made = "-U -p tcp -s 198.51.100.1 --state ESTABLISHED -u SEEN_REPLY,ASSURED";
         run("conntrack", &made.split_whitespace().collect::<Vec<_>>());
-        let said = purge.finish().ended(0);
+        let said = purge.finish().exits(0);
         let mut results: Vec<String> = said
             .items()
             .iter()

@@ -1,9 +1,9 @@
 //! An address that no Service has may be that of a deleted Service: without the Service range that is not known, and reported.
 
-use crate::private_netns::private_netns;
-use crate::rows::Rows;
-use crate::tools::ctk;
 use crate::{cluster, new_node};
+use testkit::ctk_binary::ctk;
+use testkit::private_netns::private_netns;
+use testkit::rows::Rows;
 
 /// Entries of a Service that was deleted, by UDP and TCP, and a stale one of another Service.
 const ROWS: &[&str] = &[
@@ -48,7 +48,7 @@ fn entries_that_may_be_of_a_deleted_service_are_reported_and_make_the_answer_par
         for (line, status, shown, open) in ASKED {
             let mut args: Vec<&str> = line.split_whitespace().collect();
             args.extend(["--cluster", file.path(), "-o", "json"]);
-            let said = ctk(&args).ended(*status);
+            let said = ctk(&args).exits(*status);
             assert_eq!(said.items().len(), *shown, "{line}: {said:?}");
             let words = match open {
                 0 => None,
@@ -77,12 +77,12 @@ fn entries_that_may_be_of_a_deleted_service_are_reported_and_make_the_answer_par
             let by_object: Vec<&str> = by_object.collect();
             let by_flag = [&args[..], &["--service-cidr", "10.96.0.0/16"]].concat();
             for args in [by_object, by_flag] {
-                let said = ctk(&args).ended(0);
+                let said = ctk(&args).exits(0);
                 assert!(!said.stderr.contains("not judged"), "{args:?}: {said:?}");
             }
         }
         let args = ["purge", "--stale", "--yes", "--cluster", file.path()];
-        let said = ctk([&args[..], &["--settle", "0", "--verify", "0"]].concat()).ended(3);
+        let said = ctk([&args[..], &["--settle", "0", "--verify", "0"]].concat()).exits(3);
         assert!(said.stderr.contains("1 of 1 entry deleted"), "{said:?}");
         assert_eq!(rows.left(), [1, 2], "what is known to be stale is deleted");
     });

@@ -3,11 +3,12 @@
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
-use crate::lab::cluster::ClusterFile;
-use crate::private_netns::private_netns;
-use crate::rows::Rows;
-use crate::tools::{CTK, Said, clean, ctk, ctk_command};
 use crate::{NODES, cluster, new_node, shorthand};
+use testkit::ctk_binary::{ctk, ctk_command, ctk_path};
+use testkit::lab::cluster::ClusterFile;
+use testkit::private_netns::private_netns;
+use testkit::rows::Rows;
+use testkit::tools::{Outcome, clean};
 
 /// Two stale entries, a healthy one, and one of no Service.
 const ROWS: &[&str] = &[
@@ -229,7 +230,7 @@ fn a_refused_purge_deletes_nothing() {
             let mut args = vec!["purge", "--settle", "0", "--verify", "0", "-o", "json"];
             args.extend(["--cluster", old.path()]);
             args.extend(line.split_whitespace());
-            let said = ctk(&args).ended(0);
+            let said = ctk(&args).exits(0);
             assert_eq!(said.json()["summary"]["matched"], 2, "{line}");
             assert_eq!(said.json()["summary"]["deleted"], deleted, "{line}");
         }
@@ -251,7 +252,7 @@ fn a_file_that_grows_too_old_while_waiting_deletes_nothing() {
         let file = cluster(DNS);
         age(&file, 58);
         let args = ["purge", "--stale", "--yes", "--cluster", file.path()];
-        let said = ctk(args.into_iter().chain(["--settle", "3s"])).ended(3);
+        let said = ctk(args.into_iter().chain(["--settle", "3s"])).exits(3);
         assert!(said.stderr.contains("--max-age is 1m"), "{said:?}");
         rows.assert_untouched(said);
     });
@@ -267,7 +268,7 @@ fn a_cluster_on_stdin_purges_with_yes_and_is_not_read_again() {
         args.extend(["--settle", "0", "--verify", "0"]);
         let mut command = ctk_command(&args);
         command.stdin(Stdio::from(std::fs::File::open(file.path()).unwrap()));
-        let said = Said::of(command.output().unwrap()).ended(0);
+        let said = Outcome::of(command.output().unwrap()).exits(0);
         let summary = &said.json()["summary"];
         assert_eq!(summary["deleted"], 2);
         // A file on stdin is no pipe, and still cannot be read twice.
@@ -289,11 +290,11 @@ fn without_the_capability_nothing_is_attempted() {
             "--udp --dry-run",
         ] {
             let mut command = Command::new("setpriv");
-            command.args(["--bounding-set=-all", "--inh-caps=-all", CTK]);
+            command.args(["--bounding-set=-all", "--inh-caps=-all", ctk_path()]);
             let mut args = vec!["purge", "--cluster", file.path()];
             args.extend(line.split_whitespace());
-            let said = Said::of(clean(command, args).output().expect("setpriv starts"));
-            let said = said.ended(4);
+            let said = Outcome::of(clean(command, args).output().expect("setpriv starts"));
+            let said = said.exits(4);
             assert!(said.stderr.contains("CAP_NET_ADMIN"), "{line}: {said:?}");
             assert!(said.stderr.contains("ctk: error: "), "{line}: {said:?}");
             assert!(!said.stderr.contains("deleting"), "{line}: {said:?}");

@@ -7,12 +7,13 @@ use ctnetlink::DeleteTarget;
 use nix::sched::{CloneFlags, unshare};
 use serde_json::{Value, json};
 
-use crate::lab::cluster::{ClusterFile, list};
-use crate::lab::{self, BACKENDS, CLIENTS, Client, Lab, Proxy, cluster_objects};
-use crate::private_netns::private_netns;
-use crate::rows::{Rows, dump, identity, table};
 use crate::started::{Seated, Started};
-use crate::tools::{Said, ctk, nft, run, sysctl};
+use testkit::ctk_binary::ctk;
+use testkit::lab::cluster::{ClusterFile, list};
+use testkit::lab::{self, BACKENDS, CLIENTS, Client, Lab, Proxy, cluster_objects};
+use testkit::private_netns::private_netns;
+use testkit::rows::{Rows, dump, identity, table};
+use testkit::tools::{Outcome, nft, run, sysctl};
 
 /// A stale entry of each of three kinds: by endpoints, by the Service range, by a Pod that has the address now.
 const ROWS: &[&str] = &[
@@ -49,7 +50,7 @@ fn replace(file: &ClusterFile, objects: &[Value]) {
 }
 
 /// Purges by a file, with `meanwhile` between the two looks; `matched` begins what is said after the first.
-fn purge(source: &str, more: &[&str], matched: &str, meanwhile: impl FnOnce()) -> Said {
+fn purge(source: &str, more: &[&str], matched: &str, meanwhile: impl FnOnce()) -> Outcome {
     let args = ["purge", "--stale", "--yes", "--cluster", source];
     let waits = ["--settle", "700ms", "--verify", "0"];
     let mut purge = Started::new(&[&args[..], &waits, more].concat());
@@ -129,7 +130,7 @@ fn a_file_that_became_less_or_another_one_deletes_nothing() {
             crate::new_node();
             let rows = Rows::insert(ROWS);
             let file = ClusterFile::of(&objects());
-            let said = purge(file.path(), &[], "3 entries match", || change(&file)).ended(3);
+            let said = purge(file.path(), &[], "3 entries match", || change(&file)).exits(3);
             assert!(said.stderr.contains(words), "{what}: {said:?}");
             assert!(said.stderr.contains("deleted"), "{what}: {said:?}");
             assert_eq!(said.stdout, "", "{what}");
@@ -143,7 +144,7 @@ fn a_file_that_became_less_or_another_one_deletes_nothing() {
         let rows = Rows::insert(ROWS);
         let file = ClusterFile::of(&objects());
         let same = || replace(&file, &objects());
-        purge(file.path(), &[], "3 entries match", same).ended(0);
+        purge(file.path(), &[], "3 entries match", same).exits(0);
         assert_eq!(rows.left(), [0; 0]);
     });
 }
@@ -166,7 +167,7 @@ fn rules_that_are_gone_at_the_second_look_delete_nothing() {
                 let (lab, _early) = node_with_an_untranslated_entry(proxy);
                 let before = dump().iter().map(identity).collect::<Vec<_>>();
                 let flush = || nft("flush ruleset");
-                let said = purge(source, &[], "1 entry matches", flush).ended(3);
+                let said = purge(source, &[], "1 entry matches", flush).exits(3);
                 assert!(
                     said.stderr.contains("nothing was deleted"),
                     "{proxy:?} {source}: {said:?}"
@@ -188,7 +189,7 @@ fn a_service_that_is_gone_at_the_second_look_deletes_nothing_by_its_name() {
         less.retain(|object| object["metadata"]["name"] != "kube-dns");
         let by_name = ["--svc", "kube-dns"];
         let meanwhile = || replace(&file, &less);
-        let said = purge(file.path(), &by_name, "2 entries match", meanwhile).ended(3);
+        let said = purge(file.path(), &by_name, "2 entries match", meanwhile).exits(3);
         assert!(said.stderr.contains("nothing was deleted"), "{said:?}");
         rows.assert_untouched(said);
     });
@@ -250,7 +251,7 @@ fn a_dry_run_shows_as_left_what_the_purge_leaves() {
         for proxy in [Proxy::Iptables, Proxy::Nftables] {
             let (lab, file, [young, _]) = node_behind(proxy);
             let args = ["purge", "--stale", "--cluster", file.path(), "-o", "json"];
-            let dry = ctk([&args[..], &["--dry-run"]].concat()).ended(0);
+            let dry = ctk([&args[..], &["--dry-run"]].concat()).exits(0);
             let left = ["no-dnat-no-rule", "endpoint-gone"];
             let ports = [5353, u64::from(young.port())];
             let mut expected: Vec<_> = left
@@ -273,11 +274,11 @@ fn a_dry_run_shows_as_left_what_the_purge_leaves() {
                 assert!(dry.stderr.contains(words), "{proxy:?}: {words}: {dry:?}");
             }
             let more = ["--yes", "--settle", "0", "--verify", "0"];
-            let done = ctk([&args[..], &more].concat()).ended(0);
+            let done = ctk([&args[..], &more].concat()).exits(0);
             assert_eq!(results(&done.items()), expected, "{proxy:?}: {done:?}");
             // The rules let go of it, and the Service gets its rule by a sync: both go, as the dry run says.
             lab.set_endpoints(&BACKENDS[1..]);
-            let dry = ctk([&args[..], &["--dry-run"]].concat()).ended(0);
+            let dry = ctk([&args[..], &["--dry-run"]].concat()).exits(0);
             let gone = (
                 "would-delete".to_owned(),
                 "endpoint-gone".to_owned(),
@@ -303,7 +304,7 @@ fn the_question_shows_what_would_be_left() {
         let found = (rows("changed"), shown.contains("would-delete"));
         assert_eq!(found, (2, false), "{shown}");
         purge.answer("y\n");
-        let said = purge.finish().ended(0);
+        let said = purge.finish().exits(0);
         let results = said.jsonl();
         assert!(
             results.iter().all(|item| item["result"] == "changed"),

@@ -6,7 +6,8 @@ use std::process::{Child, ChildStderr, ChildStdout, Stdio};
 
 use nix::pty::openpty;
 
-use crate::tools::{Said, ctk_command};
+use testkit::ctk_binary::ctk_command;
+use testkit::tools::Outcome;
 
 /// Without a terminal: stdout and stderr are pipes.
 pub struct Started {
@@ -44,12 +45,12 @@ impl Started {
     }
 
     /// Reads what is left to be read, and waits for the end.
-    pub fn finish(mut self) -> Said {
+    pub fn finish(mut self) -> Outcome {
         let mut stdout = String::new();
         self.stdout.read_to_string(&mut stdout).expect("text");
         self.stderr.read_to_string(&mut self.said).expect("text");
         let status = self.child.wait().expect("it ends");
-        Said {
+        Outcome {
             status: status.code(),
             stdout,
             stderr: self.said,
@@ -98,7 +99,7 @@ impl Seated {
     }
 
     /// Waits for the end. `stderr` is what was on the terminal, echoed answers included.
-    pub fn finish(mut self) -> Said {
+    pub fn finish(mut self) -> Outcome {
         let mut stdout = String::new();
         let out = self.child.stdout.as_mut().expect("it is piped");
         out.read_to_string(&mut stdout).expect("text");
@@ -115,7 +116,7 @@ impl Seated {
                 _ => break,
             }
         }
-        Said {
+        Outcome {
             status: status.code(),
             stdout,
             stderr: self.seen,

@@ -1,9 +1,9 @@
 //! Entries with one tuple in several zones are several entries.
 
-use crate::private_netns::private_netns;
-use crate::rows::Rows;
-use crate::tools::ctk;
 use crate::{at_once, cluster, new_node};
+use testkit::ctk_binary::ctk;
+use testkit::private_netns::private_netns;
+use testkit::rows::Rows;
 
 fn twin(zone: &str) -> String {
     format!(
@@ -25,7 +25,7 @@ fn twins_in_other_zones_stay() {
             let rows = Rows::insert(&[twin(""), twin("zone=12"), twin("zone=13")]);
             let mut args = vec!["purge", "--yes", "--verify", "0", "--cluster", "none"];
             args.extend(line.split_whitespace());
-            let said = ctk(&args).ended(0);
+            let said = ctk(&args).exits(0);
             assert_eq!(rows.left(), left, "{line}: {said:?}");
         }
     });
@@ -40,11 +40,11 @@ fn stale_twins_go_only_from_the_zone_that_is_named() {
             "svc kube-system/kube-dns 10.96.0.10 dns:53/UDP",
             "slice kube-system/kube-dns dns:53/UDP 10.244.2.30(ready)",
         ]);
-        let said = ctk(at_once(&file, "--stale")).ended(0);
+        let said = ctk(at_once(&file, "--stale")).exits(0);
         assert_eq!(rows.left(), [2, 3], "{said:?}");
         let held = "2 entries held back (foreign-zone): --zone N";
         assert!(said.stderr.contains(held), "{said:?}");
-        ctk(at_once(&file, "--stale --zone 13")).ended(0);
+        ctk(at_once(&file, "--stale --zone 13")).exits(0);
         assert_eq!(rows.left(), [2]);
     });
 }
@@ -79,7 +79,7 @@ fn a_zone_of_one_direction_is_purged_like_any_other() {
             let mut args = vec!["purge", "--yes", "--verify", "0", "--cluster", "none"];
             args.extend(["-o", "json"]);
             args.extend(line.split_whitespace());
-            let said = ctk(&args).ended(0);
+            let said = ctk(&args).exits(0);
             assert_eq!(rows.left(), left, "{line}: {said:?}");
             let summary = &said.json()["summary"];
             assert_eq!(summary["deleted"], lines.len() - left.len(), "{summary}");

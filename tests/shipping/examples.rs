@@ -1,14 +1,15 @@
-//! The examples that `--help` ends with are run, in the demo, on a terminal, by somebody who answers yes.
+//! Runs the examples of every `--help` in the demo, on a terminal, with the answer yes.
 
 use std::io::Write;
 use std::process::Stdio;
 
-use crate::tools::{Said, ctk_line};
 use crate::{Home, has, has_namespaces};
+use testkit::ctk_binary::ctk_line;
+use testkit::tools::Outcome;
 
-/// Names of all commands, as `ctk --help` lists them.
+/// Names of all commands, from `ctk --help`.
 fn commands() -> Vec<String> {
-    let help = ctk_line("--help").ended(0).stdout;
+    let help = ctk_line("--help").exits(0).stdout;
     let (_, list) = help.split_once("Commands:\n").expect("a list of commands");
     let lines = list.lines().take_while(|line| line.starts_with("  "));
     let starts = lines.filter(|line| !line.starts_with("   "));
@@ -19,7 +20,7 @@ fn commands() -> Vec<String> {
         .collect()
 }
 
-/// The command lines at the end of a help text, without their remarks.
+/// Command lines at the end of a help text, without their remarks.
 fn examples(help: &str) -> Vec<String> {
     let (_, lines) = help.rsplit_once("Examples:\n").expect("examples");
     let lines = lines.lines().filter(|line| line.starts_with("  ctk "));
@@ -33,7 +34,7 @@ fn examples(help: &str) -> Vec<String> {
     lines.map(command).collect()
 }
 
-/// The example as it is typed to try it: in the demo.
+/// Example as a command line in the demo.
 fn in_the_demo(example: &str) -> String {
     match example.strip_prefix("ctk demo") {
         Some(_) => example.to_owned(),
@@ -41,7 +42,7 @@ fn in_the_demo(example: &str) -> String {
     }
 }
 
-fn run(home: &Home, line: &str) -> Said {
+fn run(home: &Home, line: &str) -> Outcome {
     let mut script = home.command("script");
     script.args(["--quiet", "--return", "--command", line, "/dev/null"]);
     script.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -50,7 +51,7 @@ fn run(home: &Home, line: &str) -> Said {
     terminal.write_all(b"y\n").unwrap();
     let output = child.wait_with_output().unwrap();
     drop(terminal);
-    Said::of(output)
+    Outcome::of(output)
 }
 
 #[test]
@@ -64,18 +65,22 @@ fn every_example_of_every_help_works_in_the_demo() {
     std::thread::scope(|scope| {
         for command in std::iter::once("").chain(commands.iter().map(String::as_str)) {
             scope.spawn(move || {
-                let help = ctk_line(&format!("{command} --help")).ended(0).stdout;
+                let help = ctk_line(&format!("{command} --help")).exits(0).stdout;
                 let examples = examples(&help);
                 assert!((2..=3).contains(&examples.len()), "{command}: {examples:?}");
-                // One folder a command: an example may need the file that the one before it wrote.
+                // One folder for each command, because an example may need the file of the one before.
                 let home = Home::new("ctk");
                 for example in examples {
-                    let said = run(&home, &in_the_demo(&example));
-                    // The doctor finds what is wrong in the demo.
-                    let found = example.starts_with("ctk doctor") && said.status == Some(5);
-                    assert!(said.status == Some(0) || found, "{example}: {said:#?}");
-                    let wrong = said.stdout.contains("error:") || said.stdout.contains("panicked");
-                    assert!(!wrong, "{example}: {said:#?}");
+                    let outcome = run(&home, &in_the_demo(&example));
+                    // The doctor finds the faults of the demo.
+                    let found = example.starts_with("ctk doctor") && outcome.status == Some(5);
+                    assert!(
+                        outcome.status == Some(0) || found,
+                        "{example}: {outcome:#?}"
+                    );
+                    let wrong =
+                        outcome.stdout.contains("error:") || outcome.stdout.contains("panicked");
+                    assert!(!wrong, "{example}: {outcome:#?}");
                 }
             });
         }

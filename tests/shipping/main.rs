@@ -1,32 +1,24 @@
-//! What a new user meets first: manuals, completion, examples, the form of the output, and other ways to start it.
+//! Files and forms of delivery: manuals, completion, examples, the schema of the output, and the plugin.
 
 mod examples;
-#[path = "../lab/mod.rs"]
-mod lab;
 mod manual;
-#[path = "../mixed/mod.rs"]
-mod mixed;
 mod plugin;
-#[path = "../private_netns/mod.rs"]
-mod private_netns;
 mod schema;
 mod shells;
-#[path = "../tools/mod.rs"]
-mod tools;
 
 use std::ffi::OsString;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use tools::CTK;
+use testkit::ctk_binary::ctk_path;
 
 /// A folder of the repository.
 fn repository(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
 }
 
-/// Whether this machine lets us have a network namespace of our own.
+/// Reports whether this machine allows the test a network namespace.
 fn has_namespaces(test: &str) -> bool {
     let mut unshare = Command::new("unshare");
     if !nix::unistd::geteuid().is_root() {
@@ -40,7 +32,7 @@ fn has_namespaces(test: &str) -> bool {
     )
 }
 
-/// Whether a program is installed.
+/// Reports whether a program is installed.
 fn has(program: &str, test: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).any(|folder| folder.join(program).exists());
@@ -56,7 +48,7 @@ fn told(good: bool, test: &str, why: &str) -> bool {
     good
 }
 
-/// A home of a user who has `ctk` in the PATH under some name.
+/// Home of a user with `ctk` in the PATH under some name.
 struct Home(tempfile::TempDir);
 
 impl Home {
@@ -64,7 +56,7 @@ impl Home {
         let folder = tempfile::tempdir().unwrap();
         let bin = folder.path().join("bin");
         std::fs::create_dir(&bin).unwrap();
-        symlink(CTK, bin.join(program)).unwrap();
+        symlink(ctk_path(), bin.join(program)).unwrap();
         Home(folder)
     }
 
@@ -79,7 +71,7 @@ impl Home {
         path
     }
 
-    /// A command that this user runs.
+    /// Command that this user runs.
     fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(program);
         command

@@ -9,10 +9,10 @@ use ctk::output::COLUMNS;
 use ctk::verdict::{Reason, Refreshing, Replies, Verdict};
 use serde_json::Value;
 
-use crate::tools::ctk;
 use crate::{has, repository};
+use testkit::ctk_binary::ctk;
 
-/// Files of a folder whose name passes.
+/// Files of a folder whose names pass the filter.
 fn files(folder: &Path, wanted: fn(&str) -> bool) -> BTreeMap<String, String> {
     let entries = fs::read_dir(folder).unwrap_or_else(|error| panic!("{folder:?}: {error}"));
     let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -29,7 +29,7 @@ fn the_committed_manuals_and_completions_are_those_of_this_version() {
         ("completions", |_| true),
     ] {
         let fresh = tempfile::tempdir().unwrap();
-        ctk(["generate", what, fresh.path().to_str().unwrap()]).ended(0);
+        ctk(["generate", what, fresh.path().to_str().unwrap()]).exits(0);
         let fresh = files(fresh.path(), wanted);
         let committed = files(&repository(what), wanted);
         assert!(fresh.len() >= 3, "{what}: {fresh:?}");
@@ -48,7 +48,7 @@ fn the_committed_manuals_and_completions_are_those_of_this_version() {
     }
 }
 
-/// Programs that read a page and complain.
+/// Programs that read a page and report errors.
 fn complaints(program: &str, args: &[&str]) {
     if !has(program, "manual pages") {
         return;
@@ -65,25 +65,25 @@ fn complaints(program: &str, args: &[&str]) {
             .output()
             .unwrap();
         let lint = args.contains(&"-Tlint");
-        let said = String::from_utf8_lossy(if lint { &output.stdout } else { &output.stderr });
+        let outcome = String::from_utf8_lossy(if lint { &output.stdout } else { &output.stderr });
         assert!(
-            output.status.success() && said.is_empty(),
-            "{program}: {name}: {said}"
+            output.status.success() && outcome.is_empty(),
+            "{program}: {name}: {outcome}"
         );
     }
 }
 
 #[test]
-fn mandoc_finds_nothing_to_complain_about_in_a_manual() {
+fn mandoc_reports_no_errors_in_a_manual() {
     complaints("mandoc", &["-Tlint"]);
 }
 
 #[test]
-fn man_shows_each_manual_without_a_warning() {
+fn man_formats_each_manual_without_a_warning() {
     complaints("man", &["--warnings=w", "-l"]);
 }
 
-/// Words of a page as a reader sees them: escapes resolved, punctuation gone.
+/// Words of a page after formatting: escapes resolved, without punctuation.
 fn words(page: &str) -> Vec<String> {
     let page = fs::read_to_string(repository("man").join(page)).unwrap();
     let page = page.replace("\\-", "-");
@@ -183,7 +183,7 @@ fn the_manual_of_the_output_and_the_schema_have_every_check_and_its_evidence() {
     assert!(known > 80, "{known}");
 }
 
-/// What stands behind a beginning, up to the next quotation mark.
+/// Text from a prefix to the next quotation mark.
 fn after<'t>(text: &'t str, beginning: &str) -> Vec<&'t str> {
     let parts = text.split(beginning).skip(1);
     parts.filter_map(|part| part.split('"').next()).collect()

@@ -1,36 +1,36 @@
-//! As a plugin of kubectl.
+//! Plugin of kubectl.
 
-use crate::tools::Said;
 use crate::{Home, has_namespaces};
+use testkit::tools::Outcome;
 
 #[test]
-fn called_as_a_plugin_it_shows_the_name_that_is_typed() {
+fn help_of_the_plugin_shows_the_typed_name() {
     let home = Home::new("kubectl-ctk");
     let run = |args: &[&str]| {
         let mut command = home.command(home.path().join("bin/kubectl-ctk"));
-        Said::of(command.args(args).output().unwrap())
+        Outcome::of(command.args(args).output().unwrap())
     };
-    let help = run(&["--help"]).ended(0).stdout;
+    let help = run(&["--help"]).exits(0).stdout;
     assert!(
         help.contains("Usage: kubectl ctk [OPTIONS] <COMMAND>"),
         "{help}"
     );
-    let help = run(&["ls", "--help"]).ended(0).stdout;
+    let help = run(&["ls", "--help"]).exits(0).stdout;
     assert!(help.contains("Usage: kubectl ctk ls"), "{help}");
     assert!(help.contains("\n  kubectl ctk ls --stale"), "{help}");
     assert!(!help.contains("\n  ctk "), "{help}");
-    let wrong = run(&["ls", "--udp", "99999"]).ended(2);
+    let wrong = run(&["ls", "--udp", "99999"]).exits(2);
     assert!(wrong.stderr.contains("--udp"), "{wrong:#?}");
 }
 
 #[test]
-fn kubectl_finds_it_and_it_works() {
+fn kubectl_finds_and_runs_the_plugin() {
     let test = "kubectl ctk";
     if !has_namespaces(test) {
         return;
     }
     let home = Home::new("kubectl-ctk");
-    // kubectl is not installed by .ci/run: no package of it exists everywhere.
+    // .ci/run does not install kubectl, which has no package that exists everywhere.
     let program = match std::env::split_paths(&home.search_path())
         .any(|folder| folder.join("kubectl").exists())
     {
@@ -45,6 +45,6 @@ fn kubectl_finds_it_and_it_works() {
     let output = command
         .args(["demo", "--", "ls", "--stale", "-o", "jsonl"])
         .output();
-    let said = Said::of(output.unwrap()).ended(0);
-    assert_eq!(said.jsonl().len(), 2, "{said:#?}");
+    let outcome = Outcome::of(output.unwrap()).exits(0);
+    assert_eq!(outcome.jsonl().len(), 2, "{outcome:#?}");
 }

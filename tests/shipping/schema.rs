@@ -1,4 +1,4 @@
-//! Everything that is printed for scripts fits the JSON Schema beside the tests.
+//! JSON of every command fits the schema beside the tests.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -7,13 +7,14 @@ use std::process::Stdio;
 use boon::{Compiler, SchemaIndex, Schemas};
 use serde_json::Value;
 
-use crate::lab::{self, BACKENDS, Lab, Proxy};
-use crate::mixed;
-use crate::private_netns::private_netns;
-use crate::tools::{Said, ctk, ctk_command, ctk_line, sysctl};
 use crate::{has_namespaces, repository};
+use testkit::ctk_binary::{ctk, ctk_command, ctk_line};
+use testkit::lab::{self, BACKENDS, Lab, Proxy};
+use testkit::mixed;
+use testkit::private_netns::private_netns;
+use testkit::tools::{Outcome, sysctl};
 
-/// The schema, compiled once a test.
+/// Compiled schema, once for each test.
 struct Schema {
     compiler: Compiler,
     schemas: Schemas,
@@ -52,15 +53,15 @@ impl Schema {
         self.schemas.validate(value, index).is_err()
     }
 
-    /// Lines of `-o jsonl`, and how many there were.
+    /// Number of lines of `-o jsonl`, each of which fits the schema.
     #[track_caller]
-    fn lines(&mut self, definition: &str, said: &Said) -> usize {
-        let lines = said.jsonl();
+    fn lines(&mut self, definition: &str, outcome: &Outcome) -> usize {
+        let lines = outcome.jsonl();
         lines.iter().for_each(|line| self.fits(definition, line));
         lines.len()
     }
 
-    /// Lines of a command that does not end by itself, up to the first that is wanted. `then` runs after the first line.
+    /// Lines of a command that runs until it is ended, up to the first accepted one. `then` runs after the first line.
     #[track_caller]
     fn lines_until(
         &mut self,
@@ -91,17 +92,17 @@ impl Schema {
     }
 }
 
-/// Everything that `top` groups by.
+/// All keys of `top --by`.
 const KEYS: &str =
     "client,src,svc,endpoint,dst,dport,proto,state,status,verdict,zone,mark,snat-dst";
 
 #[test]
-fn what_the_demo_prints_fits_the_schema() {
+fn output_of_the_demo_fits_the_schema() {
     if !has_namespaces("schema") {
         return;
     }
     let mut schema = Schema::new();
-    let demo = |command: &str| ctk_line(&format!("demo -- {command}")).ended(0);
+    let demo = |command: &str| ctk_line(&format!("demo -- {command}")).exits(0);
     schema.fits("ls", &demo("ls -o json").json());
     schema.fits("ls", &demo("ls --cluster none -o json").json());
     schema.fits("ls", &demo("ls --sample 6s -o json").json());
@@ -126,7 +127,7 @@ fn what_the_demo_prints_fits_the_schema() {
     schema.fits("svc", &demo("svc shop/api:http -o json").json());
     schema.fits("stat_absolute", &demo("stat -o json").json());
     schema.fits("stat_absolute", &demo("stat --per-cpu -o jsonl").json());
-    let doctor = |format: &str| ctk_line(&format!("demo -- doctor --sample {format}")).ended(5);
+    let doctor = |format: &str| ctk_line(&format!("demo -- doctor --sample {format}")).exits(5);
     let findings = doctor("0 -o json").json();
     schema.fits("doctor", &findings);
     let findings = findings["items"].as_array().unwrap().len();
@@ -134,7 +135,7 @@ fn what_the_demo_prints_fits_the_schema() {
     for dry in ["--dry-run", "--yes"] {
         let restore = |format| {
             let file = file.to_str().unwrap();
-            ctk(["demo", "--", "restore", dry, "-o", format, file]).ended(0)
+            ctk(["demo", "--", "restore", dry, "-o", format, file]).exits(0)
         };
         schema.fits("restore", &restore("json").json());
         assert_eq!(schema.lines("restore_item", &restore("jsonl")), 2);
@@ -142,20 +143,20 @@ fn what_the_demo_prints_fits_the_schema() {
 }
 
 #[test]
-fn what_a_table_with_everything_in_it_prints_fits_the_schema() {
+fn output_of_a_table_with_every_kind_of_entry_fits_the_schema() {
     private_netns(|| {
         mixed::fill();
         let mut schema = Schema::new();
         let none = "--cluster none";
-        let listed = schema.lines("item", &ctk_line(&format!("ls {none} -o jsonl")).ended(0));
+        let listed = schema.lines("item", &ctk_line(&format!("ls {none} -o jsonl")).exits(0));
         assert!(listed > mixed::ENTRIES, "{listed}");
         schema.fits(
             "ls",
             &ctk_line(&format!("ls {none} --limit 50 -o json"))
-                .ended(0)
+                .exits(0)
                 .json(),
         );
-        let top = |by: &str| ctk_line(&format!("top {none} --by {by} -o json")).ended(0);
+        let top = |by: &str| ctk_line(&format!("top {none} --by {by} -o json")).exits(0);
         for by in "src,dst,dport,proto,state,status,zone,mark,snat-dst".split(',') {
             schema.fits("top", &top(by).json());
         }
@@ -179,14 +180,14 @@ fn what_a_table_with_everything_in_it_prints_fits_the_schema() {
         let folder = tempfile::tempdir().unwrap();
         let file: &Path = &folder.path().join("gone.json");
         std::fs::write(file, &gone.stdout).unwrap();
-        // Some cannot come back, which is in the lines.
+        // Some entries cannot be restored, and their lines say so.
         let back = ctk(["restore", "--yes", "-o", "json", file.to_str().unwrap()]);
         schema.fits("restore", &back.json());
     });
 }
 
 #[test]
-fn what_is_printed_again_and_again_fits_the_schema() {
+fn output_of_repeating_commands_fits_the_schema() {
     private_netns(|| {
         let lab = Lab::new(Proxy::Iptables);
         lab.set_endpoints(&BACKENDS);
@@ -207,7 +208,7 @@ fn what_is_printed_again_and_again_fits_the_schema() {
         second.set(0);
         schema.lines_until("finding_line", &doctor, nothing, third);
         let watch = format!("watch --cluster {cluster} --for 60s -o jsonl");
-        // The rules are read beside the first look: a change before that reading is not told.
+        // The rules are read at the first look: a change before that is not recorded.
         let move_on = || {
             std::thread::sleep(std::time::Duration::from_secs(5));
             lab.set_endpoints(&BACKENDS[..1]);
@@ -218,7 +219,7 @@ fn what_is_printed_again_and_again_fits_the_schema() {
 }
 
 #[test]
-fn what_is_told_of_a_node_with_rules_fits_the_schema() {
+fn output_of_a_node_with_rules_fits_the_schema() {
     private_netns(|| {
         for proxy in [Proxy::Iptables, Proxy::Nftables] {
             nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
@@ -243,13 +244,13 @@ fn what_is_told_of_a_node_with_rules_fits_the_schema() {
 }
 
 #[test]
-fn the_schema_refuses_what_is_not_in_the_contract() {
+fn the_schema_rejects_unknown_fields_and_values() {
     if !has_namespaces("schema") {
         return;
     }
     let mut schema = Schema::new();
     let items = ctk_line("demo -- ls --svc kube-dns --limit 1 -o jsonl")
-        .ended(0)
+        .exits(0)
         .jsonl();
     let item = items.first().unwrap();
     schema.fits("item", item);

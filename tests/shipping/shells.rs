@@ -1,16 +1,16 @@
-//! TAB in the shells themselves, in a terminal, with names that an earlier command left.
+//! Completion in the real shells, in a terminal, with names that an earlier command cached.
 
 use std::fs;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::tools::Said;
 use crate::{Home, has, has_namespaces, repository};
+use testkit::tools::Outcome;
 
 /// Longer than a shell needs on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A shell in a terminal: tmux with a server of this test's own.
+/// Shell in a terminal: tmux with a server of this test.
 struct Shell {
     home: Home,
 }
@@ -40,8 +40,8 @@ impl Shell {
         tmux.arg("-S")
             .arg(self.home.path().join("socket"))
             .args(args);
-        Said::of(tmux.output().expect("tmux is installed"))
-            .ended(0)
+        Outcome::of(tmux.output().expect("tmux is installed"))
+            .exits(0)
             .stdout
     }
 
@@ -64,7 +64,7 @@ impl Shell {
         self.tmux(&all);
     }
 
-    /// Types, presses TAB, and waits for what stands there then.
+    /// Types, presses TAB, and waits for this text on the line.
     #[track_caller]
     fn completes(&self, typed: &str, wanted: &str) {
         self.keys(&["-l", typed]);
@@ -74,7 +74,7 @@ impl Shell {
         self.clear();
     }
 
-    /// Leaves the line and empties the screen. Keys that come while a shell still completes are lost, so it is told again.
+    /// Leaves the line and clears the screen. Repeats that, because keys are lost while a shell completes.
     fn clear(&self) {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -101,11 +101,11 @@ impl Drop for Shell {
     }
 }
 
-/// A home in which the demo ran once, so that names are known.
+/// Home in which the demo ran once, so that names are known.
 fn home_with_names() -> Home {
     let home = Home::new("ctk");
     let output = home.command("ctk").args(["demo", "--", "ls"]).output();
-    Said::of(output.unwrap()).ended(0);
+    Outcome::of(output.unwrap()).exits(0);
     home
 }
 
@@ -150,7 +150,7 @@ fn bash_completes_services_by_name() {
         return;
     }
     let home = home_with_names();
-    // Found when it is first needed, as an installed one is.
+    // Loaded when it is first needed, as an installed script is.
     install(
         &home,
         "ctk.bash",

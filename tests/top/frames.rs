@@ -5,12 +5,12 @@ use std::process::{Child, Stdio};
 
 use serde_json::Value;
 
-use crate::lab::cluster::ClusterFile;
-use crate::lab::{self, be_the_node};
-use crate::mixed::{insert, to_dns, udp};
-use crate::private_netns::private_netns;
-use crate::terminal::{Terminal, has_tmux};
-use crate::tools::{CTK, ctk_command};
+use testkit::ctk_binary::{ctk_command, ctk_path};
+use testkit::lab::cluster::ClusterFile;
+use testkit::lab::{self, add_node_address};
+use testkit::mixed::{insert, to_dns, udp};
+use testkit::private_netns::private_netns;
+use testkit::terminal::{Terminal, has_tmux};
 
 fn start(args: &[&str]) -> Child {
     let command = ["top", "--interval", "1s"].iter().chain(args).copied();
@@ -22,24 +22,22 @@ fn start(args: &[&str]) -> Child {
         .unwrap()
 }
 
-/// Ends it with Ctrl-C's signal; its status and what was said on stderr.
+/// Ends the child with SIGINT. Returns its status and its stderr.
 #[track_caller]
 fn interrupt(mut child: Child) -> (Option<i32>, String) {
-    let pid = libc::pid_t::try_from(child.id()).unwrap();
-    // SAFETY: the child was not waited for, so the id is its own.
-    assert_eq!(unsafe { libc::kill(pid, libc::SIGINT) }, 0);
-    let mut said = String::new();
+    testkit::tools::interrupt(&child);
+    let mut outcome = String::new();
     child
         .stderr
         .take()
         .unwrap()
-        .read_to_string(&mut said)
+        .read_to_string(&mut outcome)
         .unwrap();
-    (child.wait().unwrap().code(), said)
+    (child.wait().unwrap().code(), outcome)
 }
 
 #[test]
-fn piped_tables_follow_each_other_under_a_line_with_the_time() {
+fn each_piped_table_has_a_line_with_its_time() {
     private_netns(|| {
         insert(&[udp("10.0.0.1", 1)]);
         let mut child = start(&["--cluster", "none"]);
@@ -60,20 +58,20 @@ fn piped_tables_follow_each_other_under_a_line_with_the_time() {
         assert!(first[1].starts_with("SRC "), "{first:?}");
         assert!(first[2].starts_with("10.0.0.1 "), "{first:?}");
         insert(&[udp("10.0.0.1", 2)]);
-        // What is new is in one of the next frames; the first of them may have begun before.
+        // The new entry is in one of the next frames; the first of them may have begun before it.
         let second = (0..3)
             .map(|_| frame())
             .find(|frame| frame[0].ends_with("2 entries"));
         assert!(second.is_some_and(|frame| frame[1].starts_with("SRC ")));
-        let (status, said) = interrupt(child);
-        assert_eq!(status, Some(0), "{said}");
-        // Said once, and not with each frame.
-        assert_eq!(said.matches("nf_conntrack_acct").count(), 1, "{said}");
+        let (status, outcome) = interrupt(child);
+        assert_eq!(status, Some(0), "{outcome}");
+        // Printed once, and not with each frame.
+        assert_eq!(outcome.matches("nf_conntrack_acct").count(), 1, "{outcome}");
     });
 }
 
 #[test]
-fn json_is_a_document_a_frame_and_lines_carry_its_time() {
+fn each_frame_is_one_json_document_and_jsonl_has_its_time() {
     private_netns(|| {
         insert(&[udp("10.0.0.1", 1), udp("10.0.0.2", 1)]);
         let mut child = start(&["--cluster", "none", "-o", "json"]);
@@ -92,23 +90,23 @@ fn json_is_a_document_a_frame_and_lines_carry_its_time() {
         assert_eq!(lines[0]["time"], lines[1]["time"], "one frame");
         assert_ne!(lines[1]["time"], lines[2]["time"], "the next one");
         assert_eq!(lines[3]["schema"], "ctk/v1");
-        // The reader has gone: it ends by itself, quietly, though an hour of frames is left.
-        let mut said = String::new();
+        // The pipe is closed: the command ends without an error, long before its last frame.
+        let mut outcome = String::new();
         child
             .stderr
             .take()
             .unwrap()
-            .read_to_string(&mut said)
+            .read_to_string(&mut outcome)
             .unwrap();
-        assert_eq!(child.wait().unwrap().code(), Some(0), "{said}");
-        assert!(!said.contains("error"), "{said}");
+        assert_eq!(child.wait().unwrap().code(), Some(0), "{outcome}");
+        assert!(!outcome.contains("error"), "{outcome}");
     });
 }
 
 #[test]
-fn looks_that_could_not_judge_end_with_status_3() {
+fn frames_with_undecided_entries_end_with_status_3() {
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         insert(&[to_dns(17, 40_000, "10.244.9.9")]);
         let mut partial = lab::cluster_objects(&lab::BACKENDS);
         partial.retain(|object| object["kind"] != "EndpointSlice");
@@ -118,21 +116,21 @@ fn looks_that_could_not_judge_end_with_status_3() {
         let mut stdout = BufReader::new(child.stdout.take().unwrap());
         stdout.read_line(&mut line).unwrap();
         assert!(line.starts_with("--- "), "{line}");
-        let (status, said) = interrupt(child);
-        assert_eq!(status, Some(3), "{said}");
-        assert!(said.contains("frames left something out"), "{said}");
+        let (status, outcome) = interrupt(child);
+        assert_eq!(status, Some(3), "{outcome}");
+        assert!(outcome.contains("frames left something out"), "{outcome}");
     });
 }
 
 #[test]
-fn a_terminal_is_repainted_and_given_back() {
+fn a_terminal_is_repainted_and_restored() {
     if !has_tmux() {
         return;
     }
     private_netns(|| {
         let flows: Vec<_> = (1..=40).map(|n| udp(&format!("10.0.0.{n}"), 1)).collect();
         insert(&flows);
-        let terminal = Terminal::run(&format!("{CTK} top --interval 1s --cluster none"));
+        let terminal = Terminal::run(&format!("{} top --interval 1s --cluster none", ctk_path()));
         let screen = terminal.wait("the table", |screen| screen.contains("SRC "));
         let lines: Vec<&str> = screen.lines().collect();
         assert!(
@@ -147,6 +145,6 @@ fn a_terminal_is_repainted_and_given_back() {
             row.starts_with("10.0.0.40 ")
         });
         terminal.tmux(&["send-keys", "C-c"]);
-        terminal.is_as_before();
+        terminal.assert_restored();
     });
 }

@@ -1,29 +1,21 @@
-//! `ctk top` in real namespaces: its numbers against the conntrack tool's and those of `ls`, names, frames, and bounds.
+//! `ctk top` in real namespaces: numbers compared with the conntrack tool and `ls`, names, frames, and bounds.
 
 mod frames;
-#[path = "../lab/mod.rs"]
-mod lab;
-#[path = "../mixed/mod.rs"]
-mod mixed;
-#[path = "../private_netns/mod.rs"]
-mod private_netns;
-#[path = "../terminal/mod.rs"]
-mod terminal;
-#[path = "../tools/mod.rs"]
-mod tools;
 
 use std::collections::BTreeMap;
+use testkit::{lab, mixed};
 
 use ctnetlink::flow::{Flow, Status};
-use lab::be_the_node;
-use lab::cluster::{ClusterFile, minimal, pod, service, slice};
-use mixed::{ASSURED, insert, plain, ports, to_dns, translated, tuple, udp};
-use private_netns::private_netns;
 use serde_json::{Value, json};
-use tools::{Said, assert_error, ctk, ctk_command, ctk_line, run, sysctl};
+use testkit::ctk_binary::{ctk, ctk_command, ctk_line};
+use testkit::lab::add_node_address;
+use testkit::lab::cluster::{ClusterFile, minimal, pod, service, slice};
+use testkit::mixed::{ASSURED, insert, plain, ports, to_dns, translated, tuple, udp};
+use testkit::private_netns::private_netns;
+use testkit::tools::{Outcome, assert_error, run, sysctl};
 
 /// Counts by key, as text; several keys joined by a blank.
-fn counts(said: &Said) -> BTreeMap<String, u64> {
+fn counts(outcome: &Outcome) -> BTreeMap<String, u64> {
     let of = |item: &Value| {
         let keys = item["key"].as_object().unwrap().values();
         let words: Vec<_> = keys
@@ -31,19 +23,19 @@ fn counts(said: &Said) -> BTreeMap<String, u64> {
             .collect();
         (words.join(" "), item["count"].as_u64().unwrap())
     };
-    let items = said.items();
+    let items = outcome.items();
     let map: BTreeMap<_, _> = items.iter().map(of).collect();
     assert_eq!(map.len(), items.len(), "a group came twice");
     map
 }
 
-/// What `conntrack -L | awk` counts: lines of one value of the awk expression.
+/// Counts of `conntrack -L | awk`: lines for each value of the awk expression.
 fn by_awk(expression: &str) -> BTreeMap<String, u64> {
     let script = format!(
         "(conntrack -L -f ipv4; conntrack -L -f ipv6) 2>/dev/null | awk '{{ n[{expression}]++ }} END {{ for (k in n) print n[k], k }}'"
     );
-    let said = run("sh", &["-c", &script]);
-    let lines = said.stdout.lines().map(|line| {
+    let outcome = run("sh", &["-c", &script]);
+    let lines = outcome.stdout.lines().map(|line| {
         let (count, key) = line.trim().split_once(' ').unwrap();
         (key.to_owned(), count.parse().unwrap())
     });
@@ -66,7 +58,7 @@ fn counts_are_those_of_conntrack_and_awk() {
             ),
             (
                 "dport",
-                // DCCP, where the kernel has no tracker for it: the tool prints ports that are not there as 0.
+                // DCCP, where the kernel has no tracker for it: the tool prints 0 for absent ports.
                 r#"($1 != "dccp" && match($0, / dport=[^ ]*/) ? substr($0, RSTART + 7, RLENGTH - 7) : "null")"#,
             ),
             (
@@ -74,14 +66,14 @@ fn counts_are_those_of_conntrack_and_awk() {
                 r#"(match($0, / mark=[^ ]*/) ? substr($0, RSTART + 6, RLENGTH - 6) : "null")"#,
             ),
         ] {
-            let said = ctk_line(&format!("top --cluster none --by {by} -o json")).ended(0);
-            let (ours, theirs) = (counts(&said), by_awk(expression));
+            let outcome = ctk_line(&format!("top --cluster none --by {by} -o json")).exits(0);
+            let (ours, theirs) = (counts(&outcome), by_awk(expression));
             assert!(theirs.len() > 3, "{by}: {theirs:?}");
             assert_eq!(ours, theirs, "{by}");
-            assert_eq!(said.json()["summary"]["error_at_most"], 0);
-            assert_eq!(said.json()["summary"]["groups"], theirs.len());
+            assert_eq!(outcome.json()["summary"]["error_at_most"], 0);
+            assert_eq!(outcome.json()["summary"]["groups"], theirs.len());
         }
-        let tcp = ctk_line("top --cluster none --by state --tcp -o json").ended(0);
+        let tcp = ctk_line("top --cluster none --by state --tcp -o json").exits(0);
         let words = counts(&tcp).into_iter();
         let words = words.map(|(word, count)| (word.to_uppercase().replace('-', "_"), count));
         let mut theirs = by_awk(r#"($1 == "tcp" ? $4 : "other")"#);
@@ -94,9 +86,9 @@ fn counts_are_those_of_conntrack_and_awk() {
 fn sums_and_shares_are_those_of_the_entries_that_ls_lists() {
     private_netns(|| {
         mixed::fill();
-        // Half of the table was made before accounting was on.
+        // Half of the table was created before accounting was on.
         let entries = ctk_line("ls --cluster none -o jsonl --udp")
-            .ended(0)
+            .exits(0)
             .jsonl();
         let mut expected: BTreeMap<u64, (u64, Option<u64>, Option<u64>)> = BTreeMap::new();
         let number = |entry: &Value, of: &str| {
@@ -115,8 +107,8 @@ fn sums_and_shares_are_those_of_the_entries_that_ls_lists() {
                 }
             }
         }
-        let said = ctk_line("top --cluster none --by dport --udp --sort bytes -o json").ended(0);
-        let items = said.items();
+        let outcome = ctk_line("top --cluster none --by dport --udp --sort bytes -o json").exits(0);
+        let items = outcome.items();
         assert_eq!(items.len(), expected.len());
         for item in &items {
             let (count, packets, bytes) = expected[&item["key"]["dport"].as_u64().unwrap()];
@@ -140,36 +132,39 @@ fn sums_and_shares_are_those_of_the_entries_that_ls_lists() {
             .filter(|entry| number(entry, "bytes").is_none());
         let uncounted = uncounted.count();
         assert!(uncounted > 0);
-        assert_eq!(said.json()["summary"]["uncounted"], uncounted);
+        assert_eq!(outcome.json()["summary"]["uncounted"], uncounted);
         let note = format!("{uncounted} of {} entries have no packet", entries.len());
-        assert!(said.stderr.contains(&note), "{}", said.stderr);
+        assert!(outcome.stderr.contains(&note), "{}", outcome.stderr);
     });
 }
 
 #[test]
-fn without_accounting_there_are_no_bytes_and_it_is_said() {
+fn without_accounting_bytes_are_absent_with_a_note() {
     private_netns(|| {
         insert(&[udp("10.0.0.1", 1)]);
-        let said = ctk_line("top --cluster none -o json").ended(0);
+        let outcome = ctk_line("top --cluster none -o json").exits(0);
         assert_eq!(
-            said.items(),
+            outcome.items(),
             [
                 json!({"key": {"src": "10.0.0.1"}, "names": {"src": null}, "count": 1, "share": 1, "packets": null,
                 "bytes": null, "error_at_most": 0})
             ]
         );
         assert!(
-            said.stderr.contains("net.netfilter.nf_conntrack_acct is 0"),
-            "{said:#?}"
+            outcome
+                .stderr
+                .contains("net.netfilter.nf_conntrack_acct is 0"),
+            "{outcome:#?}"
         );
         sysctl("acct", "1");
-        let said = ctk_line("top --cluster none").ended(0);
+        let outcome = ctk_line("top --cluster none").exits(0);
         assert!(
-            said.stderr
+            outcome
+                .stderr
                 .contains("before net.netfilter.nf_conntrack_acct was 1"),
-            "{said:#?}"
+            "{outcome:#?}"
         );
-        let row = said.stdout.lines().nth(1).unwrap();
+        let row = outcome.stdout.lines().nth(1).unwrap();
         let words: Vec<_> = row.split_whitespace().collect();
         assert_eq!(
             words,
@@ -178,7 +173,7 @@ fn without_accounting_there_are_no_bytes_and_it_is_said() {
     });
 }
 
-/// Thousands of half-closed connections that one workload leaves to a Service, five of them here.
+/// Half-closed connections that one workload leaves to a Service: five instead of thousands.
 fn close_wait() -> (Vec<Flow>, ClusterFile) {
     let to_api = |sport, state| {
         let mut flow = translated(
@@ -204,7 +199,7 @@ fn close_wait() -> (Vec<Flow>, ClusterFile) {
 #[test]
 fn the_workload_that_leaves_half_closed_connections_is_named() {
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         let (flows, file) = close_wait();
         insert(&flows);
         sysctl("tcp_timeout_close_wait", "3600");
@@ -212,44 +207,44 @@ fn the_workload_that_leaves_half_closed_connections_is_named() {
             let all = ["top", "--cluster", file.path()].into_iter();
             ctk(all.chain(args.split_whitespace()))
         };
-        let one = |said: &Said, item: Value| {
-            let items = said.items();
+        let one = |outcome: &Outcome, item: Value| {
+            let items = outcome.items();
             for (key, value) in item.as_object().unwrap() {
-                assert_eq!(items[0][key], *value, "{said:#?}");
+                assert_eq!(items[0][key], *value, "{outcome:#?}");
             }
         };
-        let states = top("--by state -o json").ended(0);
+        let states = top("--by state -o json").exits(0);
         assert_eq!(
             counts(&states),
             BTreeMap::from([("close-wait".to_owned(), 5), ("established".to_owned(), 1)])
         );
-        for said in ["not a socket's", "stays for 3600 s (net.netfilter."] {
-            assert!(states.stderr.contains(said), "{states:#?}");
+        for outcome in ["not a socket's", "stays for 3600 s (net.netfilter."] {
+            assert!(states.stderr.contains(outcome), "{states:#?}");
         }
-        let established = top("--by state --state ESTABLISHED -o json").ended(0);
+        let established = top("--by state --state ESTABLISHED -o json").exits(0);
         assert!(
             !established.stderr.contains("CLOSE_WAIT"),
             "{established:#?}"
         );
-        let src = top("--by src --state CLOSE_WAIT -o json").ended(0);
+        let src = top("--by src --state CLOSE_WAIT -o json").exits(0);
         one(
             &src,
             json!({"key": {"src": "10.244.1.30"}, "names": {"src": "edge/nginx-1"}, "count": 5}),
         );
         assert!(
             top("--by src")
-                .ended(0)
+                .exits(0)
                 .stdout
                 .contains("10.244.1.30 (edge/nginx-1)"),
             "the name stands beside the address"
         );
-        // With a cluster it is clients that are counted.
+        // With a cluster, groups are clients by default.
         one(
-            &top("-o json").ended(0),
+            &top("-o json").exits(0),
             json!({"key": {"client": "edge/nginx-1"}, "count": 6, "names": {}}),
         );
         one(
-            &top("--by svc,endpoint,verdict,proto,zone,status,dport -o json").ended(0),
+            &top("--by svc,endpoint,verdict,proto,zone,status,dport -o json").exits(0),
             json!({
                 "key": {"svc": "web/api:http", "endpoint": "web/api-1:8080", "verdict": "ok", "proto": "tcp", "zone": 0,
                     "status": "seen-reply,assured,confirmed,dst-nat,src-nat-done,dst-nat-done", "dport": 80},
@@ -260,9 +255,9 @@ fn the_workload_that_leaves_half_closed_connections_is_named() {
 }
 
 #[test]
-fn a_stale_service_shows_how_many_of_its_entries_are() {
+fn stale_entries_of_a_service_are_a_group() {
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         let gone = (1..=3).map(|n| to_dns(17, 40_000 + n, "10.244.9.9"));
         insert(
             &gone
@@ -271,28 +266,28 @@ fn a_stale_service_shows_how_many_of_its_entries_are() {
         );
         let file = lab::cluster(&lab::BACKENDS);
         let args = ["top", "--cluster", file.path(), "--by", "svc,verdict", "-o"];
-        let said = ctk(args.iter().copied().chain(["json"])).ended(0);
+        let outcome = ctk(args.iter().copied().chain(["json"])).exits(0);
         assert_eq!(
-            counts(&said),
+            counts(&outcome),
             BTreeMap::from([
                 ("kube-system/kube-dns:dns stale".to_owned(), 3),
                 ("kube-system/kube-dns:dns ok".to_owned(), 1),
             ])
         );
-        let csv = ctk(args.iter().copied().chain(["csv"])).ended(0).stdout;
+        let csv = ctk(args.iter().copied().chain(["csv"])).exits(0).stdout;
         assert_eq!(
             csv,
             "svc,verdict,count,share,packets,bytes,error_at_most\r\n\
              kube-system/kube-dns:dns,stale,3,0.75,,,0\r\n\
              kube-system/kube-dns:dns,ok,1,0.25,,,0\r\n"
         );
-        // Without slices nothing is judged: the answer is partial.
+        // Without slices no entry is judged: the answer is partial.
         let mut partial = lab::cluster_objects(&lab::BACKENDS);
         partial.retain(|object| object["kind"] != "EndpointSlice");
         let partial = ClusterFile::of(&partial);
-        let said = ctk(["top", "--cluster", partial.path(), "--by", "verdict"]).ended(3);
-        assert!(said.stderr.contains("endpointslices"), "{said:#?}");
-        assert!(said.stdout.contains("unknown"), "{said:#?}");
+        let outcome = ctk(["top", "--cluster", partial.path(), "--by", "verdict"]).exits(3);
+        assert!(outcome.stderr.contains("endpointslices"), "{outcome:#?}");
+        assert!(outcome.stdout.contains("unknown"), "{outcome:#?}");
     });
 }
 
@@ -311,9 +306,9 @@ fn one_masquerade_address_that_uses_up_its_ports_is_one_group() {
         flows.extend((2000..2300).map(|n| masqueraded(n, "192.0.2.12")));
         flows.push(udp("10.0.0.1", 1));
         insert(&flows);
-        let said = ctk_line("top --cluster none --by snat-dst -o json").ended(0);
+        let outcome = ctk_line("top --cluster none --by snat-dst -o json").exits(0);
         assert_eq!(
-            counts(&said),
+            counts(&outcome),
             BTreeMap::from([
                 ("192.0.2.11 -> 203.0.113.10:443/tcp".to_owned(), 2000),
                 ("192.0.2.12 -> 203.0.113.10:443/tcp".to_owned(), 300),
@@ -324,7 +319,7 @@ fn one_masquerade_address_that_uses_up_its_ports_is_one_group() {
 }
 
 #[test]
-fn groups_are_sorted_and_limited_and_the_summary_knows_the_rest() {
+fn groups_are_sorted_and_limited_and_the_summary_counts_all() {
     private_netns(|| {
         let mut flows = Vec::new();
         for (host, entries) in [(9u16, 1u16), (10, 3), (2, 2)] {
@@ -349,14 +344,14 @@ fn groups_are_sorted_and_limited_and_the_summary_knows_the_rest() {
                 &["10.0.0.10", "10.0.0.9", "10.0.0.2"],
             ),
         ] {
-            let said = ctk_line(&format!("top --cluster none -o json {args}")).ended(0);
-            let items = said.items();
+            let outcome = ctk_line(&format!("top --cluster none -o json {args}")).exits(0);
+            let items = outcome.items();
             let found: Vec<_> = items
                 .iter()
                 .map(|i| i["key"]["src"].as_str().unwrap())
                 .collect();
             assert_eq!(found, expected, "{args}");
-            let summary = said.json()["summary"].take();
+            let summary = outcome.json()["summary"].take();
             assert_eq!(summary["groups"], 3, "{args}");
             assert_eq!(summary["shown"], expected.len(), "{args}");
             assert_eq!(
@@ -364,19 +359,19 @@ fn groups_are_sorted_and_limited_and_the_summary_knows_the_rest() {
                 if args.contains("--udp") { 6 } else { 7 }
             );
         }
-        // What has no port is a group of its own, last in the order of ports.
+        // Entries without a port are a group of their own, last in the order of ports.
         let ports = ctk_line("top --cluster none --by dport --sort -dport -o jsonl")
-            .ended(0)
+            .exits(0)
             .jsonl();
         assert_eq!(ports.last().unwrap()["key"]["dport"], Value::Null);
-        let lines = ctk_line("top --cluster none --no-header --ascii").ended(0);
+        let lines = ctk_line("top --cluster none --no-header --ascii").exits(0);
         assert_eq!(lines.stdout.lines().count(), 3);
         assert!(lines.stdout.is_ascii());
     });
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_before_anything_is_read() {
+fn contradictory_flags_are_refused_before_anything_is_read() {
     for (args, says) in [
         ("-o wide", "'--output <FORMAT>'"),
         ("-o conntrack", "'--output <FORMAT>'"),
@@ -389,33 +384,37 @@ fn what_makes_no_sense_is_refused_before_anything_is_read() {
         ("--udp 99999", "--udp"),
         ("--columns src", "--columns"),
     ] {
-        let said = ctk_line(&format!("top {args}"));
-        assert_eq!((said.status, &*said.stdout), (Some(2), ""), "{said:#?}");
-        assert!(said.stderr.contains(says), "{args}: {}", said.stderr);
+        let outcome = ctk_line(&format!("top {args}"));
+        assert_eq!(
+            (outcome.status, &*outcome.stdout),
+            (Some(2), ""),
+            "{outcome:#?}"
+        );
+        assert!(outcome.stderr.contains(says), "{args}: {}", outcome.stderr);
     }
     private_netns(|| {
-        // Services and verdicts are nothing without a cluster; clients and endpoints are addresses then.
+        // Services and verdicts need a cluster; clients and endpoints are addresses without one.
         for key in ["svc", "verdict", "client,svc"] {
-            let said = ctk_line(&format!("top --cluster none --by {key}"));
-            assert_error(&said, 2, &["--cluster none"]);
+            let outcome = ctk_line(&format!("top --cluster none --by {key}"));
+            assert_error(&outcome, 2, &["--cluster none"]);
         }
         insert(&[to_dns(17, 40_000, "10.244.1.7")]);
-        let said = ctk_line("top --cluster none --by client,endpoint -o json").ended(0);
+        let outcome = ctk_line("top --cluster none --by client,endpoint -o json").exits(0);
         assert_eq!(
-            said.items()[0]["key"],
+            outcome.items()[0]["key"],
             json!({"client": lab::CLIENTS[0].to_string(), "endpoint": "10.244.1.7:53"})
         );
     });
 }
 
 #[test]
-fn an_empty_table_has_no_groups_and_a_reader_that_went_away_is_no_error() {
+fn an_empty_table_has_no_groups_and_a_closed_pipe_is_no_error() {
     private_netns(|| {
-        let said = ctk_line("top --cluster none -o json").ended(0);
-        assert_eq!(said.items(), Vec::<Value>::new());
-        assert_eq!(said.json()["summary"]["groups"], 0);
-        assert!(said.stderr.contains("has no entries"), "{said:#?}");
-        let header = ctk_line("top --cluster none").ended(0).stdout;
+        let outcome = ctk_line("top --cluster none -o json").exits(0);
+        assert_eq!(outcome.items(), Vec::<Value>::new());
+        assert_eq!(outcome.json()["summary"]["groups"], 0);
+        assert!(outcome.stderr.contains("has no entries"), "{outcome:#?}");
+        let header = ctk_line("top --cluster none").exits(0).stdout;
         assert_eq!(
             header.split_whitespace().collect::<Vec<_>>(),
             ["SRC", "COUNT", "SHARE", "PACKETS", "BYTES"]
@@ -433,12 +432,12 @@ fn an_empty_table_has_no_groups_and_a_reader_that_went_away_is_no_error() {
 }
 
 #[test]
-fn the_demo_has_it_too() {
+fn top_works_in_the_demo() {
     if !nix::unistd::geteuid().is_root() {
         eprintln!("skipped: the demo is tested by its own tests for ordinary users");
         return;
     }
-    let said = ctk_line("demo -- top --by svc").ended(0);
-    let first = said.stdout.lines().nth(1).unwrap();
-    assert!(first.starts_with("shop/api:http "), "{said:#?}");
+    let outcome = ctk_line("demo -- top --by svc").exits(0);
+    let first = outcome.stdout.lines().nth(1).unwrap();
+    assert!(first.starts_with("shop/api:http "), "{outcome:#?}");
 }

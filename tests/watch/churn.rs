@@ -1,4 +1,4 @@
-//! Whatever happens, and whatever is lost on the way: in the end the view that a script rebuilds from the records is the table.
+//! Random changes and lost events: the view that a script rebuilds from the records equals the table in the end.
 
 use std::net::UdpSocket;
 use std::ops::Range;
@@ -8,16 +8,19 @@ use ctnetlink::flow::{Direction, Flow};
 use ctnetlink::{DeleteTarget, Table};
 use serde_json::Value;
 
-use crate::child::{Ended, Watch, has, listed, rebuilt, start, start_unread};
-use crate::mixed::{REPLIED, plain, ports, tuple};
-use crate::private_netns::private_netns;
-use crate::tools::{ctk_line, nft, run};
 use crate::{delete, open};
+use testkit::ctk_binary::ctk_line;
+use testkit::mixed::{REPLIED, plain, ports, tuple};
+use testkit::private_netns::private_netns;
+use testkit::tools::{nft, run};
+use testkit::watch_process::{
+    Watch, WatchOutcome, has, rebuild_view, start, start_unread, view_of_listing,
+};
 
 /// Longer than an event needs to be printed.
 const QUIET: Duration = Duration::from_millis(800);
 
-/// Answers a fixed sequence for a seed (xorshift64).
+/// Pseudo-random sequence of a seed (xorshift64).
 struct Random(u64);
 
 impl Random {
@@ -29,7 +32,7 @@ impl Random {
     }
 }
 
-/// Packets are tracked, and each puts another mark on its entry.
+/// Turns tracking on, with another mark for each packet of an entry.
 fn tracked_loopback() {
     run("ip", &["link", "set", "lo", "up"]);
     nft(
@@ -37,7 +40,7 @@ fn tracked_loopback() {
     );
 }
 
-/// The `n`th of the flows that netlink inserts, to one of three endpoints.
+/// Flow number `n` of those that netlink inserts, to one of three endpoints.
 fn inserted(n: u64, endpoint: u64) -> Flow {
     let client = format!("10.1.{}.{}", n >> 8, n & 255);
     let mut flow = plain(tuple(17, &client, "10.96.0.10", ports(40_000, 53)), REPLIED);
@@ -45,7 +48,7 @@ fn inserted(n: u64, endpoint: u64) -> Flow {
     flow
 }
 
-/// Deletes the entries that are there of these flows.
+/// Deletes the existing entries of these flows.
 fn end<'f>(table: &mut Table, flows: impl IntoIterator<Item = &'f Flow>) {
     let mut targets = Vec::new();
     for flow in flows {
@@ -55,7 +58,7 @@ fn end<'f>(table: &mut Table, flows: impl IntoIterator<Item = &'f Flow>) {
     table.delete(&targets);
 }
 
-/// Creates, changes and deletes at random, by netlink and by packets.
+/// Creates, changes and deletes entries at random, by netlink and by packets.
 fn churn(seed: u64, steps: u64) {
     let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
     let mut table = open();
@@ -66,7 +69,7 @@ fn churn(seed: u64, steps: u64) {
         let first = random.below(2000);
         let some = || (first..).map(|n| inserted(n, n % 3));
         match random.below(10) {
-            // A batch of new ones; those that are there already fail.
+            // Batch of new entries; inserts of existing ones fail.
             0..=3 => {
                 let flows: Vec<Flow> = some().take(1 + random.below(40) as usize).collect();
                 table.insert_all(&flows);
@@ -75,7 +78,7 @@ fn churn(seed: u64, steps: u64) {
                 let flows: Vec<Flow> = some().take(1 + random.below(60) as usize).collect();
                 end(&mut table, &flows);
             }
-            // Deleted and made anew at once, perhaps elsewhere.
+            // Deletes an entry and inserts it again at once, perhaps to another endpoint.
             5 | 6 => {
                 end(&mut table, some().take(1).collect::<Vec<_>>().iter());
                 let _ = table.insert(&inserted(first, first + random.below(2)));
@@ -88,7 +91,7 @@ fn churn(seed: u64, steps: u64) {
                 let flow = plain(tuple(17, "127.0.0.1", "127.0.0.1", ports), REPLIED);
                 clients.push((client, flow));
             }
-            // An old client again, and the answer; at times it is deleted first.
+            // An old client sends again; sometimes its entry is deleted first.
             _ if !clients.is_empty() => {
                 let (client, flow) = &clients[random.below(clients.len() as u64) as usize];
                 if random.below(4) == 0 {
@@ -103,16 +106,17 @@ fn churn(seed: u64, steps: u64) {
 }
 
 fn table() -> Vec<Value> {
-    ctk_line("ls --cluster none -o jsonl").ended(0).jsonl()
+    ctk_line("ls --cluster none -o jsonl").exits(0).jsonl()
 }
 
-/// Until nothing happens any more, then: the records make the table; gaps were told, made good for, and no secret.
-fn settle(watch: Watch) -> Ended {
+/// Waits until nothing changes, then compares: the records rebuild the table, and gaps are reported and followed by a new
+/// look.
+fn settle(watch: Watch) -> WatchOutcome {
     watch.wait_for_quiet(QUIET);
     watch.wait("the end of the last gap", is_synced);
     let table = table();
     let ended = watch.stop();
-    let (view, table) = (rebuilt(&ended.records), listed(&table));
+    let (view, table) = (rebuild_view(&ended.records), view_of_listing(&table));
     for (name, entry) in &table {
         assert_eq!(view.get(name), Some(entry), "{name}");
     }
@@ -139,7 +143,7 @@ fn settle(watch: Watch) -> Ended {
     ended
 }
 
-/// The last gap is followed by a `synced`.
+/// Asserts that the last gap is followed by a `synced`.
 fn is_synced(records: &[Value]) -> bool {
     let mut states = records
         .iter()
@@ -166,7 +170,7 @@ fn the_records_of_random_churn_make_the_table() {
                 "{} records",
                 ended.records.len()
             );
-            // Without root the kernel gives too little buffer to promise more.
+            // Without root the kernel gives a buffer that is too small for a guarantee.
             if nix::unistd::geteuid().is_root()
                 && std::env::var_os("CTK_TEST_INSIDE_UNSHARE").is_none()
             {
@@ -181,11 +185,11 @@ fn records_make_the_table_however_often_the_buffer_overruns() {
     for seed in [3, 4] {
         private_netns(|| {
             tracked_loopback();
-            // Room for some ten events.
+            // Buffer for some ten events.
             let watch = start(&["--interval", "1s", "--buffer-size", "6000"]);
             for part in 0..2 {
                 churn(seed * 10 + part, 200);
-                // More at once than a reader of any speed can take away.
+                // More at once than any reader can take.
                 let burst = (0..2000).map(|n| inserted(10_000 + n, part));
                 open().insert_all(burst.collect::<Vec<_>>());
             }
@@ -201,9 +205,9 @@ fn records_make_the_table_however_often_the_buffer_overruns() {
     }
 }
 
-/// A reader that pauses: what cannot be printed in time is a gap, too, and Ctrl-C is heard.
+/// Reader that pauses: events that cannot be printed in time make a gap, and Ctrl-C works.
 #[test]
-fn a_paused_reader_makes_a_gap_and_no_lie() {
+fn a_paused_reader_makes_a_gap_and_no_wrong_record() {
     private_netns(|| {
         let selected = [
             "--interval",
@@ -227,7 +231,7 @@ fn a_paused_reader_makes_a_gap_and_no_lie() {
         // More than a pipe holds.
         insert(&mut table, flows(0..2000));
         std::thread::sleep(QUIET);
-        // More than the queue holds, while the one who would work on it waits for the pipe.
+        // More than the queue holds while its consumer waits for the pipe.
         insert(&mut table, others.collect());
         let ended = delete(|flow| flow.original.dst.to_string() == "10.64.0.1");
         assert_eq!(ended, 35_000);
@@ -236,7 +240,7 @@ fn a_paused_reader_makes_a_gap_and_no_lie() {
         watch.wait("the gap", |records| has(records, "gap"));
         let ended = settle(watch);
         assert_eq!(ended.status, Some(3));
-        assert_eq!(rebuilt(&ended.records).len(), 22_000);
+        assert_eq!(rebuild_view(&ended.records).len(), 22_000);
     });
 }
 
@@ -250,11 +254,11 @@ fn ctrl_c_ends_a_watch_whose_reader_pauses() {
         table.insert_all((0..2000).map(|n| inserted(n, 0)).collect::<Vec<_>>());
         std::thread::sleep(QUIET);
         unread.interrupt();
-        assert_eq!(unread.ended(), Some(3), "something was not printed");
+        assert_eq!(unread.wait_for_exit(), Some(3), "something was not printed");
     });
 }
 
-/// Until the watch listens. It cannot say so, since nobody reads it.
+/// Waits until the watch listens, from outside, because its output is not read.
 fn wait_until_heard(table: &mut Table) {
     let deadline = Instant::now() + Duration::from_secs(20);
     loop {
@@ -267,7 +271,7 @@ fn wait_until_heard(table: &mut Table) {
         if listens && table.count().is_ok() {
             return;
         }
-        assert!(Instant::now() < deadline, "nobody listens: {netlink}");
+        assert!(Instant::now() < deadline, "no socket listens: {netlink}");
         std::thread::sleep(Duration::from_millis(10));
     }
 }

@@ -1,16 +1,17 @@
-//! How a watch ends, and with which status.
+//! End of a watch, and its exit status.
 
 use std::time::{Duration, Instant};
 
-use crate::child::{has, rebuilt, start, start_unread};
-use crate::lab::cluster::{ClusterFile, node};
-use crate::lab::{BACKENDS, be_the_node, cluster};
-use crate::mixed::{insert, to_dns, udp};
-use crate::private_netns::private_netns;
-use crate::tools::{as_nobody, assert_error, ctk, ctk_line, readable_binary, sysctl};
+use testkit::ctk_binary::{ctk, ctk_line, readable_binary};
+use testkit::lab::cluster::{ClusterFile, node};
+use testkit::lab::{BACKENDS, add_node_address, cluster};
+use testkit::mixed::{insert, to_dns, udp};
+use testkit::private_netns::private_netns;
+use testkit::tools::{as_nobody, assert_error, sysctl};
+use testkit::watch_process::{has, rebuild_view, start, start_unread};
 
 #[test]
-fn a_wrong_combination_of_flags_is_said_before_anything_is_watched() {
+fn contradictory_flags_are_refused_before_the_watch_starts() {
     private_netns(|| {
         for (line, says) in [
             ("watch --interval 500ms", "--interval: at least 1s"),
@@ -29,42 +30,46 @@ fn a_wrong_combination_of_flags_is_said_before_anything_is_watched() {
             ),
             ("watch --udp 99999", "99999"),
         ] {
-            let said = ctk_line(line);
+            let outcome = ctk_line(line);
             assert_eq!(
-                (said.status, said.stdout.as_str()),
+                (outcome.status, outcome.stdout.as_str()),
                 (Some(2), ""),
-                "{line}: {said:#?}"
+                "{line}: {outcome:#?}"
             );
-            assert!(said.stderr.contains(says), "{line}: {said:#?}");
+            assert!(outcome.stderr.contains(says), "{line}: {outcome:#?}");
         }
     });
 }
 
 #[test]
-fn who_may_not_listen_is_told_what_is_missing() {
+fn a_missing_capability_to_listen_is_named() {
     private_netns(|| {
         let (_folder, binary) = readable_binary();
-        let said = crate::tools::Said::of(as_nobody(&binary, &["watch"]).output().unwrap());
+        let outcome = testkit::tools::Outcome::of(as_nobody(&binary, &["watch"]).output().unwrap());
         if std::env::var_os("CTK_TEST_INSIDE_UNSHARE").is_none() {
-            assert_error(&said, 4, &["CAP_NET_ADMIN"]);
+            assert_error(&outcome, 4, &["CAP_NET_ADMIN"]);
         }
     });
 }
 
 #[test]
-fn it_ends_when_its_time_is_over_and_after_as_many_records_as_were_asked_for() {
+fn a_watch_ends_after_its_duration_and_after_its_number_of_records() {
     private_netns(|| {
         insert(&[udp("10.0.0.1", 1)]);
-        let said = ctk_line("watch --cluster none -o jsonl --for 300ms").ended(0);
-        assert_eq!(said.jsonl().len(), 2, "snapshot and synced: {said:#?}");
+        let outcome = ctk_line("watch --cluster none -o jsonl --for 300ms").exits(0);
+        assert_eq!(
+            outcome.jsonl().len(),
+            2,
+            "snapshot and synced: {outcome:#?}"
+        );
         let watch = start(&["--cluster", "none", "--count", "5"]);
-        // All at once: no record more is told.
+        // All at once: no additional record is printed.
         insert(
             &(2..102)
                 .map(|port| udp("10.0.0.1", port))
                 .collect::<Vec<_>>(),
         );
-        let ended = watch.ended();
+        let ended = watch.wait_for_exit();
         assert_eq!(ended.status, Some(0), "{ended:#?}");
         let names: Vec<&str> = ended
             .records
@@ -81,7 +86,7 @@ fn it_ends_when_its_time_is_over_and_after_as_many_records_as_were_asked_for() {
 #[test]
 fn a_script_can_wait_for_the_first_stale_flow_and_for_the_last() {
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         let file = cluster(&BACKENDS[1..]);
         let (stale, fine) = (to_dns(17, 1, "10.244.1.7"), to_dns(17, 2, "10.244.2.33"));
         let until = |what: &'static str, time: &'static str| {
@@ -109,15 +114,15 @@ fn a_script_can_wait_for_the_first_stale_flow_and_for_the_last() {
         assert_eq!(status("stale", "500ms"), Some(1), "its time was over");
         let watch = start(&until("stale", "60s"));
         insert(&[stale]);
-        // It is younger than the file was.
+        // The entry is younger than the file.
         file.touch();
-        let ended = watch.ended();
+        let ended = watch.wait_for_exit();
         assert_eq!(ended.status, Some(0), "{ended:#?}");
         assert_eq!(status("stale", "10s"), Some(0));
         assert_eq!(status("gone", "500ms"), Some(1));
         let watch = start(&until("gone", "60s"));
         crate::delete(|flow| flow.original.sport() == Some(1));
-        let ended = watch.ended();
+        let ended = watch.wait_for_exit();
         assert_eq!(ended.status, Some(0), "{ended:#?}");
         assert!(has(&ended.records, "destroy"));
     });
@@ -126,7 +131,7 @@ fn a_script_can_wait_for_the_first_stale_flow_and_for_the_last() {
 #[test]
 fn an_entry_that_is_younger_than_the_file_is_not_stale_before_the_file_is_written_anew() {
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         insert(&[to_dns(17, 1, "10.244.1.7")]);
         let file = cluster(&BACKENDS[1..]);
         let watch = start(&["--cluster", file.path(), "--interval", "1s"]);
@@ -142,7 +147,7 @@ fn an_entry_that_is_younger_than_the_file_is_not_stale_before_the_file_is_writte
         assert_eq!(old, Some("stale".into()), "it was there before");
         insert(&[to_dns(17, 2, "10.244.1.7")]);
         watch.wait("the new one", |r| first(2, "new")(r).is_some());
-        // Looks at the table change nothing in that.
+        // Looks at the table do not change that.
         std::thread::sleep(Duration::from_millis(2500));
         let told = watch.records();
         assert_eq!(first(2, "new")(&told), Some("unknown".into()));
@@ -156,9 +161,9 @@ fn an_entry_that_is_younger_than_the_file_is_not_stale_before_the_file_is_writte
 }
 
 #[test]
-fn a_time_that_is_over_after_a_gap_is_a_gap() {
+fn a_duration_that_ends_after_a_gap_ends_with_the_status_of_a_gap() {
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         let file = cluster(&BACKENDS[1..]);
         let watch = start(&[
             "--until",
@@ -175,22 +180,25 @@ fn a_time_that_is_over_after_a_gap_is_a_gap() {
                 .map(|port| udp("10.0.0.1", port))
                 .collect::<Vec<_>>(),
         );
-        let ended = watch.ended();
+        let ended = watch.wait_for_exit();
         assert_eq!(ended.status, Some(3), "{:#?}", ended.stderr);
-        assert_eq!(rebuilt(&ended.records).len(), 1999);
+        assert_eq!(rebuild_view(&ended.records).len(), 1999);
     });
 }
 
 #[test]
-fn nothing_is_waited_for_that_cannot_be_judged() {
+fn a_wait_for_an_undecidable_condition_is_refused() {
     private_netns(|| {
         insert(&[to_dns(17, 1, "10.244.1.7")]);
-        // Not the node's namespace: that no flow is stale is not known, so it is not said.
+        // Not the node's namespace: whether no flow is stale is unknown, so it is not reported.
         let file = cluster(&BACKENDS[1..]);
         let line = format!("watch --until gone --for 1s --cluster {}", file.path());
-        let said = ctk_line(&line).ended(1);
-        assert!(said.stderr.contains("1 entry is not judged"), "{said:#?}");
-        // Half a cluster.
+        let outcome = ctk_line(&line).exits(1);
+        assert!(
+            outcome.stderr.contains("1 entry is not judged"),
+            "{outcome:#?}"
+        );
+        // Incomplete cluster.
         let half = ClusterFile::of(&[node("node1", "192.0.2.11")]);
         for until in ["stale", "gone"] {
             let line = format!("watch --until {until} --for 30s --cluster {}", half.path());
@@ -201,16 +209,16 @@ fn nothing_is_waited_for_that_cannot_be_judged() {
             );
         }
         let line = format!("watch --for 500ms --cluster {}", half.path());
-        let said = ctk_line(&line).ended(3);
-        assert!(said.stderr.contains("is incomplete"), "{said:#?}");
+        let outcome = ctk_line(&line).exits(3);
+        assert!(outcome.stderr.contains("is incomplete"), "{outcome:#?}");
     });
 }
 
 #[test]
-fn quiet_is_a_look_after_an_interval_without_anything() {
+fn quiet_needs_an_interval_without_activity_and_a_look() {
     private_netns(|| {
-        crate::tools::run("ip", &["link", "set", "lo", "up"]);
-        crate::tools::nft(
+        testkit::tools::run("ip", &["link", "set", "lo", "up"]);
+        testkit::tools::nft(
             "table ip t { chain c { type filter hook output priority 0; ct state new accept; }; }",
         );
         insert(&[udp("10.0.0.1", 1)]);
@@ -225,7 +233,7 @@ fn quiet_is_a_look_after_an_interval_without_anything() {
             "50s",
         ];
         let watch = start(&args);
-        // Refills alone are no quiet, though no event tells of them, and though a look shows them only after 3 s.
+        // Refills alone are activity, although no event reports them and a look shows them only after 3 s.
         let [a, b] = [(); 2].map(|()| std::net::UdpSocket::bind(("127.0.0.1", 0)).unwrap());
         let began = Instant::now();
         while began.elapsed() < Duration::from_secs(6) {
@@ -233,7 +241,7 @@ fn quiet_is_a_look_after_an_interval_without_anything() {
             std::thread::sleep(Duration::from_millis(200));
         }
         let told = watch.records();
-        let ended = watch.ended();
+        let ended = watch.wait_for_exit();
         assert_eq!(ended.status, Some(0), "{ended:#?}");
         let refreshes = ended
             .records
@@ -253,7 +261,7 @@ fn quiet_is_a_look_after_an_interval_without_anything() {
 }
 
 #[test]
-fn ctrl_c_ends_it_well() {
+fn ctrl_c_ends_a_watch_with_status_0() {
     private_netns(|| {
         let ended = start(&["--cluster", "none"]).stop();
         assert_eq!(ended.status, Some(0), "{ended:#?}");
@@ -265,11 +273,11 @@ fn ctrl_c_ends_it_well() {
 fn a_closed_pipe_ends_it_quietly_even_when_there_is_nothing_to_print() {
     private_netns(|| {
         sysctl("events", "1");
-        let said = start_unread(&["--cluster", "none"]).close();
+        let outcome = start_unread(&["--cluster", "none"]).close();
         assert_eq!(
-            (said.status, said.stderr.as_str()),
+            (outcome.status, outcome.stderr.as_str()),
             (Some(0), ""),
-            "{said:#?}"
+            "{outcome:#?}"
         );
     });
 }
@@ -277,11 +285,11 @@ fn a_closed_pipe_ends_it_quietly_even_when_there_is_nothing_to_print() {
 #[test]
 fn a_half_written_cluster_file_is_not_used_and_the_whole_one_is() {
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         insert(&[to_dns(17, 1, "10.244.1.7")]);
         let file = cluster(&BACKENDS);
         let watch = start(&["--cluster", file.path(), "--interval", "0"]);
-        let whole = crate::lab::cluster::list(&crate::lab::cluster_objects(&BACKENDS[1..]));
+        let whole = testkit::lab::cluster::list(&testkit::lab::cluster_objects(&BACKENDS[1..]));
         std::fs::write(file.path(), &whole[..whole.len() / 2]).unwrap();
         std::thread::sleep(Duration::from_secs(1));
         assert!(!has(&watch.records(), "verdict"));
@@ -297,14 +305,14 @@ fn a_half_written_cluster_file_is_not_used_and_the_whole_one_is() {
 }
 
 #[test]
-fn a_flow_that_turns_stale_comes_into_a_selection_of_stale_ones() {
+fn a_flow_that_becomes_stale_enters_a_selection_of_stale_ones() {
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         insert(&[to_dns(17, 1, "10.244.1.7"), to_dns(17, 2, "10.244.2.33")]);
         let file = cluster(&BACKENDS);
         let write = |endpoints: &[std::net::Ipv4Addr]| {
-            let objects = crate::lab::cluster_objects(endpoints);
-            std::fs::write(file.path(), crate::lab::cluster::list(&objects)).unwrap();
+            let objects = testkit::lab::cluster_objects(endpoints);
+            std::fs::write(file.path(), testkit::lab::cluster::list(&objects)).unwrap();
         };
         let watch = start(&["--cluster", file.path(), "--interval", "0", "--stale"]);
         assert_eq!(watch.records().len(), 1, "none is stale yet");

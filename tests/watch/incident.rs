@@ -1,4 +1,4 @@
-//! The DNS incident as a watch tells it.
+//! Records of a watch during the DNS incident.
 
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::child::{start, words};
-use crate::lab::{self, BACKENDS, CLIENTS, Client, Lab, Proxy, cluster};
-use crate::private_netns::private_netns;
-use crate::tools::{ctk, sysctl};
+use testkit::ctk_binary::ctk;
+use testkit::lab::{self, BACKENDS, CLIENTS, Client, Lab, Proxy, cluster};
+use testkit::private_netns::private_netns;
+use testkit::tools::sysctl;
+use testkit::watch_process::{record_types, start};
 
 const PORT: u16 = 40_123;
 
@@ -45,7 +46,7 @@ fn is_refresh(record: &Value, backend: Ipv4Addr, replies: &str) -> bool {
 }
 
 #[test]
-fn the_dns_incident_is_told_from_the_first_packet_to_the_recovery() {
+fn the_dns_incident_is_recorded_from_the_first_packet_to_the_recovery() {
     private_netns(|| {
         sysctl("acct", "1");
         let (dying, living) = (BACKENDS[0], BACKENDS[1]);
@@ -61,8 +62,8 @@ fn the_dns_incident_is_told_from_the_first_packet_to_the_recovery() {
                 let well = records
                     .iter()
                     .any(|record| is_refresh(record, dying, "two-way"));
-                // It is assured with the first answer after 2 s.
-                well && words(records, PORT)
+                // The entry is assured with the first answer after 2 s.
+                well && record_types(records, PORT)
                     .iter()
                     .filter(|word| *word == "update")
                     .count()
@@ -76,7 +77,7 @@ fn the_dns_incident_is_told_from_the_first_packet_to_the_recovery() {
                     .iter()
                     .any(|record| is_refresh(record, dying, "stopped"))
             });
-            // The API tells it now.
+            // The cluster file has the death now.
             std::fs::write(
                 file.path(),
                 lab::cluster::list(&lab::cluster_objects(&[living])),
@@ -94,7 +95,7 @@ fn the_dns_incident_is_told_from_the_first_packet_to_the_recovery() {
                 "--cluster",
                 file.path(),
             ];
-            ctk(purge).ended(0);
+            ctk(purge).exits(0);
             watch.wait("the recovery", |records| {
                 records
                     .iter()
@@ -108,14 +109,14 @@ fn the_dns_incident_is_told_from_the_first_packet_to_the_recovery() {
     });
 }
 
-/// Everything but refreshes, and the verdict with its reason.
+/// Records except refreshes, with verdict and reason.
 fn told_in_order(records: &[Value]) {
-    let words: Vec<String> = words(records, PORT)
+    let words: Vec<String> = record_types(records, PORT)
         .into_iter()
         .filter(|word| word != "refresh")
         .collect();
     let life = ["new", "update", "update"];
-    // The node's rules turn to the other backend before the file tells of it.
+    // The node's rules change to the other backend before the file does.
     let rules = ["endpoint", "endpoint"];
     let expected = [
         &["synced"],
@@ -161,7 +162,7 @@ fn told_in_order(records: &[Value]) {
     assert_eq!(born[1]["entry"]["endpoint"]["name"], "coredns-b");
     for record in records.iter().filter(|record| record["type"] == "refresh") {
         let seconds = |key: &str| record[key].as_u64().unwrap();
-        // 3 s passed at least, so without a refill it would be less by that.
+        // At least 3 s passed, so without a refill the timer would be lower by that.
         assert!(
             seconds("timeout_after") + 2 > seconds("timeout_before"),
             "{record}"
@@ -179,7 +180,7 @@ fn told_in_time(after_death: &[Value], dying: Ipv4Addr) {
 }
 
 #[test]
-fn people_are_told_where_a_flow_moves_to() {
+fn the_table_format_names_the_new_endpoint_of_a_flow() {
     private_netns(|| {
         let (dying, living) = (BACKENDS[0], BACKENDS[1]);
         let lab = Lab::new(Proxy::Nftables);
@@ -187,7 +188,7 @@ fn people_are_told_where_a_flow_moves_to() {
         let file = cluster(&BACKENDS);
         let client = Client::bind(CLIENTS[0], PORT);
         client.ask().unwrap();
-        let mut command = crate::tools::ctk_command([
+        let mut command = testkit::ctk_binary::ctk_command([
             "watch",
             "--udp",
             "53",
@@ -215,17 +216,17 @@ fn people_are_told_where_a_flow_moves_to() {
         lab.set_endpoints(&[living]);
         std::thread::sleep(Duration::from_secs(1));
         assert_eq!(crate::delete(|_| true), 1);
-        // The end may be found by a look only; the next packet comes after it.
+        // Only a look may find the end; the next packet comes after it.
         std::thread::sleep(Duration::from_millis(1500));
         client.ask().unwrap();
-        let said = crate::tools::Said::of(child.wait_with_output().unwrap()).ended(0);
-        let lines: Vec<&str> = said.stdout.lines().collect();
+        let outcome = testkit::tools::Outcome::of(child.wait_with_output().unwrap()).exits(0);
+        let lines: Vec<&str> = outcome.stdout.lines().collect();
         assert!(
             lines[0].ends_with("synced    1 entry to begin with"),
-            "{said:#?}"
+            "{outcome:#?}"
         );
         let [verdict, destroy, moved, new] = lines[1..] else {
-            panic!("{said:#?}")
+            panic!("{outcome:#?}")
         };
         assert!(verdict.contains("  verdict   udp  shop/web-1:40123  kube-system/kube-dns:dns  "));
         assert!(

@@ -1,10 +1,10 @@
 //! `watch --live` on a terminal.
 
-use crate::lab::{BACKENDS, be_the_node, cluster};
-use crate::mixed::{insert, to_dns};
-use crate::private_netns::private_netns;
-use crate::terminal::{Terminal, has_tmux};
-use crate::tools::CTK;
+use testkit::ctk_binary::ctk_path;
+use testkit::lab::{BACKENDS, add_node_address, cluster};
+use testkit::mixed::{insert, to_dns};
+use testkit::private_netns::private_netns;
+use testkit::terminal::{Terminal, has_tmux};
 
 #[test]
 fn the_live_view_shows_the_stale_row_on_top_survives_a_resize_and_leaves_nothing_behind() {
@@ -12,13 +12,17 @@ fn the_live_view_shows_the_stale_row_on_top_survives_a_resize_and_leaves_nothing
         return;
     }
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         let file = cluster(&BACKENDS[1..]);
         let fine = (1..40).map(|port| to_dns(17, port, "10.244.2.33"));
         let mut flows: Vec<_> = fine.collect();
         flows.push(to_dns(17, 999, "10.244.1.7"));
         insert(&flows);
-        let command = format!("{CTK} watch --live --interval 1s --cluster {}", file.path());
+        let command = format!(
+            "{} watch --live --interval 1s --cluster {}",
+            ctk_path(),
+            file.path()
+        );
         let terminal = Terminal::run(&command);
         let on_top = |screen: &str| {
             let row = screen.lines().nth(2).unwrap_or_default();
@@ -57,55 +61,64 @@ fn the_live_view_shows_the_stale_row_on_top_survives_a_resize_and_leaves_nothing
         terminal.wait("the larger table", |screen| {
             rows(screen) == 27 && on_top(screen)
         });
-        // What ends disappears.
+        // Ended entries disappear.
         crate::delete(|flow| flow.original.sport() == Some(999));
         terminal.wait("the end", |screen| {
             screen.starts_with("39 entries, 0 stale")
         });
         terminal.tmux(&["send-keys", "q"]);
-        terminal.is_as_before();
+        terminal.assert_restored();
     });
 }
 
 #[test]
-fn what_is_said_of_the_source_stays_below_the_live_view() {
+fn notes_about_the_source_stay_below_the_live_view() {
     if !has_tmux() {
         return;
     }
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         let file = cluster(&BACKENDS[1..]);
         insert(&[
             to_dns(17, 998, "10.244.2.33"),
             to_dns(17, 999, "10.244.1.7"),
         ]);
-        let command = format!("{CTK} watch --live --interval 1s --cluster {}", file.path());
+        let command = format!(
+            "{} watch --live --interval 1s --cluster {}",
+            ctk_path(),
+            file.path()
+        );
         let terminal = Terminal::run(&command);
         terminal.wait("the table", |screen| screen.starts_with("2 entries"));
         std::fs::write(file.path(), "{").unwrap();
-        let said = "ctk: the new cluster file is not used";
-        let is_below = |screen: &str| screen.lines().last().is_some_and(|l| l.starts_with(said));
+        let outcome = "ctk: the new cluster file is not used";
+        let is_below = |screen: &str| {
+            screen
+                .lines()
+                .last()
+                .is_some_and(|l| l.starts_with(outcome))
+        };
         terminal.wait("the note", is_below);
-        // Painted anew, the note is there still.
+        // The note is still there after a repaint.
         crate::delete(|flow| flow.original.sport() == Some(999));
         let screen = terminal.wait("the end", |screen| screen.starts_with("1 entry,"));
         assert!(is_below(&screen), "{screen}");
         terminal.tmux(&["send-keys", "q"]);
         terminal.wait("the note on the terminal itself", |screen| {
-            !screen.contains("1 entry,") && screen.contains(said)
+            !screen.contains("1 entry") && screen.contains(outcome)
         });
     });
 }
 
 #[test]
-fn ctrl_c_leaves_the_live_view_as_q_does() {
+fn ctrl_c_ends_the_live_view_as_q_does() {
     if !has_tmux() {
         return;
     }
     private_netns(|| {
-        let terminal = Terminal::run(&format!("{CTK} watch --live --cluster none"));
+        let terminal = Terminal::run(&format!("{} watch --live --cluster none", ctk_path()));
         terminal.wait("the table", |screen| screen.starts_with("0 entries"));
         terminal.tmux(&["send-keys", "C-c"]);
-        terminal.is_as_before();
+        terminal.assert_restored();
     });
 }

@@ -1,24 +1,13 @@
 //! `ctk watch` against the real kernel, with real packets, each test in a network namespace of its own.
 
-mod child;
 mod churn;
 mod ending;
 mod incident;
-#[path = "../lab/mod.rs"]
-mod lab;
 mod live;
 mod memory;
-#[path = "../mixed/mod.rs"]
-mod mixed;
 mod node_rules;
-#[path = "../private_netns/mod.rs"]
-mod private_netns;
 mod selecting;
 mod silent;
-#[path = "../terminal/mod.rs"]
-mod terminal;
-#[path = "../tools/mod.rs"]
-mod tools;
 
 use std::ops::ControlFlow;
 
@@ -30,7 +19,7 @@ fn open() -> Table {
     Table::open(&Netns::current()).unwrap()
 }
 
-/// Deletes the entries that `pick` chooses; how many there were.
+/// Deletes the entries that `pick` selects. Returns their number.
 fn delete(pick: impl Fn(&Flow) -> bool) -> usize {
     let mut targets = Vec::new();
     let mut table = open();

@@ -1,15 +1,13 @@
-//! A watch keeps what matches, and nothing of the rest.
+//! Memory of a watch depends on the selected entries only.
 
-use ctnetlink::Table;
-use ctnetlink::netns::Netns;
-
-use crate::child::start;
-use crate::mixed::{ASSURED, plain, ports, tuple};
-use crate::private_netns::private_netns;
+use testkit::mixed::{ASSURED, insert_range, plain, ports, tuple};
+use testkit::private_netns::private_netns;
+use testkit::usage::{MIB, peak_of};
+use testkit::watch_process::start;
 
 const ENTRIES: u32 = 200_000;
 
-/// Three of the clients of all these flows are 10.0.0.1.
+/// Flow of a large table; three have the client 10.0.0.1.
 fn flow(n: u32) -> ctnetlink::flow::Flow {
     let client = match n % (ENTRIES / 3) {
         7 => "10.0.0.1".to_owned(),
@@ -24,25 +22,16 @@ fn flow(n: u32) -> ctnetlink::flow::Flow {
 #[test]
 fn an_idle_watch_of_three_flows_in_a_large_table_stays_below_32_mib() {
     private_netns(|| {
-        let mut table = Table::open(&Netns::current()).unwrap();
-        for first in (0..ENTRIES).step_by(1000) {
-            let results = table.insert_all((first..first + 1000).map(flow));
-            assert!(results.iter().all(Result::is_ok), "{results:?}");
-        }
+        insert_range(0..ENTRIES, flow);
         // The kernel filters; and where it cannot, every entry is looked at and let go.
         for selector in [["--src", "10.0.0.1"], ["--src", "10.0.0.0/30"]] {
             let watch =
                 start(&[&selector[..], &["--cluster", "none", "--interval", "1s"]].concat());
             assert_eq!(watch.records().len(), 4, "three snapshots and synced");
             std::thread::sleep(std::time::Duration::from_secs(3));
-            let status = std::fs::read_to_string(format!("/proc/{}/status", watch.pid())).unwrap();
-            let peak = status
-                .lines()
-                .find_map(|line| line.strip_prefix("VmHWM:"))
-                .unwrap();
-            let peak: u64 = peak.trim().trim_end_matches(" kB").parse().unwrap();
-            println!("{selector:?}: {:.1} MiB", peak as f64 / 1024.0);
-            assert!(peak < 32 << 10, "{selector:?}: {peak} KiB");
+            let peak = peak_of(watch.pid());
+            println!("{selector:?}: {:.1} MiB", peak as f64 / MIB as f64);
+            assert!(peak < 32 * MIB, "{selector:?}: {} MiB", peak / MIB);
             assert_eq!(watch.stop().status, Some(0));
         }
     });

@@ -1,24 +1,24 @@
-//! How often a watch runs the tools that print this node's rules.
+//! Number of runs of the tools that print this node's rules.
 
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::child::{has, start, start_in};
-use crate::lab::{BACKENDS, Lab, Proxy, VIP, cluster};
-use crate::mixed::{REPLIED, plain, ports, tuple};
 use crate::open;
-use crate::private_netns::private_netns;
-use crate::tools::{NotedTools, nft, sysctl};
+use testkit::lab::{BACKENDS, Lab, Proxy, VIP, cluster};
+use testkit::mixed::{REPLIED, plain, ports, tuple};
+use testkit::private_netns::private_netns;
+use testkit::tools::{LoggedTools, nft, sysctl};
+use testkit::watch_process::{has, start, start_in};
 
 fn is_by_rules(record: &Value, change: &str) -> bool {
     record["type"] == "endpoint" && record["seen_by"] == "rules" && record["change"] == change
 }
 
-/// Listings are counted by what the command line begins with: first in `quiet`, twice the pause between two looks, without
+/// Counts runs of a tool by the start of its command line: first during `quiet`, twice the pause between two looks, without
 /// any change, then with one.
 fn watched(proxy: Proxy, source: &str, listing: &str, quiet: Duration) {
-    let tools = NotedTools::new();
+    let tools = LoggedTools::new();
     let lab = Lab::new(proxy);
     lab.set_endpoints(&BACKENDS[..1]);
     let args = ["--interval", "5s", "--cluster", source];
@@ -48,7 +48,7 @@ fn watched(proxy: Proxy, source: &str, listing: &str, quiet: Duration) {
 }
 
 #[test]
-fn rules_beside_a_file_are_read_again_only_when_they_changed() {
+fn rules_used_with_a_file_are_read_again_only_after_a_change() {
     private_netns(|| {
         let (file, quiet) = (cluster(&BACKENDS), Duration::from_secs(11));
         watched(Proxy::Iptables, file.path(), "iptables-nft-save", quiet);
@@ -56,7 +56,7 @@ fn rules_beside_a_file_are_read_again_only_when_they_changed() {
 }
 
 #[test]
-fn rules_as_the_source_are_read_again_only_when_they_changed() {
+fn rules_as_the_source_are_read_again_only_after_a_change() {
     private_netns(|| {
         let quiet = Duration::from_secs(21);
         watched(Proxy::Nftables, "rules", "nft -j list table", quiet);
@@ -64,7 +64,7 @@ fn rules_as_the_source_are_read_again_only_when_they_changed() {
 }
 
 #[test]
-fn an_entry_that_came_after_the_only_reading_of_the_rules_is_judged_by_them() {
+fn an_entry_created_after_the_only_read_of_the_rules_is_judged_by_them() {
     private_netns(|| {
         sysctl("timestamp", "1");
         let lab = Lab::new(Proxy::Nftables);

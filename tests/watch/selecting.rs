@@ -1,4 +1,4 @@
-//! Selectors on events: several watches of one world, each told its part.
+//! Selectors on events: several watches of one table, each with its own selection.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -6,19 +6,19 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::child::{Watch, start, words};
-use crate::lab::{BACKENDS, CLIENTS, Client, Lab, Proxy, cluster};
-use crate::private_netns::private_netns;
+use testkit::lab::{BACKENDS, CLIENTS, Client, Lab, Proxy, cluster};
+use testkit::private_netns::private_netns;
+use testkit::watch_process::{Watch, record_types, start};
 
-/// Nobody answers here.
+/// Address without a server.
 const LOST: u16 = 41_001;
-/// kube-dns answers.
+/// Address of kube-dns, which answers.
 const ANSWERED: u16 = 41_002;
-/// A TCP connection that is opened, used and closed.
+/// TCP connection that is opened, used and closed.
 const CONNECTION: u16 = 41_003;
 
 #[test]
-fn every_selector_chooses_among_events_as_it_does_among_entries() {
+fn every_selector_selects_the_same_events_as_entries() {
     private_netns(|| {
         let lab = Lab::new(Proxy::Nftables);
         lab.set_endpoints(&BACKENDS[..1]);
@@ -29,10 +29,10 @@ fn every_selector_chooses_among_events_as_it_does_among_entries() {
         let watch = |selectors: &[&str], cluster: &[&str]| {
             start(&[selectors, cluster, &["--interval", "0"]].concat())
         };
-        // What each is told of the three flows.
+        // Records that each watch prints of the three flows.
         let life = ["new", "update", "update", "destroy"];
         let watches = [
-            // Of a flow that leaves the selection, that it did.
+            // A flow that leaves the selection has a record of that.
             (
                 watch(&["--unreplied"], &none),
                 vec!["new", "destroy"],
@@ -73,12 +73,12 @@ fn every_selector_chooses_among_events_as_it_does_among_entries() {
         let all = watch(&[], &none);
         scene(&all);
         for (watch, lost, answered, connection) in watches {
-            // Long printed: they were told before the one that was waited for, or at the same time.
+            // Printed long ago: before the awaited record, or with it.
             watch.wait_for_quiet(Duration::from_millis(500));
             let ended = watch.stop();
             assert_eq!(ended.status, Some(0), "{ended:#?}");
             let told = |port| {
-                let words = words(&ended.records, port);
+                let words = record_types(&ended.records, port);
                 assert_eq!(words[0], "synced");
                 words[1..].to_vec()
             };
@@ -94,22 +94,24 @@ fn every_selector_chooses_among_events_as_it_does_among_entries() {
     });
 }
 
-/// Three flows come, and go again.
+/// Creates three flows and deletes them.
 fn scene(all: &Watch) {
     let lost = UdpSocket::bind((CLIENTS[1], LOST)).unwrap();
-    // A pod address that nobody has.
+    // Address without a pod.
     lost.send_to(&[0], ("10.244.9.9", 9)).unwrap();
     let client = Client::bind(CLIENTS[0], ANSWERED);
     client.ask().unwrap();
     connection(all);
-    // Assured are those that are answered more than 2 s after they began.
+    // A flow is assured when it is answered more than 2 s after its start.
     std::thread::sleep(Duration::from_millis(2200));
     client.ask().unwrap();
-    all.wait("assurance", |records| words(records, ANSWERED).len() >= 4);
+    all.wait("assurance", |records| {
+        record_types(records, ANSWERED).len() >= 4
+    });
     assert_eq!(crate::delete(|_| true), 3);
     for port in [LOST, ANSWERED, CONNECTION] {
         all.wait("the end", |records| {
-            words(records, port).contains(&"destroy".to_owned())
+            record_types(records, port).contains(&"destroy".to_owned())
         });
     }
 }
@@ -142,7 +144,7 @@ fn connection(all: &Watch) {
     all.wait("its end", in_state("time-wait"));
 }
 
-/// Every state that the tracker goes through is told, although the status bits change only twice.
+/// Every state of the tracker is recorded, although the status bits change only twice.
 fn told_state_by_state(records: &[Value]) {
     let of_connection = |record: &&Value| record["entry"]["original"]["sport"] == CONNECTION;
     let mut states: Vec<&str> = records
@@ -156,9 +158,9 @@ fn told_state_by_state(records: &[Value]) {
     assert_eq!(states.last(), Some(&"time-wait"));
 }
 
-/// From the moment it is assured a connection stays so.
+/// An assured connection stays assured.
 fn assured_to_the_end(records: &[Value]) {
-    let words = words(records, CONNECTION);
+    let words = record_types(records, CONNECTION);
     assert_eq!(words[1], "new");
     assert!(
         words.len() > 4

@@ -1,8 +1,8 @@
-//! Lists the IPv4 UDP entries to a port, deletes them, and follows the events until none arrives for a second.
-//!
-//! In a namespace of its own: `unshare -Urn cargo run --example conntrack -- 53`
-//!
-//! With `net.netfilter.nf_conntrack_events` at 2, the default, entries created before a subscription make no events.
+// Lists the IPv4 UDP entries to a port, deletes them, and follows the events until none arrives for a second.
+//
+// In a namespace of its own: `unshare -Urn cargo run --example conntrack -- 53`
+//
+// With `net.netfilter.nf_conntrack_events` at 2, the default, entries created before a subscription make no events.
 
 use std::error::Error;
 use std::io::{Write, stdout};
@@ -19,6 +19,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     run(port.parse()?, &mut stdout())
 }
 
+/// Writes one line for each entry and each event.
 pub fn run(port: u16, out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
     let mut events = Events::open(&Netns::current(), EventOptions::default())?;
     let mut table = Table::open(&Netns::current())?;

@@ -123,8 +123,8 @@ impl TupleMatch {
             return TupleMatch::default();
         };
         let address =
-            |wanted: Option<IpAddr>| wanted.filter(|a| a.is_ipv4() && family == Family::Ipv4);
-        let port = |wanted: Option<u16>| wanted.filter(|_| self.protocol.is_some());
+            |value: Option<IpAddr>| value.filter(|a| a.is_ipv4() && family == Family::Ipv4);
+        let port = |value: Option<u16>| value.filter(|_| self.protocol.is_some());
         TupleMatch {
             src: address(self.src),
             dst: address(self.dst),

@@ -67,7 +67,7 @@ pub use event::{Event, EventKind, EventOptions, Events, Received};
 pub use filter::{DumpFilter, Masked, TableKind, TupleMatch};
 pub use flow::Flow;
 pub use netns::{Netns, NetnsError};
-pub use table::{BATCH, DumpReport, Table};
+pub use table::{DumpReport, MAX_BATCH, Table};
 
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]

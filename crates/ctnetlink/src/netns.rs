@@ -257,7 +257,7 @@ mod tests {
 
     #[test]
     fn error_names_the_text_that_is_no_namespace() {
-        for (text, wanted) in [
+        for (text, expected) in [
             (
                 "no-such-name",
                 "no network namespace is named \"no-such-name\"",
@@ -273,7 +273,7 @@ mod tests {
             let error = Netns::named(text).expect_err(text).to_string();
             // Without privilege the kernel may refuse before it looks at the file.
             let refused = error.contains("not permitted") && text.starts_with('/');
-            assert!(error.starts_with(wanted) || refused, "{text}: {error}");
+            assert!(error.starts_with(expected) || refused, "{text}: {error}");
         }
     }
 

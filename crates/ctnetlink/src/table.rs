@@ -3,16 +3,16 @@
 mod change;
 mod dump;
 mod lookup;
+mod receive;
 mod repeats;
 mod stats;
-mod walk;
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 
 use rustix::io::Errno;
 
-pub use change::BATCH;
+pub use change::MAX_BATCH;
 pub use dump::DumpReport;
 
 use crate::codec::{decode, encode};
@@ -20,7 +20,7 @@ use crate::error::{NetlinkError, Operation};
 use crate::flow::{Direction, Flow, Tuple, Zone};
 use crate::netns::Netns;
 use crate::socket::{Message, Socket};
-use walk::Pace;
+use receive::ReceiveMode;
 
 /// Conntrack table of one network namespace. Requests run one after the other on one socket.
 ///
@@ -51,8 +51,8 @@ pub struct Table {
     socket: Socket,
     /// A dump was left before its end, and its rest is still arriving.
     unfinished: bool,
-    /// Of dumps of entries.
-    pace: Pace,
+    /// Thread that receives dumps of entries.
+    receive_mode: ReceiveMode,
     buckets: Option<File>,
     requests: Vec<u8>,
 }
@@ -68,7 +68,7 @@ impl Table {
             netns: netns.clone(),
             socket: Socket::open(netns)?,
             unfinished: false,
-            pace: Pace::InStep,
+            receive_mode: ReceiveMode::SameThread,
             // Kept open: it is read before and after every dump, and shows the namespace that it was opened in.
             buckets: netns
                 .run(|| File::open("/proc/sys/net/netfilter/nf_conntrack_buckets").ok())?,
@@ -84,7 +84,7 @@ impl Table {
     /// Receives later dumps of many entries on a second thread, ahead of the callback. Such a dump ends sooner, and takes about
     /// a third more CPU time.
     pub fn read_ahead(&mut self) {
-        self.pace = Pace::Ahead;
+        self.receive_mode = ReceiveMode::SecondThread;
     }
 
     /// Looks up the entry that has `tuple` in `direction` and `zone`. `None` when the table has no such entry.
@@ -100,7 +100,7 @@ impl Table {
         zone: Zone,
     ) -> Result<Option<Flow>, NetlinkError> {
         const OPERATION: Operation = Operation::GetEntry;
-        let answer = self.ask(OPERATION, |out, sequence| {
+        let answer = self.request_one(OPERATION, |out, sequence| {
             encode::get(out, sequence, tuple, direction, zone);
         })?;
         let payload = match answer {
@@ -124,7 +124,7 @@ impl Table {
     }
 
     /// Replaces a socket that still receives the rest of an earlier dump.
-    fn fresh(&mut self) -> Result<(), NetlinkError> {
+    fn replace_unfinished_socket(&mut self) -> Result<(), NetlinkError> {
         if self.unfinished {
             // Cheaper than reading a dump of any size to its end.
             self.socket = Socket::open(&self.netns)?;
@@ -134,20 +134,20 @@ impl Table {
     }
 
     /// Sends one request that has one answer.
-    fn ask(
+    fn request_one(
         &mut self,
         operation: Operation,
         request: impl FnOnce(&mut Vec<u8>, u32),
     ) -> Result<Result<Vec<u8>, Errno>, NetlinkError> {
-        self.fresh()?;
-        let wanted = self.socket.next_sequence();
+        self.replace_unfinished_socket()?;
+        let expected = self.socket.next_sequence();
         self.requests.clear();
-        request(&mut self.requests, wanted);
+        request(&mut self.requests, expected);
         self.socket.send(operation, &self.requests)?;
         loop {
             for message in self.socket.receive(operation)? {
                 match message? {
-                    message if message.sequence() != wanted => {}
+                    message if message.sequence() != expected => {}
                     Message::Data { payload, .. } => return Ok(Ok(payload.to_vec())),
                     Message::Answer { error: Some(e), .. } => return Ok(Err(e)),
                     _ => return Err(NetlinkError::Malformed),

@@ -42,13 +42,13 @@ pub struct Lab {
 impl Lab {
     /// Builds the node in the network namespace of the calling thread.
     pub fn new(proxy: Proxy) -> Self {
-        let lab = Self::elsewhere(proxy);
+        let lab = Self::without_node_address(proxy);
         run("ip", &["addr", "add", &format!("{NODE}/32"), "dev", "lo"]);
         lab
     }
 
     /// Builds the same without the address of the Node, as in a namespace that is not the node's.
-    pub fn elsewhere(proxy: Proxy) -> Self {
+    pub fn without_node_address(proxy: Proxy) -> Self {
         run("ip", &["link", "set", "lo", "up"]);
         for address in CLIENTS.iter().chain(&BACKENDS) {
             run(
@@ -99,7 +99,7 @@ impl Lab {
 }
 
 /// Gives this namespace the address of the node in the lab's cluster files.
-pub fn be_the_node() {
+pub fn add_node_address() {
     let netns = Netns::current();
     ctnetlink::rtnetlink::add_loopback_address(&netns, NODE.into()).unwrap();
 }

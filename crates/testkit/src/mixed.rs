@@ -322,6 +322,18 @@ pub fn insert(flows: &[Flow]) {
     assert!(results.iter().all(Result::is_ok), "{results:?}");
 }
 
+/// Inserts the flows of these numbers, in portions: memory of this process counts as that of its children until they have
+/// executed their programs.
+pub fn insert_range(numbers: std::ops::Range<u32>, flow: impl Fn(u32) -> Flow) {
+    const PORTION: u32 = 1000;
+    for first in numbers.clone().step_by(PORTION as usize) {
+        let portion: Vec<Flow> = (first..numbers.end.min(first + PORTION))
+            .map(&flow)
+            .collect();
+        insert(&portion);
+    }
+}
+
 /// Answered flow to an external DNS server.
 pub fn udp(client: &str, sport: u16) -> Flow {
     plain(tuple(17, client, "10.64.0.1", ports(sport, 53)), ASSURED)

@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::tools::Said;
+use crate::tools::Outcome;
 
 /// Time to wait for the screen, enough on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -48,7 +48,9 @@ impl Terminal {
             .env("TERM", "xterm-256color")
             .env("LC_ALL", "C.UTF-8")
             .output();
-        Said::of(output.expect("tmux is installed")).ended(0).stdout
+        Outcome::of(output.expect("tmux is installed"))
+            .exits(0)
+            .stdout
     }
 
     pub fn screen(&self) -> String {
@@ -80,7 +82,7 @@ impl Terminal {
 
     /// Asserts that the command succeeded and restored the terminal.
     #[track_caller]
-    pub fn is_as_before(&self) {
+    pub fn assert_restored(&self) {
         let screen = self.wait("the end", |screen| screen.contains("over"));
         assert!(screen.contains("status=0"), "{screen}");
         assert!(!self.is_alternate(), "{screen}");

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 /// Reports that a test is skipped. Fails where nothing may be skipped (`CI=true`).
@@ -19,17 +20,17 @@ pub fn skipped(why: &str) {
 
 /// Exit status and output of a program.
 #[derive(Debug)]
-pub struct Said {
+pub struct Outcome {
     /// `None` when a signal ended it.
     pub status: Option<i32>,
     pub stdout: String,
     pub stderr: String,
 }
 
-impl Said {
+impl Outcome {
     pub fn of(output: Output) -> Self {
         let text = |bytes| String::from_utf8(bytes).expect("output is UTF-8");
-        Said {
+        Outcome {
             status: output.status.code(),
             stdout: text(output.stdout),
             stderr: text(output.stderr),
@@ -38,7 +39,7 @@ impl Said {
 
     /// Asserts the exit status.
     #[track_caller]
-    pub fn ended(self, status: i32) -> Self {
+    pub fn exits(self, status: i32) -> Self {
         assert_eq!(self.status, Some(status), "{self:#?}");
         self
     }
@@ -89,11 +90,29 @@ pub fn clean<I: IntoIterator<Item: AsRef<OsStr>>>(mut command: Command, args: I)
 
 /// Runs a program that must succeed.
 #[track_caller]
-pub fn run(program: &str, args: &[&str]) -> Said {
+pub fn run(program: &str, args: &[&str]) -> Outcome {
     let output = Command::new(program).args(args).output();
-    let said = Said::of(output.unwrap_or_else(|error| panic!("{program}: {error}")));
+    let said = Outcome::of(output.unwrap_or_else(|error| panic!("{program}: {error}")));
     assert_eq!(said.status, Some(0), "{program} {args:?}: {said:#?}");
     said
+}
+
+/// Creates an entry by the `conntrack` tool. `tuples` are `SRC:PORT DST:PORT REPLY_SRC:PORT`, `more` are further arguments:
+/// protocol, status, state. The reply goes to the source, the timeout is 100 s.
+#[track_caller]
+pub fn create_entry(tuples: &str, more: &str) {
+    let ends: Vec<(&str, &str)> = tuples
+        .split_whitespace()
+        .map(|end| end.rsplit_once(':').expect("ADDRESS:PORT"))
+        .collect();
+    let [(src, sport), (dst, dport), (from, from_port)] = ends[..] else {
+        panic!("{tuples}")
+    };
+    let line = format!(
+        "-I {more} -t 100 -s {src} --sport {sport} -d {dst} --dport {dport} -r {from} --reply-port-src {from_port} \
+         -q {src} --reply-port-dst {sport}"
+    );
+    run("conntrack", &line.split_whitespace().collect::<Vec<_>>());
 }
 
 /// Reports whether the program exists and succeeds.
@@ -120,6 +139,12 @@ pub fn run_with(program: &str, args: &[&str], input: &str) {
     drop(stdin);
     let output = child.wait_with_output().expect("it ends");
     assert!(output.status.success(), "{program}: {output:?}\n{input}");
+}
+
+/// Sends SIGINT, the signal of Ctrl-C, to a child that was not waited for.
+pub fn interrupt(child: &Child) {
+    kill_process(Pid::from_child(child), Signal::INT)
+        .expect("the child exists until it is waited for");
 }
 
 /// Loads nftables rules.
@@ -157,7 +182,7 @@ pub fn by_key(items: Vec<Value>) -> BTreeMap<String, Value> {
 
 /// Asserts the form of an error: the status, an error and a hint on standard error, nothing on standard output.
 #[track_caller]
-pub fn assert_error(said: &Said, status: i32, says: &[&str]) {
+pub fn assert_error(said: &Outcome, status: i32, says: &[&str]) {
     assert_eq!(said.status, Some(status), "{said:#?}");
     assert_eq!(said.stdout, "", "{said:#?}");
     let mut lines = said
@@ -205,17 +230,17 @@ pub fn as_nobody(binary: &str, args: &[&str]) -> Command {
 }
 
 /// Wrappers of the tools that print rules. Each logs its command line and runs the real tool.
-pub struct NotedTools {
+pub struct LoggedTools {
     folder: tempfile::TempDir,
 }
 
-impl Default for NotedTools {
+impl Default for LoggedTools {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl NotedTools {
+impl LoggedTools {
     pub fn new() -> Self {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().unwrap();
@@ -230,7 +255,7 @@ impl NotedTools {
             std::fs::write(&path, script).unwrap();
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
         }
-        NotedTools { folder }
+        LoggedTools { folder }
     }
 
     /// Value of `PATH` that finds the wrappers first.

@@ -1,4 +1,4 @@
-//! A watch whose access is revoked, and granted again.
+//! Watch whose access is revoked, and granted again.
 
 use std::time::Instant;
 
@@ -11,10 +11,10 @@ const ALL: [&str; 5] = [
     "nodes",
     "servicecidrs",
 ];
-/// From the grant until everything is current again: 5 s, and what a busy machine adds.
+/// From the grant until everything is current: 5 s, plus the delay of a busy machine.
 const RECOVERY: Duration = Duration::from_secs(7);
 
-/// Every request is answered with this status from now on, or as it should be.
+/// Answers every request with this status from now on, or normally again.
 fn refuse(living: &Living, status: Option<u16>) {
     for resource in ALL {
         living.refuse_lists(resource, status);
@@ -25,7 +25,7 @@ fn refuse(living: &Living, status: Option<u16>) {
     }
 }
 
-/// Lines of stderr with this text name every kind.
+/// Asserts that lines of stderr with this text name every kind.
 fn all_are_said(stderr: &str, text: &str) -> bool {
     let lines: Vec<&str> = stderr.lines().filter(|l| l.contains(text)).collect();
     ALL.iter()
@@ -39,9 +39,9 @@ fn revoked_and_granted(status: u16) {
     });
     refuse(&living, Some(status));
     watch.wait("the loss of each kind", |_| {
-        all_are_said(&watch.said(), "may be out of date")
+        all_are_said(&watch.stderr(), "may be out of date")
     });
-    // Long enough for the waits between two attempts to grow.
+    // Long enough for the pauses between attempts to grow.
     std::thread::sleep(Duration::from_secs(4));
     living.put(&slice_of(&[(LIVING, READY)]));
     never_stale(&watch.records());
@@ -49,7 +49,7 @@ fn revoked_and_granted(status: u16) {
     let granted = Instant::now();
     wait(&watch, "stale");
     watch.wait("the recovery of each kind", |_| {
-        all_are_said(&watch.said(), "up to date again")
+        all_are_said(&watch.stderr(), "up to date again")
     });
     let took = granted.elapsed();
     let ended = watch.stop();
@@ -58,18 +58,18 @@ fn revoked_and_granted(status: u16) {
 }
 
 #[test]
-fn what_was_forbidden_for_a_while_is_current_within_seconds_of_the_grant() {
+fn kinds_forbidden_for_a_while_are_current_within_seconds_of_the_grant() {
     private_netns(|| revoked_and_granted(403));
 }
 
 #[test]
-fn what_was_refused_for_its_credentials_is_current_within_seconds_of_their_acceptance() {
+fn kinds_with_refused_credentials_are_current_within_seconds_of_their_acceptance() {
     private_netns(|| revoked_and_granted(401));
 }
 
-/// A watch until no stale entry is left, with one that is stale.
+/// Watch until no stale entry is left, with one stale entry.
 fn until_gone(time: &str) -> (Living, ApiServer, Watch) {
-    be_the_node();
+    add_node_address();
     insert(&[to_dns(17, PORT, &DYING.to_string())]);
     let living = living();
     living.put(&slice_of(&[(LIVING, READY)]));
@@ -84,7 +84,7 @@ fn until_gone_runs_out_of_time_with_status_1_while_the_server_does_not_answer() 
     private_netns(|| {
         let (living, _server, watch) = until_gone("6s");
         refuse(&living, Some(503));
-        let ended = watch.ended();
+        let ended = watch.wait_for_exit();
         assert_eq!(ended.status, Some(1), "{ended:#?}");
         for text in ["may be out of date", "--for was over", "is incomplete"] {
             assert!(ended.stderr.contains(text), "{ended:#?}");
@@ -94,16 +94,16 @@ fn until_gone_runs_out_of_time_with_status_1_while_the_server_does_not_answer() 
 }
 
 #[test]
-fn until_gone_waits_for_what_cannot_be_judged_and_ends_when_it_can() {
+fn until_gone_waits_for_undecided_entries_and_ends_when_they_are_decided() {
     private_netns(|| {
         let (living, _server, watch) = until_gone("60s");
         refuse(&living, Some(503));
         wait(&watch, "unknown");
         std::thread::sleep(Duration::from_secs(2));
-        // The flow is fine again, which nobody knows yet.
+        // The flow is fine again, which no source shows yet.
         living.put(&slice_of(&[(DYING, READY), (LIVING, READY)]));
         refuse(&living, None);
-        let ended = watch.ended();
+        let ended = watch.wait_for_exit();
         assert_eq!(ended.status, Some(0), "{ended:#?}");
         assert_eq!(story(&ended.records).last().unwrap(), "ok");
     });

@@ -1,22 +1,22 @@
-//! What a watch over the API hears late, or not at all: it says nothing that it does not know, and finds its way back.
+//! Late or missing events of a watch over the API: it reports only known facts, and recovers.
 
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::super::login::{credential, plugin};
-use super::super::server::{Asked, TOKEN};
 use super::*;
+use testkit::api_server::{ApiRequest, TOKEN};
 
-/// Streams of slices that were opened.
+/// Number of opened streams of slices.
 fn streams_of(server: &ApiServer) -> usize {
-    let asked = server.asked();
-    let of = |a: &&Asked| a.resource() == "endpointslices" && a.value("watch").is_some();
+    let asked = server.requests();
+    let of = |a: &&ApiRequest| a.resource() == "endpointslices" && a.value("watch").is_some();
     asked.iter().filter(of).count()
 }
 
 fn silent_node() -> (Living, ApiServer, Watch) {
-    be_the_node();
+    add_node_address();
     insert(&[to_dns(17, PORT, &DYING.to_string())]);
     let living = living();
     living.never_end("endpointslices");
@@ -26,7 +26,7 @@ fn silent_node() -> (Living, ApiServer, Watch) {
 }
 
 #[test]
-fn a_connection_that_fell_silent_is_noticed() {
+fn a_silent_connection_is_detected() {
     private_netns(|| {
         let (living, server, watch) = silent_node();
         watch.wait("a stream", |_| streams_of(&server) == 1);
@@ -57,9 +57,9 @@ fn while_a_stream_is_silent_a_new_entry_is_not_stale() {
 }
 
 #[test]
-fn the_first_look_does_not_call_stale_what_was_made_since_the_watch_began() {
+fn the_first_look_does_not_call_entries_stale_that_were_created_since_the_start() {
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         let old = PORT + 1;
         insert(&[to_dns(17, old, "10.244.9.9")]);
         let living = living();
@@ -74,7 +74,7 @@ fn the_first_look_does_not_call_stale_what_was_made_since_the_watch_began() {
             lists_of(&server, "endpointslices") == 1
         });
         std::thread::sleep(Duration::from_millis(500));
-        // To an endpoint that came after the list.
+        // To an endpoint created after the list.
         insert(&[to_dns(17, PORT, &DYING.to_string())]);
         watch.wait("the first look", |records| {
             records.iter().any(|r| r["type"] == "synced")
@@ -93,7 +93,7 @@ fn the_first_look_does_not_call_stale_what_was_made_since_the_watch_began() {
     });
 }
 
-/// Verdicts in turn, of a flow whose endpoint goes while a list of Pods takes so long.
+/// Verdicts in turn of a flow whose endpoint is removed while a list of Pods is delayed.
 fn verdicts_with_slow_pods(delay: Duration) -> Vec<String> {
     let (living, server, watch) = quiet_node("--interval 1s");
     living.delay_lists("pods", delay);
@@ -101,9 +101,9 @@ fn verdicts_with_slow_pods(delay: Duration) -> Vec<String> {
     wait(&watch, "stale");
     let ended = watch.stop();
     assert_eq!(ended.status, Some(0), "{ended:#?}");
-    let asked = server.asked();
+    let asked = server.requests();
     let selector = Some("status.podIP=10.244.1.7");
-    let of_address = |a: &&Asked| a.value("fieldSelector") == selector;
+    let of_address = |a: &&ApiRequest| a.value("fieldSelector") == selector;
     assert!(asked.iter().any(|a| of_address(&a)), "{asked:#?}");
     let verdicts = ended.records.iter().filter(|r| r["type"] == "verdict");
     verdicts
@@ -112,7 +112,7 @@ fn verdicts_with_slow_pods(delay: Duration) -> Vec<String> {
 }
 
 #[test]
-fn a_verdict_changes_once_where_the_owner_of_an_address_is_told_soon() {
+fn a_verdict_changes_once_where_the_owner_of_an_address_is_known_soon() {
     private_netns(|| {
         let told = verdicts_with_slow_pods(Duration::from_millis(400));
         assert_eq!(told, ["stale"]);
@@ -120,7 +120,7 @@ fn a_verdict_changes_once_where_the_owner_of_an_address_is_told_soon() {
 }
 
 #[test]
-fn a_verdict_is_unknown_where_the_owner_of_an_address_is_not_told_soon() {
+fn a_verdict_is_unknown_where_the_owner_of_an_address_is_known_late() {
     private_netns(|| {
         let told = verdicts_with_slow_pods(Duration::from_secs(4));
         assert_eq!(told, ["unknown", "stale"]);
@@ -128,11 +128,11 @@ fn a_verdict_is_unknown_where_the_owner_of_an_address_is_not_told_soon() {
 }
 
 #[test]
-fn an_entry_that_is_not_young_any_more_is_found_where_stale_ones_are_selected() {
+fn a_stale_entry_is_selected_once_it_is_old_enough_to_judge() {
     private_netns(|| {
         let (_living, _server, watch) = quiet_node("--stale --interval 0 --until stale");
         insert(&[to_dns(17, PORT + 1, "10.244.9.9")]);
-        let ended = watch.ended();
+        let ended = watch.wait_for_exit();
         assert_eq!(ended.status, Some(0), "{ended:#?}");
         let told = story(&ended.records);
         assert_eq!(
@@ -144,7 +144,7 @@ fn an_entry_that_is_not_young_any_more_is_found_where_stale_ones_are_selected() 
 }
 
 #[test]
-fn a_plugin_gives_a_newer_token_when_the_first_one_is_over() {
+fn a_plugin_is_run_again_for_a_new_token_after_expiry() {
     static RUNS: OnceLock<PathBuf> = OnceLock::new();
     static EXPIRED: AtomicBool = AtomicBool::new(false);
     fn runs() -> usize {
@@ -152,14 +152,14 @@ fn a_plugin_gives_a_newer_token_when_the_first_one_is_over() {
         runs.map_or(0, |text| text.unwrap_or_default().lines().count())
     }
     private_netns(|| {
-        be_the_node();
+        add_node_address();
         insert(&[to_dns(17, PORT, &DYING.to_string())]);
         let living = living();
         let cluster = living.clone();
         let server =
             ApiServer::start(
                 move |asked| match EXPIRED.load(Ordering::Relaxed) && runs() < 2 {
-                    true => super::super::server::Answer::status(401),
+                    true => testkit::api_server::Answer::status(401),
                     false => cluster.answer(asked),
                 },
             );
@@ -189,7 +189,7 @@ fn a_plugin_gives_a_newer_token_when_the_first_one_is_over() {
 }
 
 #[test]
-fn who_may_list_and_not_watch_is_judged_by_the_rules_of_the_node() {
+fn without_the_right_to_watch_the_nodes_rules_judge() {
     private_netns(|| {
         let lab = Lab::new(Proxy::Nftables);
         lab.set_endpoints(&[DYING]);
@@ -204,10 +204,10 @@ fn who_may_list_and_not_watch_is_judged_by_the_rules_of_the_node() {
             kubeconfig.to_str().unwrap(),
         ]);
         insert(&[to_dns(17, PORT, &LIVING.to_string())]);
-        // More than that no rules tell.
+        // The rules tell no more than that.
         wait(&watch, "new suspect");
         let ended = watch.stop();
-        let said = "not the API, which lacks endpointslices";
-        assert!(ended.stderr.contains(said), "{ended:#?}");
+        let outcome = "not the API, which lacks endpointslices";
+        assert!(ended.stderr.contains(outcome), "{ended:#?}");
     });
 }

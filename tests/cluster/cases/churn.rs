@@ -1,7 +1,7 @@
 //! Endpoints and clients come and go all the time while ctk purges in a loop: no entry of an endpoint that serves is deleted.
 //!
-//! kube-proxy stands still most of the time, so that its rules lead new flows to endpoints that are gone. Addresses come
-//! back soon, because there are few: an entry that is stale may be healthy again a moment later.
+//! kube-proxy is stopped most of the time, so that its rules lead new flows to removed endpoints. Addresses are reused
+//! soon, because they are few: a stale entry may be healthy a moment later.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
@@ -11,24 +11,24 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::api::Api;
-use crate::dice::Dice;
 use crate::lab::{Lab, WEB};
 use crate::network::{NODES, OUTSIDE, Place, pod_address};
 use crate::process::Stop;
 use crate::table::{Ends, Key, ctk_on_node};
 use crate::traffic::Clients;
+use testkit::dice::Dice;
 
 const NAMESPACE: &str = "churn";
 const VIP: &str = "10.96.77.77";
 const NODE_PORT: u16 = 32_333;
 const TIME: Duration = Duration::from_secs(20);
-/// Endpoints that serve at a time, and the addresses that they take turns at.
+/// Number of serving endpoints, and the addresses that they use in turn.
 const SERVING: usize = 3;
 const ADDRESSES: u64 = 5;
-/// Before a change is seen by this program, it was so already.
+/// Longest time by which this program sees a change late.
 const SLACK: Duration = Duration::from_millis(100);
 
-/// Serving endpoints as the API told them, each time they changed.
+/// Serving endpoints as the API reported them, at each change.
 type History = Vec<(Instant, BTreeSet<String>)>;
 
 pub fn churn(lab: &mut Lab) {
@@ -53,11 +53,11 @@ pub fn churn(lab: &mut Lab) {
             proxy.freeze();
             for _ in 0..3 {
                 let from = Instant::now();
-                let said = ctk_on_node(&line);
+                let outcome = ctk_on_node(&line);
                 purges += 1;
-                assert!(matches!(said.status, Some(0 | 3)), "{said:#?}");
+                assert!(matches!(outcome.status, Some(0 | 3)), "{outcome:#?}");
                 let until = Instant::now();
-                let items = said.jsonl();
+                let items = outcome.jsonl();
                 let items = items.into_iter().filter(|item| item["result"] == "deleted");
                 deleted.extend(items.map(|item| (from, until, item)));
             }
@@ -105,7 +105,7 @@ fn address(n: u64) -> String {
     pod_address(1 + (n % 2) as usize, 12 + n)
 }
 
-/// Notes each change of the serving endpoints.
+/// Records each change of the serving endpoints.
 fn follow(api: &Api, stop: &AtomicBool, history: &Mutex<History>) {
     let path = format!("/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices");
     while !stop.load(Ordering::Relaxed) {
@@ -129,7 +129,7 @@ fn follow(api: &Api, stop: &AtomicBool, history: &Mutex<History>) {
     }
 }
 
-/// Replaces an endpoint about every second; its successor may have an address that another had a moment ago.
+/// Replaces an endpoint about every second. Its successor may reuse an address.
 fn turn(api: &Api, stop: &AtomicBool) {
     let mut dice = Dice(5);
     let mut pods: Vec<(String, u64)> = (0..SERVING)
@@ -151,7 +151,7 @@ fn turn(api: &Api, stop: &AtomicBool) {
     }
 }
 
-/// A new client ten times a second, and no more than sixty.
+/// Adds a client ten times a second, up to sixty.
 fn come_and_go(clients: &Clients, stop: &AtomicBool) {
     for port in 42_000_u16.. {
         if stop.load(Ordering::Relaxed) {
@@ -177,7 +177,7 @@ fn come_and_go(clients: &Clients, stop: &AtomicBool) {
     }
 }
 
-/// Says so when the endpoint of a deleted entry served at that time.
+/// Reports a deleted entry whose endpoint served at that time.
 fn live(
     (from, until, item): &(Instant, Instant, Value),
     history: &History,
@@ -193,7 +193,7 @@ fn live(
         let state = history.iter().rev().find(|(since, _)| *since <= at);
         state.is_some_and(|(_, serving)| serving.contains(&key.reply.src))
     };
-    // Served all the time around the deletion, so not only as one of two programs saw it.
+    // Served all the time around the deletion, so for both programs.
     let all = serves(when) && serves(when - SLACK) && serves(when + SLACK);
     all.then(|| {
         format!(

@@ -1,4 +1,4 @@
-//! Flows to kube-dns that several cases begin with, and entries that come back after kube-proxy's own clean-up.
+//! Flows to kube-dns for several cases, and entries restored after kube-proxy's own clean-up.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -8,20 +8,20 @@ use crate::network::{Place, pod_address};
 use crate::process::wait;
 use crate::table::{Key, ctk_on_node, udp_entries};
 
-/// The endpoint that dies, and the one that lives on.
+/// Endpoint that dies, and endpoint that lives on.
 pub const DEAD: &str = COREDNS[0].0;
 pub const ALIVE: &str = COREDNS[1].0;
 const FIRST_PORT: u16 = 40_100;
 const LIMIT: Duration = Duration::from_secs(20);
 
-/// Clients of kube-dns by the endpoint that their flow is pinned to.
+/// Clients of kube-dns by the endpoint of their flow.
 pub struct Pinned {
     /// Source ports.
     pub to_dead: Vec<u16>,
     pub to_alive: Vec<u16>,
 }
 
-/// Clients of kube-dns, until both endpoints have two at least.
+/// Starts clients of kube-dns until both endpoints have at least two.
 pub fn pin(lab: &Lab) -> Pinned {
     let began = Instant::now();
     let mut pinned = Pinned {
@@ -56,7 +56,7 @@ pub fn entries(ports: &[u16]) -> BTreeSet<Key> {
     all.into_iter().collect()
 }
 
-/// Entries as `ctk purge -o jsonl` saved them.
+/// Entries as `ctk purge -o jsonl` saves them.
 pub struct Saved {
     file: tempfile::NamedTempFile,
     ports: Vec<u16>,
@@ -64,10 +64,10 @@ pub struct Saved {
 }
 
 impl Saved {
-    /// Saves the entries of these source ports, and leaves them in the table. Clients must be paused.
+    /// Saves the entries of these source ports and leaves them in the table. Clients must be paused.
     pub fn of(ports: &[u16]) -> Self {
         let keys = entries(ports);
-        let said = ctk_on_node(&format!(
+        let outcome = ctk_on_node(&format!(
             "purge -o jsonl --yes --cluster none {}",
             selector(ports)
         ));
@@ -76,19 +76,19 @@ impl Saved {
             ports: ports.to_vec(),
             keys,
         };
-        let text = said.ended(0).stdout;
+        let text = outcome.exits(0).stdout;
         assert_eq!(text.lines().count(), saved.keys.len(), "{text}");
         std::fs::write(saved.file.path(), text).unwrap();
         saved.put_back();
         saved
     }
 
-    /// Puts them back in place of what is there now.
+    /// Restores the entries in place of the present ones.
     pub fn put_back(&self) {
         let selector = selector(&self.ports);
-        ctk_on_node(&format!("purge --yes --cluster none {selector}")).ended(0);
+        ctk_on_node(&format!("purge --yes --cluster none {selector}")).exits(0);
         let path = self.file.path().display();
-        ctk_on_node(&format!("restore {path} --yes")).ended(0);
+        ctk_on_node(&format!("restore {path} --yes")).exits(0);
         assert_eq!(entries(&self.ports), self.keys);
     }
 }

@@ -1,7 +1,8 @@
-//! The incidents that purge is for, end to end: kube-proxy's rules are current, and an entry keeps a client where nobody is.
+//! Incidents that purge repairs, end to end: kube-proxy's rules are current, and an entry keeps a client on a dead
+//! endpoint.
 //!
-//! kube-proxy of these versions deletes such entries itself. The cases put them back as they were, as after one that did
-//! not.
+//! kube-proxy of these versions deletes such entries itself. The cases restore them, as a kube-proxy with the bug would
+//! leave them.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -51,7 +52,7 @@ pub fn dns(lab: &mut Lab) {
             assert_eq!(verdict(item), "stale/endpoint-gone");
         }
     }
-    // The rules alone tell that new flows go elsewhere, not that nobody is there.
+    // The rules alone tell that new flows go elsewhere, not that the endpoint is dead.
     let by_rules = listed("--svc kube-dns --cluster rules");
     for (key, item) in &by_rules {
         let must = match dead.contains(key) {
@@ -69,7 +70,7 @@ pub fn dns(lab: &mut Lab) {
     );
 }
 
-/// Clients asked before the Service was there, so their flows are not translated; they go on asking.
+/// Clients sent before the Service existed, so their flows are untranslated; they continue.
 pub fn no_dnat(lab: &mut Lab) {
     const EXTERNAL: &str = "203.0.113.77";
     let ports: Vec<u16> = (40_500..40_503).collect();
@@ -105,11 +106,11 @@ pub fn no_dnat(lab: &mut Lab) {
 fn purge_heals(lab: &Lab, ports: &[u16], selector: &str, right: impl Fn(&str) -> bool) {
     let stale = entries(ports);
     let purge = |more: &str| {
-        let said = ctk_on_node(&format!(
+        let outcome = ctk_on_node(&format!(
             "purge --stale {selector} {more} -o json {}",
             lab.by_api()
         ));
-        said.ended(0).items()
+        outcome.exits(0).items()
     };
     for (more, result) in [("--dry-run", "would-delete"), ("--yes", "deleted")] {
         let items = purge(more);
@@ -134,8 +135,8 @@ fn purge_heals(lab: &Lab, ports: &[u16], selector: &str, right: impl Fn(&str) ->
     assert!(left.is_empty(), "{left:#?}");
 }
 
-/// kube-proxy stands still: its rules lead to the dead endpoint, so a deleted flow comes back there. purge says so, although
-/// the client asks every two seconds only.
+/// kube-proxy is stopped: its rules lead to the dead endpoint, so a deleted flow is recreated there. purge reports that,
+/// although the client sends every two seconds only.
 pub fn frozen_kube_proxy(lab: &mut Lab) {
     const PORT: u16 = 40_600;
     let api = lab.api();
@@ -160,7 +161,7 @@ pub fn frozen_kube_proxy(lab: &mut Lab) {
 
     let stale = entries(&[PORT]);
     let stop = AtomicBool::new(false);
-    let said = std::thread::scope(|scope| {
+    let outcome = std::thread::scope(|scope| {
         let _stop = Stop(&stop);
         scope.spawn(|| {
             while !stop.load(Ordering::Relaxed) {
@@ -174,14 +175,14 @@ pub fn frozen_kube_proxy(lab: &mut Lab) {
         );
         ctk_on_node(&line)
     });
-    let summary = &said.json()["summary"];
-    assert_eq!(summary["came_back"], stale.len(), "{said:#?}");
-    let said = said.ended(3);
-    assert!(said.stderr.contains("kube-proxy"), "{said:#?}");
+    let summary = &outcome.json()["summary"];
+    assert_eq!(summary["came_back"], stale.len(), "{outcome:#?}");
+    let outcome = outcome.exits(3);
+    assert!(outcome.stderr.contains("kube-proxy"), "{outcome:#?}");
     assert_eq!(entries(&[PORT]), stale, "to the dead endpoint again");
 }
 
-/// The API server ends between the two looks of a purge: nothing is deleted, whatever the rules say.
+/// The API server ends between the two looks of a purge: nothing is deleted, whatever the rules are.
 pub fn api_goes_away(lab: &mut Lab) {
     let pinned = pin(lab);
     lab.clients.pause();
@@ -191,13 +192,13 @@ pub fn api_goes_away(lab: &mut Lab) {
     std::thread::sleep(Duration::from_secs(1));
     let before = entries(&pinned.to_dead);
     let line = format!("purge --stale --yes --settle 4s {}", lab.by_api());
-    let said = std::thread::scope(|scope| {
+    let outcome = std::thread::scope(|scope| {
         let purge = scope.spawn(|| ctk_on_node(&line));
         std::thread::sleep(Duration::from_secs(2));
         lab.plane.stop_server();
         purge.join().expect("ctk ends")
     });
-    assert!(said.stderr.contains("looking again"), "{said:#?}");
-    said.ended(3);
+    assert!(outcome.stderr.contains("looking again"), "{outcome:#?}");
+    outcome.exits(3);
     assert_eq!(entries(&pinned.to_dead), before);
 }

@@ -1,5 +1,5 @@
-//! kube-proxy as the oracle: it stands still while a random world changes, ctk judges by the API, kube-proxy goes on; what it
-//! deletes is held against what ctk called stale.
+//! kube-proxy as the oracle: it is stopped while a random world changes, ctk judges by the API, and kube-proxy continues.
+//! Its deletes are compared with ctk's stale entries.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -71,7 +71,7 @@ pub fn world(lab: &mut Lab, seed: u64) {
     );
 }
 
-/// After kube-proxy: ctk deletes what it calls stale by now, less what it holds back, and nothing else.
+/// After kube-proxy, ctk deletes the entries that are stale by now, except those held back, and nothing else.
 fn purge_deletes_what_is_stale(lab: &Lab, minor: u32) -> Vec<String> {
     let differences = Differences::read(lab.api(), minor);
     let stale: BTreeSet<Key> = listed(&format!("--stale {}", lab.by_api()))
@@ -81,12 +81,12 @@ fn purge_deletes_what_is_stale(lab: &Lab, minor: u32) -> Vec<String> {
         .collect();
     let before: BTreeSet<Key> = udp_entries().into_iter().collect();
     let quick = "--settle 200ms --verify 200ms";
-    let said = ctk_on_node(&format!("purge --stale --yes {quick} {}", lab.by_api()));
+    let outcome = ctk_on_node(&format!("purge --stale --yes {quick} {}", lab.by_api()));
     let after: BTreeSet<Key> = udp_entries().into_iter().collect();
     let gone: BTreeSet<Key> = before.difference(&after).cloned().collect();
     let mut wrong = Vec::new();
-    if said.status != Some(0) {
-        wrong.push(format!("the purge ended with {said:?}"));
+    if outcome.status != Some(0) {
+        wrong.push(format!("the purge ended with {outcome:?}"));
     }
     for key in gone.symmetric_difference(&stale) {
         let word = if gone.contains(key) {

@@ -1,5 +1,5 @@
 //! Services of every shape, with kube-proxy in sync: the API, a file and the node's rules give the same names and verdicts,
-//! and every frontend of the rules is understood and leads where the API's objects say.
+//! and every frontend of the rules is understood and has the targets of the API's objects.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::table::{Key, listed, verdict};
 const NAMESPACE: &str = "shapes";
 /// Pods with the label `app: s`.
 const PODS: [(&str, usize, u64); 4] = [("p1", 1, 20), ("p2", 1, 21), ("p3", 2, 20), ("p4", 2, 21)];
-/// Load-balancer addresses, which packets from outside come to.
+/// Load-balancer addresses for packets from outside.
 const BALANCERS: [&str; 5] = [
     "203.0.113.40",
     "203.0.113.41",
@@ -24,7 +24,7 @@ const BALANCERS: [&str; 5] = [
     "203.0.113.44",
 ];
 
-/// One UDP port 53, or what is given instead.
+/// UDP port 53, or the given ports instead.
 fn service(more: &Value) -> Value {
     let mut spec =
         json!({"selector": {"app": "s"}, "ports": [{"name": "u", "port": 53, "protocol": "UDP"}]});
@@ -147,7 +147,7 @@ fn make(lab: &mut Lab) {
     lab.sync();
 }
 
-/// A Service without a selector, whose endpoints are written by hand.
+/// Service without a selector, with manual endpoints.
 fn many_endpoints(lab: &Lab) {
     let ports = json!([{"name": "u", "port": 53, "protocol": "UDP"}]);
     let spec = json!({"ports": ports});
@@ -165,7 +165,7 @@ fn many_endpoints(lab: &Lab) {
     }
 }
 
-/// Clients of every frontend: pods, the node itself, and a machine outside. The number of clients.
+/// Starts clients of every frontend: pods, the node itself, and an external machine. Returns their number.
 fn ask_everywhere(lab: &Lab) -> usize {
     let mut port = 43_000;
     let mut ask = |place, address: &str, to: String| {
@@ -207,7 +207,7 @@ fn ask_everywhere(lab: &Lab) -> usize {
             format!("{address}:53"),
         );
     }
-    // Straight to a pod, to a port that the Service does not have, and to another node's node port.
+    // Directly to a pod, to a port that the Service lacks, and to another node's node port.
     ask(
         Place::Clients,
         &pod_address(1, 107),
@@ -249,7 +249,7 @@ pub fn sources_agree(lab: &mut Lab) {
     differ.extend(by_api.values().filter_map(|item| names.wrong(item)));
 
     let all = |item: &Value| {
-        // Who is no pod of this node is not known by the API, which is asked for those alone.
+        // The read of this node's pods does not tell which addresses are no pods.
         let client = Some(&item["client"]).filter(|client| client["kind"] == "pod");
         json!([item["service"], client, item["endpoint"], verdict(item)])
     };
@@ -274,15 +274,15 @@ pub fn sources_agree(lab: &mut Lab) {
     assert!(differ.is_empty(), "{differ:#?}");
 }
 
-/// Service and verdict as the node's rules tell them.
+/// Service and verdict by the node's rules.
 fn by_rules(item: &Value) -> Value {
     let mut service = item["service"].clone();
-    // nftables rules do not tell these two apart.
+    // nftables rules do not distinguish these two.
     if service["frontend"] == "load-balancer-ip" {
         service["frontend"] = json!("external-ip");
     }
     match verdict(item).as_str() {
-        // An endpoint that terminates is in the rules like any other, where nobody else is left.
+        // A terminating endpoint is in the rules like any other where no other is left.
         "draining/endpoint-terminating" => json!([service, "ok/endpoint"]),
         // kube-proxy has no rules for what a load balancer proxies.
         "unknown/not-kube-proxy" => json!([null, "unrelated/no-frontend"]),
@@ -304,7 +304,7 @@ fn compare(expected: &Frontends, seen: &Frontends, differ: &mut Vec<String>) {
     }
 }
 
-/// The same entries, with the same of what `part` takes from each.
+/// Asserts the same entries, with equal results of `part`.
 fn same(
     other: &str,
     by_api: &BTreeMap<Key, Value>,

@@ -1,7 +1,7 @@
-//! `ctk watch` while its API server goes away, hangs, forgets old versions, or refuses: nothing is called stale that it does
-//! not know, and what happened meanwhile is told when it is back.
+//! `ctk watch` while its API server ends, hangs, forgets old versions, or refuses: no unknown state is called stale, and
+//! changes during that time are recorded afterwards.
 //!
-//! kube-proxy stands still, so that the entries stay in the table.
+//! kube-proxy is stopped, so that the entries stay in the table.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -11,16 +11,16 @@ use serde_json::Value;
 use super::flows::{ALIVE, Pinned, pin};
 use crate::account::Account;
 use crate::api::SERVICES;
-use crate::child::{Ended, Watch, start};
 use crate::lab::{COREDNS, Lab};
 use crate::network::Place;
+use testkit::watch_process::{Watch, WatchOutcome, start};
 
-/// Until what happened is told, when the API answers again. After a server was away the next attempt may be 10 s off.
+/// Time until changes are recorded after the API answers again. After an outage the next attempt may be 10 s later.
 const BACK: Duration = Duration::from_secs(15);
-/// The same when access is granted again.
+/// The same after access is granted again.
 const GRANTED: Duration = Duration::from_secs(6);
 
-/// A watch of kube-dns with pinned flows, while kube-proxy stands still.
+/// Watch of kube-dns with pinned flows, while kube-proxy is stopped.
 struct Trial {
     watch: Watch,
     pinned: Pinned,
@@ -45,7 +45,7 @@ impl Trial {
         trial
     }
 
-    /// The endpoint goes.
+    /// Removes the endpoint.
     fn kill(lab: &Lab) {
         lab.api().remove_pod("kube-system", COREDNS[0].1);
         lab.wait_for_endpoints("kube-system", &[ALIVE]);
@@ -56,7 +56,7 @@ impl Trial {
         self.pinned.to_dead.iter().all(stale)
     }
 
-    /// Waits until the flows of the dead endpoint are told to be stale, and checks all that was said.
+    /// Waits until the flows of the dead endpoint are recorded as stale, and checks all output.
     fn stale_within(self, limit: Duration) {
         let began = Instant::now();
         let until = |limit, done: &dyn Fn() -> bool| {
@@ -67,7 +67,7 @@ impl Trial {
         };
         let told = until(limit, &|| self.is_stale(&self.watch.records()));
         let back = until(limit.max(BACK), &|| {
-            out_of_date(&self.watch.said()).is_empty()
+            out_of_date(&self.watch.stderr()).is_empty()
         });
         let Trial { watch, pinned } = self;
         let ended = watch.stop();
@@ -84,10 +84,10 @@ impl Trial {
         }
     }
 
-    /// It says that it may be out of date, and has called nothing stale.
+    /// Asserts that the watch reports that it may be out of date, and has called nothing stale.
     #[track_caller]
     fn is_unsure(&self) {
-        let (records, notes) = (self.watch.records(), self.watch.said());
+        let (records, notes) = (self.watch.records(), self.watch.stderr());
         assert!(!out_of_date(&notes).is_empty(), "{notes}");
         for &port in self.pinned.to_dead.iter().chain(&self.pinned.to_alive) {
             never_stale(&records, port);
@@ -113,8 +113,8 @@ fn never_stale(records: &[Value], port: u16) {
     }
 }
 
-/// What a watch said: of the flows of the dead endpoint, of endpoints, and on stderr.
-fn story(ended: &Ended, pinned: &Pinned) -> String {
+/// Output of a watch: records of the dead endpoint's flows, records of endpoints, and stderr.
+fn story(ended: &WatchOutcome, pinned: &Pinned) -> String {
     let mut lines = Vec::new();
     for record in &ended.records {
         let port = record["entry"]["original"]["sport"]
@@ -135,16 +135,16 @@ fn story(ended: &Ended, pinned: &Pinned) -> String {
     format!("{}\n{}", lines.join("\n"), ended.stderr)
 }
 
-/// Kinds of objects that were said to be out of date, and not yet to be up to date again.
+/// Kinds of objects reported as out of date and not yet as current.
 fn out_of_date(notes: &str) -> BTreeSet<&str> {
     let mut out = BTreeSet::new();
     for line in notes.lines() {
-        let Some((_, said)) = line.split_once("the API: ") else {
+        let Some((_, outcome)) = line.split_once("the API: ") else {
             continue;
         };
-        if let Some((kinds, _)) = said.split_once(" may be out of date") {
+        if let Some((kinds, _)) = outcome.split_once(" may be out of date") {
             out.extend(kinds.split(", "));
-        } else if let Some((kinds, _)) = said.split_once(" up to date again") {
+        } else if let Some((kinds, _)) = outcome.split_once(" up to date again") {
             let kinds = kinds.trim_end_matches(" are").trim_end_matches(" is");
             for kind in kinds.split(", ") {
                 out.remove(kind);
@@ -174,9 +174,9 @@ pub fn hang(lab: &mut Lab) {
     trial.stale_within(BACK);
 }
 
-/// The version that the watch would go on from is compacted away while the server is down.
+/// Compacts the version from which the watch would continue while the server is down.
 pub fn compaction(lab: &mut Lab) {
-    // Without its cache the server answers from etcd, with 410 Gone where etcd has forgotten the version.
+    // Without its cache the server answers from etcd, with 410 Gone for a compacted version.
     const NO_CACHE: &[&str] = &["--watch-cache=false"];
     lab.plane.stop_server();
     lab.plane.start_server(NO_CACHE);
@@ -200,14 +200,14 @@ pub fn account_replaced(lab: &mut Lab) {
     refused(lab, 401, Account::delete, Account::create);
 }
 
-/// The endpoint dies while every request of the watch is answered with `status`.
+/// Removes the endpoint while every request of the watch is answered with `status`.
 fn refused(lab: &mut Lab, status: u16, refuse: impl Fn(&Account), grant: impl Fn(&Account)) {
     let account = Account::make(&lab.plane);
     let trial = Trial::start(lab, &account.kubeconfig);
     refuse(&account);
-    // The server remembers for some seconds that a token was good.
+    // The server caches a token's validity for some seconds.
     account.wait_until_refused(status);
-    // Streams that are open go on to their end.
+    // Open streams continue to their end.
     std::thread::sleep(Duration::from_secs(6));
     Trial::kill(lab);
     std::thread::sleep(Duration::from_secs(2));

@@ -149,9 +149,9 @@ impl<'a> Writer<'a> {
 
     fn end(&mut self, start: usize) {
         let length = self.out.len() - start;
-        let said = u16::try_from(length).unwrap_or(u16::MAX).to_ne_bytes();
-        if let Some(field) = self.out.get_mut(start..start + said.len()) {
-            field.copy_from_slice(&said);
+        let field_length = u16::try_from(length).unwrap_or(u16::MAX).to_ne_bytes();
+        if let Some(field) = self.out.get_mut(start..start + field_length.len()) {
+            field.copy_from_slice(&field_length);
         }
         self.out.resize(start + aligned(length), 0);
     }

@@ -162,12 +162,12 @@ fn put_filter(w: &mut Writer<'_>, asked: &DumpFilter) {
     if original | reply == 0 {
         return;
     }
-    for (kind, flags, wanted) in [
+    for (kind, flags, part) in [
         (cta::TUPLE_ORIG, original, &asked.original),
         (cta::TUPLE_REPLY, reply, &asked.reply),
     ] {
         if flags != 0 {
-            put_match(w, kind, wanted);
+            put_match(w, kind, part);
         }
     }
     w.nested(cta::FILTER, |w| {
@@ -177,37 +177,37 @@ fn put_filter(w: &mut Writer<'_>, asked: &DumpFilter) {
     });
 }
 
-fn match_flags(wanted: &TupleMatch) -> u32 {
+fn match_flags(part: &TupleMatch) -> u32 {
     [
-        (wanted.src.is_some(), filter::SRC),
-        (wanted.dst.is_some(), filter::DST),
-        (wanted.protocol.is_some(), filter::PROTO_NUM),
-        (wanted.sport.is_some(), filter::SRC_PORT),
-        (wanted.dport.is_some(), filter::DST_PORT),
+        (part.src.is_some(), filter::SRC),
+        (part.dst.is_some(), filter::DST),
+        (part.protocol.is_some(), filter::PROTO_NUM),
+        (part.sport.is_some(), filter::SRC_PORT),
+        (part.dport.is_some(), filter::DST_PORT),
     ]
     .into_iter()
     .fold(0, |flags, (is, bit)| if is { flags | bit } else { flags })
 }
 
-fn put_match(w: &mut Writer<'_>, kind: u16, wanted: &TupleMatch) {
+fn put_match(w: &mut Writer<'_>, kind: u16, part: &TupleMatch) {
     w.nested(kind, |w| {
         w.nested(abi::tuple::IP, |w| {
-            if let Some(src) = wanted.src {
+            if let Some(src) = part.src {
                 put_address(w, src, abi::tuple::V4_SRC, abi::tuple::V6_SRC);
             }
-            if let Some(dst) = wanted.dst {
+            if let Some(dst) = part.dst {
                 put_address(w, dst, abi::tuple::V4_DST, abi::tuple::V6_DST);
             }
         });
-        let Some(protocol) = wanted.protocol else {
+        let Some(protocol) = part.protocol else {
             return;
         };
         w.nested(abi::tuple::PROTO, |w| {
             w.u8(abi::tuple::PROTO_NUM, protocol);
-            if let Some(port) = wanted.sport {
+            if let Some(port) = part.sport {
                 w.be16(abi::tuple::SRC_PORT, port);
             }
-            if let Some(port) = wanted.dport {
+            if let Some(port) = part.dport {
                 w.be16(abi::tuple::DST_PORT, port);
             }
         });

@@ -79,7 +79,7 @@ pub(crate) fn insert(out: &mut Vec<u8>, sequence: u32, flow: &Flow) -> Result<()
 }
 
 const NAT: Status = Status::SRC_NAT.with(Status::DST_NAT);
-/// Bits that may be set on a new entry beside CONFIRMED, which is required (`nf_ct_change_status_common` in
+/// Bits that may be set on a new entry in addition to CONFIRMED, which is required (`nf_ct_change_status_common` in
 /// `net/netfilter/nf_conntrack_core.c`).
 const SETTABLE: Status = Status::SEEN_REPLY
     .with(Status::ASSURED)

@@ -102,12 +102,12 @@ fn addresses(attribute: Attribute<'_>) -> Result<Option<(IpAddr, IpAddr)>, Broke
     let (mut src, mut dst) = (None, None);
     let mut parts = attribute.nested();
     for part in &mut parts {
-        let place = match part.kind {
+        let field = match part.kind {
             abi::tuple::V4_SRC | abi::tuple::V6_SRC => &mut src,
             abi::tuple::V4_DST | abi::tuple::V6_DST => &mut dst,
             _ => continue,
         };
-        *place = match part.kind {
+        *field = match part.kind {
             abi::tuple::V4_SRC | abi::tuple::V4_DST => part.be32().map(|n| IpAddr::V4(n.into())),
             _ => {
                 let octets: Option<&[u8; 16]> = part.value.first_chunk();

@@ -90,12 +90,12 @@ impl AddressHeader {
     }
 }
 
-/// Dumps all objects of a type (`body` is an empty header). Passes the payload of every message of type `wanted` to `each`,
+/// Dumps all objects of a type (`body` is an empty header). Passes the payload of every message of type `expected` to `each`,
 /// with the socket.
 pub fn dump(
     kind: u16,
     body: &[u8],
-    wanted: u16,
+    expected: u16,
     each: &mut dyn FnMut(&Socket, &[u8]),
 ) -> io::Result<()> {
     let socket = ask(kind, NLM_F_DUMP, body)?;
@@ -107,7 +107,7 @@ pub fn dump(
             other => other?,
         };
         let over = messages(&buffer, &mut |kind, payload| {
-            if kind == wanted {
+            if kind == expected {
                 each(&socket, payload);
             }
         })?;

@@ -13,7 +13,7 @@ use crate::error::{InsertError, NetlinkError, Operation};
 use crate::flow::Flow;
 
 /// Number of requests in one send. So many answers fit into the default receive buffer (208 KiB); twice as many do not.
-pub const BATCH: usize = 128;
+pub const MAX_BATCH: usize = 128;
 
 impl Table {
     /// Inserts one entry equal to `flow`.
@@ -30,7 +30,7 @@ impl Table {
         self.insert_all([flow]).pop().unwrap_or(Ok(()))
     }
 
-    /// Inserts several entries, [`BATCH`] in one send, see [`Table::insert`]. One result for each, in order.
+    /// Inserts several entries, [`MAX_BATCH`] in one send, see [`Table::insert`]. One result for each, in order.
     pub fn insert_all<I>(&mut self, flows: I) -> Vec<Result<(), InsertError>>
     where
         I: IntoIterator,
@@ -42,8 +42,8 @@ impl Table {
         while flows.peek().is_some() {
             batch.clear();
             // Index of the result of each request of the batch: incomplete flows make no request.
-            let mut indices = Vec::with_capacity(BATCH);
-            for flow in flows.by_ref().take(BATCH) {
+            let mut indices = Vec::with_capacity(MAX_BATCH);
+            for flow in flows.by_ref().take(MAX_BATCH) {
                 let sequence = self.socket.next_sequence();
                 let added = batch.add(sequence, |out| insert::insert(out, sequence, flow.borrow()));
                 if added.is_ok() {
@@ -61,16 +61,16 @@ impl Table {
         results
     }
 
-    /// Deletes entries, [`BATCH`] in one send. One result for each, in order.
+    /// Deletes entries, [`MAX_BATCH`] in one send. One result for each, in order.
     ///
     /// Errors: `NOENT` when the entry does not exist any more, or another one has its place; `PERM` without CAP_NET_ADMIN;
     /// `NOBUFS` when the answer was lost, and the entry may have been deleted; else the answer of the kernel.
     ///
-    /// A caller that may stop between two sends passes slices of [`BATCH`] targets.
+    /// A caller that may stop between two sends passes slices of [`MAX_BATCH`] targets.
     pub fn delete(&mut self, targets: &[DeleteTarget]) -> Vec<Result<(), Errno>> {
         let mut results = Vec::with_capacity(targets.len());
         let mut batch = Batch::default();
-        for targets in targets.chunks(BATCH) {
+        for targets in targets.chunks(MAX_BATCH) {
             batch.clear();
             for target in targets {
                 let sequence = self.socket.next_sequence();
@@ -92,7 +92,7 @@ impl Table {
         }
         batch.acknowledge_last();
         let answered = self
-            .fresh()
+            .replace_unfinished_socket()
             .and_then(|()| self.socket.send(operation, &batch.bytes))
             .and_then(|()| batch.answers(operation, &mut self.socket, &mut results));
         if let Err(error) = answered {

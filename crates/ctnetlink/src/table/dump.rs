@@ -7,8 +7,8 @@ use netlink_packet_core::{NLM_F_DUMP_FILTERED, NLM_F_DUMP_INTR};
 use rustix::io::Errno;
 
 use super::Table;
+use super::receive::{DumpEnd, ReceiveMode};
 use super::repeats::Repeats;
-use super::walk::{End, Pace};
 use crate::codec::expect::{self, Expectation};
 use crate::codec::{decode, encode};
 use crate::error::{NetlinkError, Operation};
@@ -81,9 +81,9 @@ impl Table {
         let mut repeats = Repeats::new();
         loop {
             let narrow = kind == TableKind::Conntrack && asked.kernel_part() != asked.family_only();
-            let ended = self.walk(
+            let ended = self.receive_dump(
                 OPERATION,
-                self.pace,
+                self.receive_mode,
                 |out, sequence| encode::dump(out, sequence, kind, &asked),
                 |flags, payload, datagram| {
                     report.received += 1;
@@ -104,15 +104,17 @@ impl Table {
                 },
             )?;
             match ended {
-                End::Done { interrupted } => report.interrupted |= interrupted,
-                End::Stopped => report.stopped = true,
-                End::Refused(Errno::INVAL | Errno::OPNOTSUPP) if narrow && report.received == 0 => {
+                DumpEnd::Done { interrupted } => report.interrupted |= interrupted,
+                DumpEnd::Stopped => report.stopped = true,
+                DumpEnd::Refused(Errno::INVAL | Errno::OPNOTSUPP)
+                    if narrow && report.received == 0 =>
+                {
                     report.filter_refused = true;
                     asked = asked.family_only();
                     continue;
                 }
-                End::Refused(e) if narrow => return Err(NetlinkError::answered(OPERATION, e)),
-                End::Refused(e) => return Err(NetlinkError::answered_plain(OPERATION, e)),
+                DumpEnd::Refused(e) if narrow => return Err(NetlinkError::answered(OPERATION, e)),
+                DumpEnd::Refused(e) => return Err(NetlinkError::answered_plain(OPERATION, e)),
             }
             report.resized = self.bucket_count() != before;
             return Ok(report);
@@ -139,7 +141,7 @@ impl Table {
             |payload, _| on_message(payload),
         )?;
         match ended {
-            End::Refused(e) => Err(NetlinkError::answered(OPERATION, e)),
+            DumpEnd::Refused(e) => Err(NetlinkError::answered(OPERATION, e)),
             _ => Ok(report),
         }
     }
@@ -169,7 +171,7 @@ impl Table {
             },
         )?;
         match ended {
-            End::Refused(e) => Err(NetlinkError::answered_plain(OPERATION, e)),
+            DumpEnd::Refused(e) => Err(NetlinkError::answered_plain(OPERATION, e)),
             _ => Ok(report),
         }
     }
@@ -181,17 +183,22 @@ impl Table {
         operation: Operation,
         request: impl FnOnce(&mut Vec<u8>, u32),
         mut on_message: impl FnMut(&[u8], &mut u64) -> ControlFlow<()>,
-    ) -> Result<(End, DumpReport), NetlinkError> {
+    ) -> Result<(DumpEnd, DumpReport), NetlinkError> {
         let mut report = DumpReport::default();
-        let ended = self.walk(operation, Pace::InStep, request, |flags, payload, _| {
-            report.received += 1;
-            report.interrupted |= flags & NLM_F_DUMP_INTR != 0;
-            on_message(payload, &mut report.unreadable)
-        })?;
+        let ended = self.receive_dump(
+            operation,
+            ReceiveMode::SameThread,
+            request,
+            |flags, payload, _| {
+                report.received += 1;
+                report.interrupted |= flags & NLM_F_DUMP_INTR != 0;
+                on_message(payload, &mut report.unreadable)
+            },
+        )?;
         match ended {
-            End::Done { interrupted } => report.interrupted |= interrupted,
-            End::Stopped => report.stopped = true,
-            End::Refused(_) => {}
+            DumpEnd::Done { interrupted } => report.interrupted |= interrupted,
+            DumpEnd::Stopped => report.stopped = true,
+            DumpEnd::Refused(_) => {}
         }
         Ok((ended, report))
     }

@@ -18,13 +18,13 @@ impl Table {
     /// answer of the kernel.
     pub fn get_all<'t>(
         &mut self,
-        wanted: impl IntoIterator<Item = (&'t Tuple, Direction, Zone)>,
+        keys: impl IntoIterator<Item = (&'t Tuple, Direction, Zone)>,
     ) -> Vec<Result<Option<Flow>, Errno>> {
-        let wanted: Vec<_> = wanted.into_iter().collect();
-        let mut found = Vec::with_capacity(wanted.len());
-        for wanted in wanted.chunks(MAX_REQUESTS) {
-            let mut results = vec![None; wanted.len()];
-            let error = self.look_up(wanted, &mut results).err();
+        let keys: Vec<_> = keys.into_iter().collect();
+        let mut found = Vec::with_capacity(keys.len());
+        for keys in keys.chunks(MAX_REQUESTS) {
+            let mut results = vec![None; keys.len()];
+            let error = self.look_up(keys, &mut results).err();
             if error.is_some() {
                 self.unfinished = true;
             }
@@ -37,27 +37,27 @@ impl Table {
     /// Looks up entries in one send. After an error, results without an answer are `None`.
     fn look_up(
         &mut self,
-        wanted: &[(&Tuple, Direction, Zone)],
+        keys: &[(&Tuple, Direction, Zone)],
         results: &mut [Option<Result<Option<Flow>, Errno>>],
     ) -> Result<(), NetlinkError> {
         const OPERATION: Operation = Operation::GetEntries;
-        self.fresh()?;
+        self.replace_unfinished_socket()?;
         self.requests.clear();
-        let mut sequences = Vec::with_capacity(wanted.len());
-        for (tuple, direction, zone) in wanted {
+        let mut sequences = Vec::with_capacity(keys.len());
+        for (tuple, direction, zone) in keys {
             let sequence = self.socket.next_sequence();
             encode::get(&mut self.requests, sequence, tuple, *direction, *zone);
             sequences.push(sequence);
         }
         self.socket.send(OPERATION, &self.requests)?;
-        let mut unanswered = wanted.len();
+        let mut unanswered = keys.len();
         while unanswered > 0 {
             for message in self.socket.receive(OPERATION)? {
                 let message = message?;
                 let index = sequences.iter().position(|s| *s == message.sequence());
                 let Some(index) = index else { continue };
                 let (Some((tuple, direction, _)), Some(result)) =
-                    (wanted.get(index), results.get_mut(index))
+                    (keys.get(index), results.get_mut(index))
                 else {
                     continue;
                 };

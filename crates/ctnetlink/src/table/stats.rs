@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use super::Table;
-use super::walk::{End, Pace};
+use super::receive::{DumpEnd, ReceiveMode};
 use crate::codec::DecodeError;
 use crate::codec::attr::Attributes;
 use crate::codec::encode;
@@ -20,7 +20,7 @@ impl Table {
     pub fn count(&mut self) -> Result<u32, NetlinkError> {
         const OPERATION: Operation = Operation::CountEntries;
         let payload = self
-            .ask(OPERATION, encode::stats)?
+            .request_one(OPERATION, encode::stats)?
             .map_err(|e| NetlinkError::answered_plain(OPERATION, e))?;
         Attributes::new(payload.get(decode::NFGENMSG..).unwrap_or_default())
             .find(|a| a.kind == abi::STATS_GLOBAL_ENTRIES)
@@ -57,15 +57,20 @@ impl Table {
     ) -> Result<Vec<CpuStats>, NetlinkError> {
         let mut cpus = Vec::new();
         let mut unreadable = false;
-        let ended = self.walk(operation, Pace::InStep, request, |_, payload, _| {
-            match read(payload) {
-                Ok(stats) => cpus.push(stats),
-                Err(_) => unreadable = true,
-            }
-            ControlFlow::Continue(())
-        })?;
+        let ended = self.receive_dump(
+            operation,
+            ReceiveMode::SameThread,
+            request,
+            |_, payload, _| {
+                match read(payload) {
+                    Ok(stats) => cpus.push(stats),
+                    Err(_) => unreadable = true,
+                }
+                ControlFlow::Continue(())
+            },
+        )?;
         match ended {
-            End::Refused(errno) => Err(NetlinkError::answered_plain(operation, errno)),
+            DumpEnd::Refused(errno) => Err(NetlinkError::answered_plain(operation, errno)),
             _ if unreadable => Err(NetlinkError::Malformed),
             _ => Ok(cpus),
         }

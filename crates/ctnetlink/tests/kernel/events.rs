@@ -191,8 +191,8 @@ fn mark_set_to_zero_is_in_the_event() {
         a.send(&[1]).unwrap();
         let heard = hear_all(&mut events);
         let marks: Vec<_> = heard.iter().map(|e| (e.kind, e.flow.mark)).collect();
-        let wanted = [(EventKind::New, Some(5)), (EventKind::Update, Some(0))];
-        assert_eq!(marks, wanted);
+        let expected = [(EventKind::New, Some(5)), (EventKind::Update, Some(0))];
+        assert_eq!(marks, expected);
     });
 }
 

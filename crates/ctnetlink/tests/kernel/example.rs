@@ -1,8 +1,11 @@
 //! Run of the example program.
 
-#[allow(dead_code)] // its main function
-#[path = "../../examples/conntrack.rs"]
-mod conntrack;
+/// Source of the example. Cargo gives a test no path of a built example.
+mod conntrack {
+    #![allow(dead_code)] // its main function
+
+    include!("../../examples/conntrack.rs");
+}
 
 use ctnetlink::{EventOptions, Events, Netns};
 use testkit::private_netns::private_netns;
@@ -42,10 +45,10 @@ fn example_lists_deletes_and_follows_the_entries_to_the_port() {
             ]
         );
         let mut left: Vec<_> = dump(&mut table).iter().map(|f| f.original).collect();
-        let mut wanted = kept.map(|flow| flow.original);
+        let mut expected = kept.map(|flow| flow.original);
         left.sort_unstable();
-        wanted.sort_unstable();
-        assert_eq!(left, wanted);
+        expected.sort_unstable();
+        assert_eq!(left, expected);
         drop(subscription);
     });
 }

@@ -10,13 +10,13 @@ use testkit::private_netns::private_netns;
 /// Applies the filter in user space.
 fn passes(filter: &DumpFilter, flow: &Flow) -> bool {
     let masked =
-        |wanted: Option<Masked>, have: u32| wanted.is_none_or(|w| have & w.mask == w.value);
-    let tuple = |wanted: &TupleMatch, have: &Tuple| {
-        wanted.src.is_none_or(|w| w == have.src)
-            && wanted.dst.is_none_or(|w| w == have.dst)
-            && wanted.protocol.is_none_or(|w| w == have.protocol)
-            && wanted.sport.is_none_or(|w| Some(w) == have.sport())
-            && wanted.dport.is_none_or(|w| Some(w) == have.dport())
+        |expected: Option<Masked>, have: u32| expected.is_none_or(|w| have & w.mask == w.value);
+    let tuple = |expected: &TupleMatch, have: &Tuple| {
+        expected.src.is_none_or(|w| w == have.src)
+            && expected.dst.is_none_or(|w| w == have.dst)
+            && expected.protocol.is_none_or(|w| w == have.protocol)
+            && expected.sport.is_none_or(|w| Some(w) == have.sport())
+            && expected.dport.is_none_or(|w| Some(w) == have.dport())
     };
     filter.family.is_none_or(|f| f == flow.family())
         && masked(filter.mark, flow.mark.unwrap_or(0))
@@ -286,8 +286,8 @@ fn filtered_dump_has_every_entry_that_passes_in_user_space() {
             let mut narrowed = timeless(narrowed);
             assert!(!report.filter_refused, "{name}: {report:?}");
             narrowed.retain(|flow| passes(&filter, flow));
-            let wanted: Vec<_> = all.iter().filter(|flow| passes(&filter, flow)).collect();
-            assert_eq!(narrowed.iter().collect::<Vec<_>>(), wanted, "{name}");
+            let expected: Vec<_> = all.iter().filter(|flow| passes(&filter, flow)).collect();
+            assert_eq!(narrowed.iter().collect::<Vec<_>>(), expected, "{name}");
         }
     });
 }
@@ -312,9 +312,9 @@ fn kernel_applies_zone_mark_status_and_tuple_filters() {
             .filter(|(name, _)| asked.contains(name))
         {
             let (narrowed, report) = dump_with(&mut table, &filter);
-            let wanted = all.iter().filter(|flow| passes(&filter, flow)).count();
-            assert!(wanted > 0 && report.kernel_filtered, "{name}");
-            assert_eq!(narrowed.len(), wanted, "{name}");
+            let expected = all.iter().filter(|flow| passes(&filter, flow)).count();
+            assert!(expected > 0 && report.kernel_filtered, "{name}");
+            assert_eq!(narrowed.len(), expected, "{name}");
         }
     });
 }

@@ -70,21 +70,21 @@ fn lookups_of_several_entries_find_each() {
         let mut table = open();
         let flows = every_kind();
         fill(&mut table, &flows);
-        let mut wanted = Vec::new();
+        let mut keys = Vec::new();
         let mut expected = Vec::new();
         let absent = tuple(17, "10.9.9.9", "10.0.0.2", ports(1, 2));
         // The kernel refuses a UDP tuple without ports.
         let impossible = tuple(17, "10.9.9.9", "10.0.0.2", L4::None);
         for flow in dump(&mut table) {
             for direction in [Direction::Original, Direction::Reply] {
-                wanted.push((*flow.tuple(direction), direction, flow.zone));
-                wanted.push((absent, direction, flow.zone));
-                wanted.push((impossible, direction, flow.zone));
+                keys.push((*flow.tuple(direction), direction, flow.zone));
+                keys.push((absent, direction, flow.zone));
+                keys.push((impossible, direction, flow.zone));
                 expected.extend([Ok(flow.id), Ok(None), Err(Errno::INVAL)]);
             }
         }
-        assert!(wanted.len() > 100, "several sends");
-        let looks = wanted.iter().map(|(tuple, d, zone)| (tuple, *d, *zone));
+        assert!(keys.len() > 100, "several sends");
+        let looks = keys.iter().map(|(tuple, d, zone)| (tuple, *d, *zone));
         let found: Vec<_> = table
             .get_all(looks)
             .into_iter()

@@ -69,12 +69,12 @@ fn reading_another_namespace_does_not_move_the_caller() {
             assert_eq!(netns.is_initial(), Some(false));
         }
         let addresses = ctnetlink::rtnetlink::local_addresses(&there).unwrap();
-        for wanted in [
+        for expected in [
             IpAddr::from([192, 0, 2, 1]),
             IpAddr::V6(Ipv6Addr::LOCALHOST),
         ] {
             assert!(
-                addresses.iter().any(|a| a.address() == wanted),
+                addresses.iter().any(|a| a.address() == expected),
                 "{addresses:?}"
             );
         }

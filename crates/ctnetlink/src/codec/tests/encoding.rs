@@ -41,10 +41,10 @@ fn delete_always_has_a_reply_tuple_and_never_an_original_one() {
     ] {
         let mut out = Vec::new();
         encode::delete(&mut out, 9, &DeleteTarget::new(flow.reply, 7, zone));
-        let wanted = (0x0102, NLM_F_REQUEST, 2, kinds.to_vec());
-        assert_eq!(request(&out), wanted, "{zone:?}");
+        let expected = (0x0102, NLM_F_REQUEST, 2, kinds.to_vec());
+        assert_eq!(request(&out), expected, "{zone:?}");
         // A dump flag on a delete would flush the table.
-        assert_eq!(wanted.1 & NLM_F_DUMP, 0);
+        assert_eq!(expected.1 & NLM_F_DUMP, 0);
     }
     let mut nameless = flow;
     nameless.id = None;
@@ -113,8 +113,8 @@ fn dump_has_only_the_conditions_that_the_kernel_applies_correctly() {
     ] {
         let mut out = Vec::new();
         encode::dump(&mut out, 9, TableKind::Conntrack, &filter);
-        let wanted = (0x0101, NLM_F_REQUEST | NLM_F_DUMP, family, kinds.to_vec());
-        assert_eq!(request(&out), wanted, "{name}");
+        let expected = (0x0101, NLM_F_REQUEST | NLM_F_DUMP, family, kinds.to_vec());
+        assert_eq!(request(&out), expected, "{name}");
         out.clear();
         encode::dump(&mut out, 9, TableKind::Dying, &filter);
         assert_eq!(request(&out).3, [0; 0], "{name}, dying");

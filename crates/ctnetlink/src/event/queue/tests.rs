@@ -117,13 +117,13 @@ fn each_stall_of_the_consumer_makes_one_gap() {
         }
         let items = queue.take().unwrap().items;
         let kept = events.min(3);
-        let wanted = (sent - events..sent - events + kept).map(|n| QueueItem::Event(event(n)));
+        let expected = (sent - events..sent - events + kept).map(|n| QueueItem::Event(event(n)));
         let gap = QueueItem::Gap(Gap {
             overruns: 1,
             dropped: events - kept,
         });
-        let wanted: Vec<_> = wanted.chain((events > kept).then_some(gap)).collect();
-        assert_eq!(items, wanted);
+        let expected: Vec<_> = expected.chain((events > kept).then_some(gap)).collect();
+        assert_eq!(items, expected);
     }
 }
 
@@ -150,8 +150,8 @@ fn consecutive_losses_are_one_gap() {
         overruns: 1,
         dropped: 0,
     };
-    let wanted = [QueueItem::Gap(gap), QueueItem::Event(event(5))];
-    assert_eq!(queue.take().unwrap().items, wanted);
+    let expected = [QueueItem::Gap(gap), QueueItem::Event(event(5))];
+    assert_eq!(queue.take().unwrap().items, expected);
 }
 
 /// Source that yields the items of a script, and signals its end.

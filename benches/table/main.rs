@@ -1,14 +1,10 @@
-//! What listing a small table takes beside `conntrack -L`. What listing a large one costs: CPU time as a multiple of a loop
-//! that only receives the same dump, and peak memory. Then what its parts cost by themselves.
+//! Time of listing a small table, compared with `conntrack -L`. Cost of listing a large one: CPU time as a multiple of a
+//! loop that only receives the same dump, and peak memory. Then the cost of its parts.
 //!
-//! `cargo bench --bench table [-- ENTRIES]` (default 200,000). Runs in a network namespace of its own, so it needs root
-//! or user namespaces. More entries than `net.netfilter.nf_conntrack_max` allows need root in the initial namespace: the
-//! limit is raised for the run and put back afterwards.
+//! `cargo bench --bench table [-- ENTRIES]` (default 200,000). Runs in a network namespace of its own, so it needs root or
+//! user namespaces. More entries than `net.netfilter.nf_conntrack_max` allows need root in the initial namespace: the limit
+//! is raised for the run and restored afterwards.
 
-mod child;
-mod limit;
-mod own;
-#[path = "table/parts.rs"]
 mod parts;
 
 use std::net::IpAddr;
@@ -16,20 +12,22 @@ use std::ops::ControlFlow;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use child::{cpu, measure};
 use ctnetlink::flow::{Flow, L4, ProtocolState, Status, TcpDirection, Tuple};
 use ctnetlink::netns::Netns;
 use ctnetlink::{DumpFilter, Table};
-use nix::sys::resource::UsageWho;
+use nix::sys::resource::{UsageWho, getrusage};
+use testkit::bench::{measure_silent, prepare};
+use testkit::mixed::insert_range;
+use testkit::usage::MIB;
 
-/// Others on the machine disturb some rounds; the best one of each job counts.
+/// Other processes disturb some rounds; the best round of each job counts.
 const ROUNDS: usize = 8;
-/// A small table, and how often it is listed.
+/// Entries of the small table, and number of its listings.
 const SMALL: u32 = 50;
 const SMALL_ROUNDS: usize = 50;
 
 fn main() {
-    let Some((entries, limit)) = own::begin() else {
+    let Some((entries, limit)) = prepare(0) else {
         return;
     };
     for (name, value) in [("acct", "1"), ("timestamp", "1")] {
@@ -38,14 +36,14 @@ fn main() {
     }
     let mut table = Table::open(&Netns::current()).expect("a socket");
     small(&mut table);
-    own::fill(&mut table, SMALL..entries, flow);
+    insert_range(SMALL..entries, flow);
     let cluster = write_cluster();
     run(&mut table, entries, &cluster);
     parts::run();
     drop(limit);
 }
 
-/// What an operator waits for on a quiet node: the programs' own beginning, and the walk over the hash.
+/// Time that an operator waits on a quiet node: the start of the programs, and the walk over the hash.
 fn small(table: &mut Table) {
     let results = table.insert_all((0..SMALL).map(flow));
     assert!(results.iter().all(Result::is_ok));
@@ -57,7 +55,7 @@ fn small(table: &mut Table) {
         conntrack.arg("-L");
         for (best, command) in took.iter_mut().zip([&mut ctk, &mut conntrack]) {
             let began = Instant::now();
-            measure(command);
+            measure_silent(command);
             *best = (*best).min(began.elapsed());
         }
     }
@@ -92,23 +90,24 @@ fn run(table: &mut Table, entries: u32, cluster: &tempfile::NamedTempFile) {
     let mut times = vec![(Duration::MAX, 0u64); jobs.len()];
     let mut conntrack = Duration::MAX;
     for round in 0..ROUNDS {
-        let before = cpu(UsageWho::RUSAGE_SELF);
+        let before = own_cpu();
         let everything = DumpFilter::default();
         let received = table.dump_raw(&everything, &mut |_| ControlFlow::Continue(()));
         let messages = received.expect("a dump").received;
-        floor = floor.min(cpu(UsageWho::RUSAGE_SELF) - before);
+        floor = floor.min(own_cpu() - before);
         assert!(
             messages >= u64::from(entries),
             "the whole table was received"
         );
         for (best, (_, args)) in times.iter_mut().zip(&jobs) {
             let mut command = Command::new(env!("CARGO_BIN_EXE_ctk"));
-            let (time, memory) = measure(command.arg("ls").args(args));
-            *best = (best.0.min(time), best.1.max(memory));
+            let usage = measure_silent(command.arg("ls").args(args)).expect("ctk starts");
+            *best = (best.0.min(usage.cpu()), best.1.max(usage.peak));
         }
-        // Only for comparison, and it takes longer than all others together.
+        // Only for comparison, and slower than all others together.
         if round < 2 {
-            conntrack = conntrack.min(measure(Command::new("conntrack").arg("-L")).0);
+            let usage = measure_silent(Command::new("conntrack").arg("-L"));
+            conntrack = usage.map_or(conntrack, |usage| conntrack.min(usage.cpu()));
         }
     }
     let ratio = |time: Duration| time.as_secs_f64() / floor.as_secs_f64();
@@ -117,11 +116,20 @@ fn run(table: &mut Table, entries: u32, cluster: &tempfile::NamedTempFile) {
         println!(
             "{name:45} {:5.2}x   peak {:6.1} MiB",
             ratio(*best),
-            *memory as f64 / 1024.0
+            *memory as f64 / MIB as f64
         );
     }
     println!("{:45} {:5.2}x", "conntrack -L", ratio(conntrack));
     println!();
+}
+
+/// CPU time of this process so far, in user mode and in the kernel.
+fn own_cpu() -> Duration {
+    let usage = getrusage(UsageWho::RUSAGE_SELF).expect("getrusage");
+    let duration = |time: nix::sys::time::TimeVal| {
+        Duration::new(time.tv_sec() as u64, time.tv_usec() as u32 * 1000)
+    };
+    duration(usage.user_time()) + duration(usage.system_time())
 }
 
 /// Mostly DNS through a ClusterIP, as on a busy node; some plain TCP and UDP.

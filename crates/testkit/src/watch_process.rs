@@ -1,6 +1,4 @@
-//! A `ctk watch` that runs beside the test, and what it has said so far.
-
-#![allow(dead_code)] // each test file uses its part
+//! `ctk watch` as a child of the test, and its records so far.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
@@ -11,16 +9,17 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::tools::{Said, ctk_command};
+use crate::ctk_binary::ctk_command;
+use crate::tools::{Outcome, interrupt};
 
-/// Longer than anything takes on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Time to wait for anything, enough on a busy machine.
+const MAX_WAIT: Duration = Duration::from_secs(60);
 
-/// Records, and when the last one came.
-type Heard = Mutex<(Vec<Value>, Option<Instant>)>;
+/// Records, and the time of the last one.
+type Received = Mutex<(Vec<Value>, Option<Instant>)>;
 
-/// The child with its output piped, before anybody reads it.
-pub struct Unread {
+/// Child with piped output that is not read yet.
+pub struct UnreadWatch {
     child: Child,
     stdout: ChildStdout,
     stderr: Stderr,
@@ -28,80 +27,80 @@ pub struct Unread {
 
 pub struct Watch {
     child: Child,
-    heard: Arc<Heard>,
+    received: Arc<Received>,
     stdout: JoinHandle<()>,
     stderr: Stderr,
 }
 
-/// Lines of the standard error stream, read as they come.
+/// Standard error of the child, read as it arrives.
 struct Stderr {
-    said: Arc<Mutex<String>>,
+    text: Arc<Mutex<String>>,
     reader: JoinHandle<()>,
 }
 
 impl Stderr {
     fn of(child: &mut Child) -> Self {
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let said = Arc::<Mutex<String>>::default();
+        let text = Arc::<Mutex<String>>::default();
         let reader = std::thread::spawn({
-            let said = said.clone();
+            let text = text.clone();
             move || {
                 for line in lines {
-                    *said.lock().unwrap() += &(line.unwrap() + "\n");
+                    *text.lock().unwrap() += &(line.unwrap() + "\n");
                 }
             }
         });
-        Stderr { said, reader }
+        Stderr { text, reader }
     }
 
-    fn so_far(&self) -> String {
-        self.said.lock().unwrap().clone()
+    fn text(&self) -> String {
+        self.text.lock().unwrap().clone()
     }
 
     fn join(self) -> String {
         self.reader.join().unwrap();
-        self.said.lock().unwrap().clone()
+        self.text.lock().unwrap().clone()
     }
 }
 
-/// Starts `ctk watch -o jsonl` with these arguments in the namespace of the calling thread, and reads nothing yet.
-pub fn start_unread(args: &[&str]) -> Unread {
+/// Starts `ctk watch -o jsonl` with these arguments in the namespace of the calling thread. Its output is not read.
+pub fn start_unread(args: &[&str]) -> UnreadWatch {
     start_in(&[], args)
 }
 
-/// The same, with these variables.
-pub fn start_in(environment: &[(&str, &str)], args: &[&str]) -> Unread {
+/// Starts it with these environment variables. Its output is not read.
+pub fn start_in(environment: &[(&str, &str)], args: &[&str]) -> UnreadWatch {
     let mut child = ctk_command(["watch", "-o", "jsonl"].iter().chain(args))
         .envs(environment.iter().copied())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
         .expect("ctk starts");
-    Unread {
+    UnreadWatch {
         stdout: child.stdout.take().unwrap(),
         stderr: Stderr::of(&mut child),
         child,
     }
 }
 
-/// The same, read as it comes; returns when the first look is over.
+/// Starts it and reads its output. Returns when the first look is over.
 pub fn start(args: &[&str]) -> Watch {
     let watch = start_unread(args).read();
     watch.wait("the first synced", |records| has(records, "synced"));
     watch
 }
 
-impl Unread {
+impl UnreadWatch {
     pub fn read(self) -> Watch {
-        let heard = Arc::new(Heard::default());
+        let received = Arc::new(Received::default());
         let stdout = std::thread::spawn({
-            let heard = heard.clone();
+            let received = received.clone();
             move || {
                 for line in BufReader::new(self.stdout).lines() {
                     let line = line.unwrap();
                     let record = serde_json::from_str(&line)
                         .unwrap_or_else(|error| panic!("{error}: {line:?}"));
-                    let mut records = heard.lock().unwrap();
+                    let mut records = received.lock().unwrap();
                     records.0.push(record);
                     records.1 = Some(Instant::now());
                 }
@@ -109,7 +108,7 @@ impl Unread {
         });
         Watch {
             child: self.child,
-            heard,
+            received,
             stdout,
             stderr: self.stderr,
         }
@@ -119,18 +118,18 @@ impl Unread {
         interrupt(&self.child);
     }
 
-    /// Waits for it to end although nobody reads what it prints: its status.
-    pub fn ended(mut self) -> Option<i32> {
+    /// Waits for the end without reading the output. Returns the exit status.
+    pub fn wait_for_exit(mut self) -> Option<i32> {
         let status = wait(&mut self.child);
         drop(self.stdout);
         self.stderr.join();
         status
     }
 
-    /// Stops reading for good: the pipe is closed.
-    pub fn close(mut self) -> Said {
+    /// Closes the pipe of stdout and waits for the end.
+    pub fn close(mut self) -> Outcome {
         drop(self.stdout);
-        Said {
+        Outcome {
             status: wait(&mut self.child),
             stdout: String::new(),
             stderr: self.stderr.join(),
@@ -144,36 +143,36 @@ impl Watch {
     }
 
     pub fn records(&self) -> Vec<Value> {
-        self.heard.lock().unwrap().0.clone()
+        self.received.lock().unwrap().0.clone()
     }
 
-    /// What it printed on the standard error stream so far.
-    pub fn said(&self) -> String {
-        self.stderr.so_far()
+    /// Standard error until now.
+    pub fn stderr(&self) -> String {
+        self.stderr.text()
     }
 
-    /// Until the records are as `enough` wants them.
+    /// Waits until `enough` accepts the records.
     #[track_caller]
     pub fn wait(&self, what: &str, enough: impl Fn(&[Value]) -> bool) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + MAX_WAIT;
         loop {
-            let heard = self.heard.lock().unwrap();
-            if enough(&heard.0) {
+            let received = self.received.lock().unwrap();
+            if enough(&received.0) {
                 return;
             }
-            let last: Vec<&Value> = heard.0.iter().rev().take(20).collect();
+            let last: Vec<&Value> = received.0.iter().rev().take(20).collect();
             assert!(Instant::now() < deadline, "{what} did not come: {last:#?}");
-            drop(heard);
+            drop(received);
             std::thread::sleep(Duration::from_millis(20));
         }
     }
 
-    /// Until nothing came for this long.
+    /// Waits until no record arrived for this long.
     pub fn wait_for_quiet(&self, time: Duration) {
         let began = Instant::now();
         loop {
             std::thread::sleep(time / 10);
-            let last = self.heard.lock().unwrap().1;
+            let last = self.received.lock().unwrap().1;
             if last
                 .max(Some(began))
                 .is_some_and(|last| last.elapsed() > time)
@@ -183,18 +182,18 @@ impl Watch {
         }
     }
 
-    /// Ends it with Ctrl-C: every record, how it ended and what it said.
-    pub fn stop(self) -> Ended {
+    /// Ends it with SIGINT and waits for the end.
+    pub fn stop(self) -> WatchOutcome {
         interrupt(&self.child);
-        self.ended()
+        self.wait_for_exit()
     }
 
-    /// Waits for it to end by itself.
-    pub fn ended(mut self) -> Ended {
+    /// Waits until it ends by itself.
+    pub fn wait_for_exit(mut self) -> WatchOutcome {
         let status = wait(&mut self.child);
         self.stdout.join().unwrap();
-        let records = std::mem::take(&mut self.heard.lock().unwrap().0);
-        Ended {
+        let records = std::mem::take(&mut self.received.lock().unwrap().0);
+        WatchOutcome {
             status,
             records,
             stderr: self.stderr.join(),
@@ -203,20 +202,14 @@ impl Watch {
 }
 
 #[derive(Debug)]
-pub struct Ended {
+pub struct WatchOutcome {
     pub status: Option<i32>,
     pub records: Vec<Value>,
     pub stderr: String,
 }
 
-fn interrupt(child: &Child) {
-    let pid = libc::pid_t::try_from(child.id()).unwrap();
-    // SAFETY: a signal to a child that was not waited for.
-    assert_eq!(unsafe { libc::kill(pid, libc::SIGINT) }, 0);
-}
-
 fn wait(child: &mut Child) -> Option<i32> {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + MAX_WAIT;
     while Instant::now() < deadline {
         if let Some(status) = child.try_wait().unwrap() {
             return status.code();
@@ -228,13 +221,13 @@ fn wait(child: &mut Child) -> Option<i32> {
     panic!("it does not end");
 }
 
-/// Some record has this type.
+/// Reports whether a record has this type.
 pub fn has(records: &[Value], name: &str) -> bool {
     records.iter().any(|record| record["type"] == name)
 }
 
-/// Types of the records about the flow of this client port, in order; all records without an entry as well.
-pub fn words(records: &[Value], port: u16) -> Vec<String> {
+/// Types of the records about the flow of this client port, in order, and of all records without an entry.
+pub fn record_types(records: &[Value], port: u16) -> Vec<String> {
     let about = |record: &&Value| {
         let entry = &record["entry"];
         entry.is_null() || entry["original"]["sport"] == port
@@ -243,19 +236,19 @@ pub fn words(records: &[Value], port: u16) -> Vec<String> {
     records.iter().filter(about).map(word).collect()
 }
 
-/// What a script makes of the records: the entries that live, by zone and original tuple.
-pub fn rebuilt(records: &[Value]) -> BTreeMap<String, Value> {
+/// View that a script rebuilds from the records: existing entries by zone and original tuple.
+pub fn rebuild_view(records: &[Value]) -> BTreeMap<String, Value> {
     let mut view = BTreeMap::new();
     for record in records {
         assert_eq!(record["schema"], "ctk/v1");
         let entry = &record["entry"];
         match record["type"].as_str().unwrap() {
             name @ ("snapshot" | "new" | "update") => {
-                let before = view.insert(name_of(entry), essence(entry));
+                let before = view.insert(entry_key(entry), comparable_fields(entry));
                 assert_eq!(before.is_some(), name == "update", "{record}");
             }
             "destroy" => {
-                let before = view.remove(&name_of(entry));
+                let before = view.remove(&entry_key(entry));
                 assert!(before.is_some(), "ended without having begun: {record}");
             }
             _ => {}
@@ -264,15 +257,15 @@ pub fn rebuilt(records: &[Value]) -> BTreeMap<String, Value> {
     view
 }
 
-/// Entries of a listing in the same form.
-pub fn listed(items: &[Value]) -> BTreeMap<String, Value> {
+/// View of the entries of a listing.
+pub fn view_of_listing(items: &[Value]) -> BTreeMap<String, Value> {
     items
         .iter()
-        .map(|item| (name_of(item), essence(item)))
+        .map(|item| (entry_key(item), comparable_fields(item)))
         .collect()
 }
 
-fn name_of(entry: &Value) -> String {
+fn entry_key(entry: &Value) -> String {
     let original = &entry["original"];
     let parts = ["src", "dst", "sport", "dport", "type", "code", "icmp_id"];
     let parts: Vec<String> = parts.iter().map(|key| original[*key].to_string()).collect();
@@ -284,8 +277,8 @@ fn name_of(entry: &Value) -> String {
     )
 }
 
-/// What events tell of an entry, and a dump too. A mark of 0 is left out by events.
-fn essence(entry: &Value) -> Value {
+/// Fields that both events and dumps have. Events omit a mark of 0.
+fn comparable_fields(entry: &Value) -> Value {
     let reply = ["src", "dst", "sport", "dport"].map(|key| entry["reply"][key].clone());
     let mark = entry["mark"].as_u64().unwrap_or(0);
     serde_json::json!([reply, entry["id"], entry["status"], mark, entry["state"]])

@@ -1,18 +1,18 @@
-//! Incidents that were reported in public, cut down to the entries and objects that matter. The tests in `tests/` use them, too.
+//! Incidents reported in public, reduced to the relevant entries and objects.
 //!
 //! Addresses: pods 10.244.0.0/16 and 2001:db8:244::/48, Services 10.96.0.0/12 and 2001:db8:96::/112, nodes 192.0.2.0/24,
-//! clients outside 198.51.100.0/24, virtual addresses 203.0.113.0/24.
+//! external clients 198.51.100.0/24, virtual addresses 203.0.113.0/24.
 
 pub struct Case {
     pub name: &'static str,
-    /// Words of the entry and the verdict expected; see `src/verdict/tests.rs`.
+    /// Description of an entry and its expected verdict; see `src/verdict/tests.rs` for the form.
     pub entries: &'static [(&'static str, &'static str)],
     pub lines: &'static [&'static str],
 }
 
 pub const CASES: &[Case] = &[
     Case {
-        name: "a DNS client that keeps its source port stays with the pod that is gone",
+        name: "a DNS client with a fixed source port stays pinned to a deleted pod",
         entries: &[
             (
                 "10.244.1.45:54810 10.96.0.10:53 10.244.2.71:53 unreplied",
@@ -29,7 +29,7 @@ pub const CASES: &[Case] = &[
         ],
     },
     Case {
-        name: "a datagram that came before the rules is never translated",
+        name: "a datagram from before the rules stays untranslated",
         entries: &[(
             "10.244.1.27:41000 10.96.3.80:8125 10.96.3.80:8125 unreplied",
             "stale/no-dnat",
@@ -40,7 +40,7 @@ pub const CASES: &[Case] = &[
         ],
     },
     Case {
-        name: "the same, and the Service has no endpoint",
+        name: "an untranslated datagram to a Service without an endpoint",
         entries: &[(
             "10.244.1.27:41000 10.96.3.80:8125 10.96.3.80:8125 unreplied",
             "pending/no-dnat-no-endpoint",
@@ -65,7 +65,7 @@ pub const CASES: &[Case] = &[
         ],
     },
     Case {
-        name: "the Service was deleted and its packets land on somebody else's pod",
+        name: "packets of a deleted Service reach an unrelated pod",
         entries: &[(
             "10.244.0.61:33210 10.96.2.60:9100 10.244.0.62:9100 unreplied",
             "stale/service-gone",
@@ -73,7 +73,7 @@ pub const CASES: &[Case] = &[
         lines: &["cidr 10.96.0.0/16", "pod pay/ledger-7 10.244.0.62 @node1"],
     },
     Case {
-        name: "the same without a known Service range is not decided",
+        name: "an address of a deleted Service is undecided without the Service range",
         entries: &[(
             "10.244.0.61:33210 10.96.2.60:9100 10.244.0.62:9100 unreplied",
             "unknown/service-range-unknown",
@@ -125,7 +125,7 @@ pub const CASES: &[Case] = &[
         ],
     },
     Case {
-        name: "tunnel packets to an address that is also an external address are no Service's",
+        name: "tunnel packets to an external address belong to no Service",
         entries: &[
             (
                 "192.0.2.12:48123 192.0.2.11:8472 192.0.2.11:8472 unreplied",
@@ -142,7 +142,7 @@ pub const CASES: &[Case] = &[
         ],
     },
     Case {
-        name: "healthy QUIC sessions keep their pod, whatever masquerade made of the reply destination",
+        name: "healthy QUIC sessions stay with their pod under masquerading",
         entries: &[
             (
                 "198.51.100.30:50443 203.0.113.10:443 10.244.5.5:8443 >192.0.2.11:17001 assured",
@@ -174,7 +174,7 @@ pub const CASES: &[Case] = &[
         ],
     },
     Case {
-        name: "policy Local with the endpoint elsewhere: deleting does not help yet",
+        name: "policy Local with an endpoint on another node: a delete does not help",
         entries: &[(
             "198.51.100.40:50287 203.0.113.20:6343 203.0.113.20:6343 unreplied",
             "pending/no-dnat-no-endpoint",
@@ -185,7 +185,7 @@ pub const CASES: &[Case] = &[
         ],
     },
     Case {
-        name: "a pod that terminates serves until it does not",
+        name: "a terminating pod is healthy while it serves",
         entries: &[
             (
                 "10.244.1.5:40001 10.96.0.10:53 10.244.2.2:53 assured",
@@ -278,7 +278,7 @@ pub const CASES: &[Case] = &[
         ],
     },
     Case {
-        name: "the same without the Service: nothing tells that the address was one",
+        name: "an external address without its Service is unrelated",
         entries: &[(
             "sctp 192.0.2.69:40541 203.0.113.93:30200 10.96.151.9:30200 unreplied",
             "unrelated/no-frontend",
@@ -286,7 +286,7 @@ pub const CASES: &[Case] = &[
         lines: &["cidr 10.96.0.0/12"],
     },
     Case {
-        name: "offloaded flows say nothing by their timers",
+        name: "timers of offloaded flows are no evidence",
         entries: &[
             (
                 "10.64.0.5:40510 203.0.113.8:53 203.0.113.8:53 >192.0.2.222:13100 offload",
@@ -317,7 +317,7 @@ pub const CASES: &[Case] = &[
         ],
     },
     Case {
-        name: "TCP that never gets through, and TCP to a pod that only left its Service",
+        name: "TCP that is never established, and TCP to a pod that left its Service",
         entries: &[
             (
                 "tcp 198.51.100.1:61000 10.96.10.10:80 10.244.2.13:80 >192.0.2.11:45000 syn-sent unreplied",

@@ -20,13 +20,13 @@ const MIN_DATAGRAMS: usize = 8;
 /// Datagrams of 32 KiB that may be received ahead.
 const MAX_AHEAD: usize = 4;
 
-/// Thread that receives.
+/// Thread that receives a dump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Pace {
+pub(super) enum ReceiveMode {
     /// The calling thread, between two datagrams.
-    InStep,
+    SameThread,
     /// A second thread for long dumps. Saves time and takes more CPU time.
-    Ahead,
+    SecondThread,
 }
 
 /// Datagram of a dump.
@@ -38,8 +38,8 @@ pub(super) struct Datagram {
     pub written: Instant,
 }
 
-/// End of a walk.
-pub(super) enum End {
+/// End of a dump.
+pub(super) enum DumpEnd {
     Done { interrupted: bool },
     Stopped,
     Refused(Errno),
@@ -47,17 +47,17 @@ pub(super) enum End {
 
 impl Table {
     /// Sends a dump request and passes flags and payload of each message to `on_message`, with the datagram that it was in.
-    pub(super) fn walk(
+    pub(super) fn receive_dump(
         &mut self,
         operation: Operation,
-        pace: Pace,
+        receive_mode: ReceiveMode,
         request: impl FnOnce(&mut Vec<u8>, u32),
         mut on_message: impl FnMut(u16, &[u8], Datagram) -> ControlFlow<()>,
-    ) -> Result<End, NetlinkError> {
-        self.fresh()?;
-        let wanted = self.socket.next_sequence();
+    ) -> Result<DumpEnd, NetlinkError> {
+        self.replace_unfinished_socket()?;
+        let expected = self.socket.next_sequence();
         self.requests.clear();
-        request(&mut self.requests, wanted);
+        request(&mut self.requests, expected);
         self.socket.send(operation, &self.requests)?;
         // Holds after an error or a panic of the callback, too.
         self.unfinished = true;
@@ -65,7 +65,7 @@ impl Table {
         let mut each = |messages: Messages<'_>, written| {
             number += 1;
             let in_datagram = Datagram { number, written };
-            datagram(messages, wanted, |flags, payload| {
+            datagram(messages, expected, |flags, payload| {
                 on_message(flags, payload, in_datagram)
             })
         };
@@ -74,13 +74,13 @@ impl Table {
         let mut written = Instant::now();
         let mut count = 0;
         let end = loop {
-            if pace == Pace::Ahead && count == MIN_DATAGRAMS {
-                let walk = Walk {
+            if receive_mode == ReceiveMode::SecondThread && count == MIN_DATAGRAMS {
+                let receiver = DumpReceiver {
                     socket: &self.socket,
                     operation,
-                    wanted,
+                    expected,
                 };
-                if let Some(end) = walk.ahead(written, &mut each) {
+                if let Some(end) = receiver.receive_ahead(written, &mut each) {
                     break end?;
                 }
             }
@@ -92,7 +92,7 @@ impl Table {
             written = fetched;
             count += 1;
         };
-        self.unfinished = matches!(end, End::Stopped);
+        self.unfinished = matches!(end, DumpEnd::Stopped);
         Ok(end)
     }
 }
@@ -100,25 +100,25 @@ impl Table {
 /// Passes the messages of one datagram to `on_message`. Returns the end of the dump if the datagram has it.
 fn datagram(
     messages: Messages<'_>,
-    wanted: u32,
+    expected: u32,
     mut on_message: impl FnMut(u16, &[u8]) -> ControlFlow<()>,
-) -> Result<Option<End>, NetlinkError> {
+) -> Result<Option<DumpEnd>, NetlinkError> {
     for message in messages {
         match message? {
-            message if message.sequence() != wanted => {}
+            message if message.sequence() != expected => {}
             Message::Data { flags, payload, .. } => {
                 if on_message(flags, payload).is_break() {
-                    return Ok(Some(End::Stopped));
+                    return Ok(Some(DumpEnd::Stopped));
                 }
             }
             Message::Done {
                 error: None, flags, ..
             } => {
                 let interrupted = flags & NLM_F_DUMP_INTR != 0;
-                return Ok(Some(End::Done { interrupted }));
+                return Ok(Some(DumpEnd::Done { interrupted }));
             }
             Message::Done { error: Some(e), .. } | Message::Answer { error: Some(e), .. } => {
-                return Ok(Some(End::Refused(e)));
+                return Ok(Some(DumpEnd::Refused(e)));
             }
             Message::Answer { error: None, .. } => {}
         }
@@ -130,20 +130,20 @@ fn datagram(
 type Fetched = Result<(Vec<u8>, Instant), NetlinkError>;
 
 /// Dump in progress.
-struct Walk<'s> {
+struct DumpReceiver<'s> {
     socket: &'s Socket,
     operation: Operation,
-    wanted: u32,
+    expected: u32,
 }
 
-impl Walk<'_> {
+impl DumpReceiver<'_> {
     /// Processes the rest of the dump, received on a second thread. `None` when the thread cannot be started; nothing is
     /// received then.
-    fn ahead(
+    fn receive_ahead(
         &self,
         written: Instant,
-        each: &mut impl FnMut(Messages<'_>, Instant) -> Result<Option<End>, NetlinkError>,
-    ) -> Option<Result<End, NetlinkError>> {
+        each: &mut impl FnMut(Messages<'_>, Instant) -> Result<Option<DumpEnd>, NetlinkError>,
+    ) -> Option<Result<DumpEnd, NetlinkError>> {
         let (full, fetched) = sync_channel(MAX_AHEAD);
         let (used, empty) = channel();
         thread::scope(|scope| {
@@ -186,7 +186,7 @@ impl Walk<'_> {
     /// Reports whether this is the last datagram. Another one would never arrive.
     fn is_last(&self, datagram: &[u8]) -> bool {
         let messages = self.socket.messages(datagram);
-        let end = self::datagram(messages, self.wanted, |_, _| ControlFlow::Continue(()));
+        let end = self::datagram(messages, self.expected, |_, _| ControlFlow::Continue(()));
         !matches!(end, Ok(None))
     }
 }

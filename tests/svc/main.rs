@@ -1,165 +1,19 @@
 //! `ctk svc` on a node with real connections: three backends behind one ClusterIP, by rules in kube-proxy's shape.
 
-mod lab;
-mod private_netns;
-mod tools;
+mod node;
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
-use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::JoinHandle;
+use std::net::{Ipv4Addr, TcpStream};
 
+use node::{BACKENDS, CLIENTS, PODS, connection, load, node};
 use serde_json::{Value, json};
+use testkit::ctk_binary::{ctk, ctk_line};
+use testkit::lab::cluster::{ClusterFile, minimal, pod, service, slice};
+use testkit::lab::{NODE, Proxy, add_node_address};
+use testkit::private_netns::private_netns;
+use testkit::tools::{assert_error, create_entry, run, sysctl};
 
-use lab::cluster::{ClusterFile, minimal, pod, service, slice};
-use lab::{NODE, Proxy, be_the_node};
-use private_netns::private_netns;
-use tools::{assert_error, ctk, ctk_line, nft, run, run_with, sysctl};
-
-const VIP: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 96, 8, 8), 80);
-const CLIENTS: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 244, 2, 5), Ipv4Addr::new(10, 244, 2, 6)];
-const BACKENDS: [Ipv4Addr; 3] = [
-    Ipv4Addr::new(10, 244, 1, 1),
-    Ipv4Addr::new(10, 244, 1, 2),
-    Ipv4Addr::new(10, 244, 1, 3),
-];
-const PODS: [&str; 3] = ["web-a", "web-b", "web-c"];
-
-/// Answers every byte on every connection with the same byte, until it is dropped.
-struct Backend {
-    ended: Arc<AtomicBool>,
-    thread: Option<JoinHandle<()>>,
-}
-
-impl Backend {
-    fn start(address: Ipv4Addr) -> Self {
-        let listener = TcpListener::bind((address, 8080)).expect("the address is on lo");
-        listener.set_nonblocking(true).unwrap();
-        let ended = Arc::new(AtomicBool::new(false));
-        let stop = ended.clone();
-        let thread = std::thread::spawn(move || {
-            let mut connections: Vec<TcpStream> = Vec::new();
-            while !stop.load(Ordering::Relaxed) {
-                if let Ok((connection, _)) = listener.accept() {
-                    connection.set_nonblocking(true).unwrap();
-                    connections.push(connection);
-                }
-                connections.retain_mut(answer);
-                std::thread::sleep(std::time::Duration::from_millis(1));
-            }
-        });
-        Backend {
-            ended,
-            thread: Some(thread),
-        }
-    }
-}
-
-/// False when the client has gone.
-fn answer(connection: &mut TcpStream) -> bool {
-    let mut byte = [0];
-    match connection.read(&mut byte) {
-        Ok(0) => false,
-        Ok(_) => connection.write_all(&byte).is_ok(),
-        Err(error) => error.kind() == ErrorKind::WouldBlock,
-    }
-}
-
-impl Drop for Backend {
-    fn drop(&mut self) {
-        self.ended.store(true, Ordering::Relaxed);
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-    }
-}
-
-/// A node with three backends, in a new network namespace of the calling thread.
-fn node() -> Vec<Backend> {
-    nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
-    run("ip", &["link", "set", "lo", "up"]);
-    for address in CLIENTS.iter().chain(&BACKENDS) {
-        run(
-            "ip",
-            &["addr", "add", &format!("{address}/32"), "dev", "lo"],
-        );
-    }
-    run("ip", &["route", "add", "10.96.0.0/16", "dev", "lo"]);
-    be_the_node();
-    BACKENDS.map(Backend::start).into()
-}
-
-/// Replaces the Service's rules, and with them the counters.
-fn load(proxy: Proxy, endpoints: &[Ipv4Addr]) {
-    match proxy {
-        Proxy::Iptables => run_with("iptables-restore", &[], &iptables(endpoints)),
-        Proxy::Nftables => nft(&nftables(endpoints)),
-    }
-}
-
-fn iptables(endpoints: &[Ipv4Addr]) -> String {
-    let mut text = String::from(
-        "*nat\n:KUBE-SERVICES - [0:0]\n:KUBE-SVC-WEB - [0:0]\n:KUBE-SEP-1 - [0:0]\n:KUBE-SEP-2 - [0:0]\n:KUBE-SEP-3 - [0:0]\n\
-         -A OUTPUT -j KUBE-SERVICES\n-A PREROUTING -j KUBE-SERVICES\n\
-         -A KUBE-SERVICES -d 10.96.8.8/32 -p tcp -m comment --comment \"shop/web:http cluster IP\" -m tcp --dport 80 -j KUBE-SVC-WEB\n",
-    );
-    for (place, endpoint) in endpoints.iter().enumerate() {
-        let left = endpoints.len() - place;
-        let chance = match left {
-            1 => String::new(),
-            _ => format!(
-                "-m statistic --mode random --probability {:.11} ",
-                1.0 / left as f64
-            ),
-        };
-        let chain = format!("KUBE-SEP-{}", endpoint.octets()[3]);
-        writeln!(
-            text,
-            "-A KUBE-SVC-WEB {chance}-j {chain}\n-A {chain} -p tcp -m tcp -j DNAT --to-destination {endpoint}:8080"
-        )
-        .unwrap();
-    }
-    text + "COMMIT\n"
-}
-
-fn nftables(endpoints: &[Ipv4Addr]) -> String {
-    let mut text = String::from(
-        "table ip kube-proxy { }\ndelete table ip kube-proxy\ntable ip kube-proxy {\n",
-    );
-    for endpoint in endpoints {
-        writeln!(
-            text,
-            "chain endpoint-{} {{ meta l4proto tcp counter dnat to {endpoint}:8080; }}",
-            endpoint.octets()[3]
-        )
-        .unwrap();
-    }
-    let targets = endpoints.iter().enumerate();
-    let targets: Vec<String> = targets
-        .map(|(place, endpoint)| format!("{place} : goto endpoint-{}", endpoint.octets()[3]))
-        .collect();
-    writeln!(
-        text,
-        "set cluster-ips {{ type ipv4_addr; elements = {{ 10.96.8.8 }}; }}
-         chain web {{ numgen random mod {} vmap {{ {} }}; }}
-         map service-ips {{
-             type ipv4_addr . inet_proto . inet_service : verdict;
-             elements = {{ 10.96.8.8 . tcp . 80 comment \"shop/web:http\" : goto web }};
-         }}
-         chain services {{ ip daddr . meta l4proto . th dport vmap @service-ips; }}
-         chain nat-output {{ type nat hook output priority -100; policy accept; jump services; }}
-         }}",
-        endpoints.len(),
-        targets.join(", ")
-    )
-    .unwrap();
-    text
-}
-
-/// The cluster in which shop/web has these endpoints.
+/// Cluster in which shop/web has these endpoints.
 fn cluster(endpoints: &[Ipv4Addr]) -> ClusterFile {
     let mut objects = minimal(NODE);
     let named = |address: &Ipv4Addr| PODS[usize::from(address.octets()[3]) - 1];
@@ -176,45 +30,19 @@ fn cluster(endpoints: &[Ipv4Addr]) -> ClusterFile {
     ClusterFile::of(&objects)
 }
 
-/// A connection to the Service, over which `requests` were asked and answered.
-fn connection(client: Ipv4Addr, requests: usize) -> TcpStream {
-    use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
-    let socket = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
-    bind(&socket, &SocketAddrV4::new(client, 0)).unwrap();
-    connect(&socket, &VIP).expect("an endpoint takes the connection");
-    let mut connection = TcpStream::from(socket);
-    for _ in 0..requests {
-        let mut byte = [7];
-        connection.write_all(&byte).unwrap();
-        connection.read_exact(&mut byte).unwrap();
-    }
-    connection
-}
-
-/// The document for shop/web.
+/// Document for shop/web.
 fn svc(file: &ClusterFile, more: &str) -> Value {
     let mut args = vec!["svc", "web", "--cluster", file.path(), "-o", "json"];
     args.extend(more.split_whitespace());
-    ctk(args).ended(0).json()
+    ctk(args).exits(0).json()
 }
 
-/// Makes a TCP entry: `SRC:PORT DST:PORT REPLY_SRC:PORT`.
+/// Creates a TCP entry: `SRC:PORT DST:PORT REPLY_SRC:PORT`.
 fn entry(text: &str) {
-    let places: Vec<(&str, &str)> = text
-        .split_whitespace()
-        .map(|place| place.rsplit_once(':').unwrap())
-        .collect();
-    let [(src, sport), (dst, dport), (from, from_port)] = places[..] else {
-        panic!("{text}")
-    };
-    let line = format!(
-        "-I -p tcp --state ESTABLISHED -t 100 -s {src} --sport {sport} -d {dst} --dport {dport} -r {from} \
-         --reply-port-src {from_port} -q {src} --reply-port-dst {sport} -u SEEN_REPLY,ASSURED"
-    );
-    run("conntrack", &line.split_whitespace().collect::<Vec<_>>());
+    create_entry(text, "-p tcp --state ESTABLISHED -u SEEN_REPLY,ASSURED");
 }
 
-/// A number of each item by its address.
+/// Number in each item, by the item's address.
 fn by_address(items: &Value, field: &str) -> BTreeMap<String, u64> {
     let items = items.as_array().expect("a list").iter();
     let number = |item: &Value| {
@@ -251,7 +79,7 @@ fn thirty_requests_over_one_connection_stay_on_one_pod_and_thirty_connections_sp
             assert_eq!((&skew["share"], &skew["clients"]), (&json!(1.0), &json!(1)));
             for endpoint in one["endpoints"].as_array().unwrap() {
                 let busy = endpoint["open"] == 1;
-                // 30 questions, 30 answers, and what TCP adds; nothing is counted where there is no flow.
+                // 30 requests, 30 answers, and TCP's own packets; endpoints without a flow count nothing.
                 let packets = endpoint["packets"].as_u64();
                 assert_eq!(packets.is_some_and(|n| n >= 60), busy, "{endpoint}");
                 assert_eq!(endpoint["packets"].is_null(), !busy, "{endpoint}");
@@ -264,7 +92,7 @@ fn thirty_requests_over_one_connection_stay_on_one_pod_and_thirty_connections_sp
             let spread = svc(&file, "");
             let open = by_address(&spread["endpoints"], "open");
             assert_eq!(values(&open).iter().sum::<u64>(), 31, "{spread}");
-            // All of 31 on one of three: once in 10^14 runs.
+            // All 31 on one of three happens once in 10^14 runs.
             assert!(values(&open).iter().all(|n| *n < 31), "{spread}");
             let ways = &spread["new_packets"];
             assert_eq!(by_address(ways, "packets"), open, "{proxy:?} {spread}");
@@ -307,7 +135,7 @@ fn connections_from_before_a_scale_up_stay_on_the_old_pod() {
                 text.starts_with("30 open connections of 1 client address"),
                 "{text}"
             );
-            // The rules are new: nothing has taken them.
+            // The rules are new, so their counters are 0.
             let packets = by_address(&document["new_packets"], "packets");
             assert_eq!(values(&packets), [0, 0, 0], "{document}");
             let others = svc(&file, "--client 10.244.2.6");
@@ -318,7 +146,7 @@ fn connections_from_before_a_scale_up_stay_on_the_old_pod() {
 }
 
 #[test]
-fn flows_to_a_pod_that_is_no_endpoint_any_more_are_listed_apart() {
+fn flows_to_a_former_endpoint_are_listed_separately() {
     private_netns(|| {
         let backends = node();
         load(Proxy::Nftables, &BACKENDS[..1]);
@@ -335,11 +163,11 @@ fn flows_to_a_pod_that_is_no_endpoint_any_more_are_listed_apart() {
         assert_eq!(document["skew"]["reason"], "no-flow");
         assert_eq!(document["summary"]["stale"], 2);
 
-        // A port is asked for by name or number; a flag with an optional value takes nothing away from it.
+        // A port is selected by name or number; a flag with an optional value does not consume it.
         let file = cluster(&BACKENDS[1..]);
         for name in ["web:http", "shop/web:80", "web --tcp", "web -4"] {
             let line = format!("svc {name} --cluster {} -o json", file.path());
-            let document = ctk_line(&line).ended(0).json();
+            let document = ctk_line(&line).exits(0).json();
             assert_eq!(document["gone"][0]["open"], 2, "{name}");
         }
         drop((connections, backends));
@@ -347,14 +175,14 @@ fn flows_to_a_pod_that_is_no_endpoint_any_more_are_listed_apart() {
 }
 
 #[test]
-fn without_the_api_the_nodes_rules_tell_frontends_endpoints_and_chances() {
+fn frontends_endpoints_and_probabilities_come_from_the_nodes_rules_without_the_api() {
     private_netns(|| {
         for proxy in [Proxy::Iptables, Proxy::Nftables] {
             let backends = node();
             load(proxy, &BACKENDS);
             let connections: Vec<TcpStream> = (0..6).map(|_| connection(CLIENTS[1], 1)).collect();
             let document = ctk_line("svc shop/web --cluster rules -o json")
-                .ended(0)
+                .exits(0)
                 .json();
             let open = by_address(&document["endpoints"], "open");
             assert_eq!(open.len(), 3, "{document}");
@@ -383,7 +211,7 @@ fn without_the_api_the_nodes_rules_tell_frontends_endpoints_and_chances() {
 }
 
 #[test]
-fn rules_that_are_not_this_nodes_say_nothing_of_new_flows() {
+fn rules_of_another_node_give_no_counts_of_new_flows() {
     private_netns(|| {
         nix::sched::unshare(nix::sched::CloneFlags::CLONE_NEWNET).unwrap();
         run("ip", &["link", "set", "lo", "up"]);
@@ -393,7 +221,7 @@ fn rules_that_are_not_this_nodes_say_nothing_of_new_flows() {
         assert!(why.contains("not known to be the node's"), "{why}");
         assert_eq!(document["endpoints"].as_array().unwrap().len(), 3);
 
-        // A flow that nobody can judge is not one that is fine.
+        // An undecided flow is not counted as ok.
         entry("198.51.100.7:4000 10.96.8.8:80 10.244.1.9:8080");
         let document = svc(&cluster(&BACKENDS), "");
         let there = &document["elsewhere"][0];
@@ -405,10 +233,10 @@ fn rules_that_are_not_this_nodes_say_nothing_of_new_flows() {
 }
 
 #[test]
-fn connections_from_outside_that_a_policy_keeps_on_this_node_are_not_uneven() {
+fn external_connections_under_policy_local_are_not_reported_as_uneven() {
     private_netns(|| {
         run("ip", &["link", "set", "lo", "up"]);
-        be_the_node();
+        add_node_address();
         let mut objects = minimal(NODE);
         let mut balanced = service("shop", "web", "10.96.8.8", &[("http", 80, "TCP")]);
         balanced["spec"]["type"] = json!("LoadBalancer");
@@ -447,7 +275,7 @@ fn connections_from_outside_that_a_policy_keeps_on_this_node_are_not_uneven() {
         assert_eq!(skew["beyond_chance"], false);
         assert_eq!(skews(), 0);
 
-        // A pod of this node is sent to every endpoint by the same address: those lie on one, and could on three.
+        // Flows of a pod of this node reach every endpoint by the same address: these are on one, out of three.
         for port in 41_000..41_030 {
             entry(&format!("10.244.2.5:{port} 203.0.113.9:80 10.244.1.1:8080"));
         }
@@ -463,10 +291,10 @@ fn connections_from_outside_that_a_policy_keeps_on_this_node_are_not_uneven() {
 }
 
 #[test]
-fn a_command_line_that_names_no_one_service_is_refused() {
+fn an_ambiguous_or_unknown_service_is_refused() {
     private_netns(|| {
         run("ip", &["link", "set", "lo", "up"]);
-        be_the_node();
+        add_node_address();
         let mut objects = minimal(NODE);
         for namespace in ["shop", "test"] {
             objects.push(service(
@@ -496,7 +324,7 @@ fn a_command_line_that_names_no_one_service_is_refused() {
             assert_error(&ctk(args), 2, &[says]);
         }
         assert_error(&ctk_line("svc web --cluster none"), 2, &["--cluster none"]);
-        // Of a cluster that is not known whole, a name that is missing may exist.
+        // A name that an incomplete cluster lacks may exist.
         let part = ClusterFile::of(&objects[..1]);
         let args = ["svc", "web", "--cluster", part.path()];
         assert_error(&ctk(args), 3, &["may exist all the same"]);
@@ -505,29 +333,30 @@ fn a_command_line_that_names_no_one_service_is_refused() {
 
 #[test]
 fn the_demo_shows_the_stale_flow_of_the_dns_service() {
-    let said = ctk_line("demo -- svc kube-dns --ascii");
-    if said.stderr.contains("no private namespace") {
-        assert!(std::env::var_os("CI").is_none(), "{said:#?}");
+    let outcome = ctk_line("demo -- svc kube-dns --ascii");
+    if outcome.stderr.contains("no private namespace") {
+        assert!(std::env::var_os("CI").is_none(), "{outcome:#?}");
         eprintln!("skipped: the demo: user namespaces are forbidden");
         return;
     }
-    let said = said.ended(0);
+    let outcome = outcome.exits(0);
     let line = |begin: &str| {
-        let mut lines = said.stdout.lines();
+        let mut lines = outcome.stdout.lines();
         let found = lines.find(|line| line.starts_with(begin));
         found
-            .unwrap_or_else(|| panic!("{begin}: {said:#?}"))
+            .unwrap_or_else(|| panic!("{begin}: {outcome:#?}"))
             .to_owned()
     };
     assert!(line("10.244.1.7:53/udp").ends_with("endpoint-gone"));
     assert!(line("10.244.2.33:53/udp").contains("####"));
     assert!(
-        said.stdout
+        outcome
+            .stdout
             .contains("NEW FLOWS (this node only)\nnot known:")
     );
-    let said = ctk_line("demo -- svc api -o json").ended(0);
-    let skew = &said.json()["skew"];
-    // Nine kept connections and a hairpin one, in a world that is always the same.
+    let outcome = ctk_line("demo -- svc api -o json").exits(0);
+    let skew = &outcome.json()["skew"];
+    // Nine long-lived connections and a hairpin one, in a fixed world.
     assert!(skew["share"].as_f64().unwrap() > 0.8, "{skew}");
     assert_eq!(skew["reason"], "uneven", "{skew}");
 }

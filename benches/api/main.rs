@@ -1,8 +1,8 @@
-//! What reading a large cluster over the API costs, beside the same client that reads the same bytes and keeps nothing of them.
+//! Cost of reading a large cluster over the API, compared with the same client that reads the same bytes and ignores them.
 //!
-//! `cargo bench --bench api [-- PODS]` (default 50,000, with a fifth as many Services and two fifths as many slices). A server in
-//! this process makes the objects as they are asked for, several KB a Pod; each reading is a process of its own, so that its CPU
-//! time and its peak are its own. Both take turns, and the best of some rounds counts.
+//! `cargo bench --bench api [-- PODS]` (default 50,000, with a fifth as many Services and two fifths as many slices). A
+//! server in this process makes the objects on request, several KB for each Pod. Each read is a process of its own, which
+//! separates CPU time and peak. Both take turns, and the best of several rounds counts.
 
 use std::fmt;
 use std::io::BufReader;
@@ -18,29 +18,23 @@ use ctk_cluster::read_scope::ReadScope;
 use nix::sys::resource::{UsageWho, getrusage};
 use serde::de::IgnoredAny;
 
-#[path = "api/objects.rs"]
 mod objects;
-#[allow(dead_code)]
-#[path = "../tests/api/server.rs"]
-mod server;
 
 use objects::World;
-use server::ApiServer;
+use testkit::api_server::ApiServer;
+use testkit::bench::number_argument;
 
 const ROUNDS: usize = 3;
 const GOAL: f64 = 2.0;
 const PEAK: u64 = 128 * 1024 * 1024;
-/// Set for the processes that only read: whose kubeconfig, how, and how many Pods.
+/// Variable of the reading processes: mode, number of Pods, kubeconfig.
 const CHILD: &str = "CTK_BENCH_API";
 
 fn main() {
     if let Ok(told) = std::env::var(CHILD) {
         return child(&told);
     }
-    let wanted = std::env::args()
-        .skip(1)
-        .find_map(|arg| arg.replace('_', "").parse().ok());
-    let world = World::of(wanted.unwrap_or(50_000));
+    let world = World::of(number_argument().map_or(50_000, |pods| pods as usize));
     println!("{world}");
     let server = ApiServer::start(move |asked| world.answer(asked));
     let kubeconfig = server.kubeconfig();
@@ -70,7 +64,7 @@ fn main() {
     assert!(read.peak < PEAK, "the peak is above 128 MiB");
 }
 
-/// CPU time of all threads, user and system; wall time; and the highest resident size.
+/// CPU time of all threads in both modes, wall time, and largest resident size.
 #[derive(Clone, Copy)]
 struct Cost {
     cpu: Duration,
@@ -86,7 +80,7 @@ impl Cost {
         peak: 0,
     };
 
-    /// The best times, and the worst peak.
+    /// Best times and worst peak.
     fn min(self, other: Self) -> Self {
         Cost {
             cpu: self.cpu.min(other.cpu),
@@ -159,7 +153,7 @@ fn child(told: &str) {
     );
 }
 
-/// The same requests, over the same client.
+/// Sends the same requests over the same client and ignores the answers.
 fn ignore(options: &Options, world: World) {
     let deadline = Instant::now() + options.limit;
     let mut api = Api::connect(options, deadline).expect("a client");

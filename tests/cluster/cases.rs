@@ -1,4 +1,4 @@
-//! The cases: each begins with kube-proxy in sync and an empty table, see [`crate::lab::Lab::begin`].
+//! Cases. Each begins with kube-proxy in sync and an empty table, see [`crate::lab::Lab::begin`].
 
 mod churn;
 mod flows;
@@ -23,7 +23,7 @@ impl Case {
     }
 }
 
-/// Every case, in the order of their running.
+/// All cases, in the order of their execution.
 pub fn all(seed: u64, worlds: u64) -> Vec<Case> {
     let mut all = vec![
         Case::new(

@@ -1,6 +1,6 @@
-//! An HTTPS server on 127.0.0.1 that speaks the list protocol of the Kubernetes API, on a thread of its own.
+//! HTTPS server on 127.0.0.1 with the list protocol of the Kubernetes API, on a thread of its own.
 //!
-//! A test says what it answers; [`Objects::answer`] is what a healthy one would.
+//! A test defines the answers; [`Objects::answer`] gives those of a healthy server.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -28,50 +28,50 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot};
 use tokio_rustls::TlsAcceptor;
 
-/// What the server takes from everybody who asks.
+/// Token that the server accepts.
 pub const TOKEN: &str = "secret-token-of-the-test";
 
-/// A request as the server sees it.
+/// Request as the server receives it.
 #[derive(Clone, Debug)]
-pub struct Asked {
+pub struct ApiRequest {
     pub path: String,
-    /// Names and values, decoded.
+    /// Decoded names and values.
     pub query: Vec<(String, String)>,
     pub authorization: Option<String>,
-    /// A client certificate of the test's CA was shown.
+    /// True when the client showed a certificate of the test's CA.
     pub certificate: bool,
 }
 
-impl Asked {
+impl ApiRequest {
     pub fn value(&self, name: &str) -> Option<&str> {
         let mut found = self.query.iter().filter(|(n, _)| n == name);
         found.next().map(|(_, value)| value.as_str())
     }
 
-    /// The last part of the path: `services`.
+    /// Last part of the path: `services`.
     pub fn resource(&self) -> &str {
         self.path.rsplit('/').next().unwrap_or_default()
     }
 }
 
-/// A piece of a body.
+/// Part of a body.
 #[derive(Clone)]
-pub enum Piece {
+pub enum BodyPart {
     Text(String),
     Pause(Duration),
-    /// The connection ends here, in the middle of the body.
+    /// Ends the connection in the middle of the body.
     Cut,
-    /// A page of this many bytes, made as it is sent.
+    /// Number of parts, generated while they are sent, and their generator.
     Many(Arc<dyn Fn(usize) -> String + Send + Sync>, usize),
-    /// What comes in time, until nobody can send any more.
-    Stream(Arc<Mutex<Option<mpsc::UnboundedReceiver<Piece>>>>),
+    /// Parts sent as they arrive, until every sender is dropped.
+    Stream(Arc<Mutex<Option<mpsc::UnboundedReceiver<BodyPart>>>>),
 }
 
 #[derive(Clone)]
 pub struct Answer {
     pub status: u16,
     pub headers: Vec<(&'static str, String)>,
-    pub body: Vec<Piece>,
+    pub body: Vec<BodyPart>,
 }
 
 impl Answer {
@@ -79,7 +79,7 @@ impl Answer {
         Answer {
             status: 200,
             headers: Vec::new(),
-            body: vec![Piece::Text(text.into())],
+            body: vec![BodyPart::Text(text.into())],
         }
     }
 
@@ -93,20 +93,20 @@ impl Answer {
     }
 }
 
-/// The objects of a cluster.
+/// Objects of a cluster.
 #[derive(Clone, Default)]
 pub struct Objects(pub Vec<Value>);
 
 impl Objects {
-    /// A healthy server's answer: pages where a limit is given, unless the cache is asked.
-    pub fn answer(&self, asked: &Asked) -> Answer {
-        // A list of one namespace: the cluster's, less the others.
-        let (path, namespace) = match asked.path.strip_prefix("/api/v1/namespaces/") {
+    /// Answer of a healthy server: pages where a limit is given, unless the cache is read.
+    pub fn answer(&self, request: &ApiRequest) -> Answer {
+        // List of one namespace: that of the cluster without the other namespaces.
+        let (path, namespace) = match request.path.strip_prefix("/api/v1/namespaces/") {
             Some(rest) => {
                 let (namespace, kind) = rest.split_once('/').unwrap();
                 (format!("/api/v1/{kind}"), Some(namespace))
             }
-            None => (asked.path.clone(), None),
+            None => (request.path.clone(), None),
         };
         let (kind, group) = match path.as_str() {
             "/api/v1/services" => ("Service", "v1"),
@@ -116,7 +116,7 @@ impl Objects {
             "/apis/networking.k8s.io/v1/servicecidrs" => ("ServiceCIDR", "networking.k8s.io/v1"),
             _ => return Answer::status(404),
         };
-        let selected = |object: &&Value| match asked.value("fieldSelector") {
+        let selected = |object: &&Value| match request.value("fieldSelector") {
             None => true,
             Some(selector) => match selector.split_once('=').unwrap() {
                 ("spec.nodeName", node) => object["spec"]["nodeName"] == node,
@@ -126,7 +126,7 @@ impl Objects {
             },
         };
         let of_kind = self.0.iter().filter(|object| object["kind"] == kind);
-        let labelled = |object: &&Value| match asked.value("labelSelector") {
+        let labelled = |object: &&Value| match request.value("labelSelector") {
             None => true,
             Some(selector) => {
                 let (label, values) = selector.split_once(" in (").unwrap();
@@ -141,11 +141,11 @@ impl Objects {
             .filter(|object| selected(object) && labelled(object) && here(object))
             .cloned()
             .collect();
-        let limit = match asked.value("resourceVersion") {
+        let limit = match request.value("resourceVersion") {
             Some("0") => None,
-            _ => asked.value("limit").map(|l| l.parse::<usize>().unwrap()),
+            _ => request.value("limit").map(|l| l.parse::<usize>().unwrap()),
         };
-        let from: usize = asked.value("continue").map_or(0, |token| {
+        let from: usize = request.value("continue").map_or(0, |token| {
             token
                 .strip_prefix("from/")
                 .and_then(|t| t.strip_suffix("=="))
@@ -161,7 +161,7 @@ impl Objects {
         let items: Vec<Value> = all[from..to]
             .iter()
             .map(|item| {
-                // In a list of one kind the API server leaves these out.
+                // In a list of one kind the API server omits these fields.
                 let mut item = item.clone();
                 let fields = item.as_object_mut().unwrap();
                 fields.remove("kind");
@@ -176,35 +176,35 @@ impl Objects {
     }
 }
 
-/// A running server; it ends when dropped. The files that a client needs are in its folder.
+/// Running server, which ends when dropped. Its folder has the files that a client needs.
 pub struct ApiServer {
     pub address: SocketAddr,
     pub folder: TempDir,
-    asked: Arc<Mutex<Vec<Asked>>>,
+    requests: Arc<Mutex<Vec<ApiRequest>>>,
     stop: Option<oneshot::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
 
-type Answering = dyn Fn(&Asked) -> Answer + Send + Sync;
+type AnswerFn = dyn Fn(&ApiRequest) -> Answer + Send + Sync;
 
 impl ApiServer {
-    /// Answers every request that shows the token or a certificate; 401 for all others.
-    pub fn start(answering: impl Fn(&Asked) -> Answer + Send + Sync + 'static) -> Self {
+    /// Starts a server that answers every request with the token or a certificate, and all others with 401.
+    pub fn start(answer_fn: impl Fn(&ApiRequest) -> Answer + Send + Sync + 'static) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let tls = make_certificates(folder.path());
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let log = Arc::clone(&asked);
-        let answering: Arc<Answering> = Arc::new(move |request: &Asked| {
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let log = Arc::clone(&requests);
+        let answer_fn: Arc<AnswerFn> = Arc::new(move |request: &ApiRequest| {
             log.lock().unwrap().push(request.clone());
             let bearer = format!("Bearer {TOKEN}");
             if request.certificate || request.authorization.as_deref() == Some(&bearer) {
-                answering(request)
+                answer_fn(request)
             } else {
                 Answer::status(401)
             }
         });
         let (stop, stopped) = oneshot::channel();
-        // Bound by the caller's thread: it may have a network namespace of its own.
+        // Bound by the caller's thread, which may have a network namespace of its own.
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
@@ -215,7 +215,7 @@ impl ApiServer {
                 .unwrap();
             runtime.block_on(async move {
                 let listener = TcpListener::from_std(listener).unwrap();
-                tokio::spawn(serve(listener, tls, answering));
+                tokio::spawn(serve(listener, tls, answer_fn));
                 let _ = stopped.await;
             });
             runtime.shutdown_background();
@@ -223,28 +223,28 @@ impl ApiServer {
         ApiServer {
             address,
             folder,
-            asked,
+            requests,
             stop: Some(stop),
             thread: Some(thread),
         }
     }
 
-    /// Requests so far.
-    pub fn asked(&self) -> Vec<Asked> {
-        self.asked.lock().unwrap().clone()
+    /// Requests until now.
+    pub fn requests(&self) -> Vec<ApiRequest> {
+        self.requests.lock().unwrap().clone()
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
-    /// A kubeconfig whose user is `user`, as JSON (which is YAML), and whose CA is the file `ca`.
+    /// Writes a kubeconfig with the user `user`, as JSON (which is YAML), and the CA file `ca`. Returns the path.
     pub fn kubeconfig_of(&self, user: &Value, ca: &str) -> PathBuf {
         let url = format!("https://{}", self.address);
         self.kubeconfig_with(user, &json!({"server": url, "certificate-authority": ca}))
     }
 
-    /// A kubeconfig with this user and this cluster.
+    /// Writes a kubeconfig with this user and this cluster. Returns the path.
     pub fn kubeconfig_with(&self, user: &Value, cluster: &Value) -> PathBuf {
         let config = json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "test",
@@ -257,7 +257,7 @@ impl ApiServer {
         path
     }
 
-    /// Copies a kubeconfig, and what it names, to where it outlives the server.
+    /// Copies a kubeconfig and its CA to a folder that outlives the server.
     pub fn copy_login(&self, kubeconfig: &Path, folder: &Path) -> PathBuf {
         let copy = folder.join("kubeconfig");
         fs::copy(kubeconfig, &copy).unwrap();
@@ -265,7 +265,7 @@ impl ApiServer {
         copy
     }
 
-    /// A kubeconfig that is let in.
+    /// Writes a kubeconfig with a valid login. Returns the path.
     pub fn kubeconfig(&self) -> PathBuf {
         self.kubeconfig_of(&json!({"token": TOKEN}), "ca.pem")
     }
@@ -278,7 +278,7 @@ impl Drop for ApiServer {
     }
 }
 
-/// Writes `ca.pem`, `other-ca.pem`, `client.pem`, `client-key.pem`, and gives the server's part.
+/// Writes `ca.pem`, `other-ca.pem`, `client.pem`, `client-key.pem`. Returns the server's configuration.
 fn make_certificates(folder: &Path) -> Arc<ServerConfig> {
     let new_ca = |name: &str| {
         let mut params = CertificateParams::new(Vec::new()).unwrap();
@@ -324,19 +324,19 @@ fn make_certificates(folder: &Path) -> Arc<ServerConfig> {
     Arc::new(config)
 }
 
-async fn serve(listener: TcpListener, tls: Arc<ServerConfig>, answering: Arc<Answering>) {
+async fn serve(listener: TcpListener, tls: Arc<ServerConfig>, answer_fn: Arc<AnswerFn>) {
     let acceptor = TlsAcceptor::from(tls);
     loop {
         let (stream, _) = listener.accept().await.unwrap();
-        let (acceptor, answering) = (acceptor.clone(), Arc::clone(&answering));
+        let (acceptor, answer_fn) = (acceptor.clone(), Arc::clone(&answer_fn));
         tokio::spawn(async move {
-            // A client that does not like the certificate hangs up.
+            // A client that rejects the certificate closes the connection.
             let Ok(stream) = acceptor.accept(stream).await else {
                 return;
             };
             let certificate = stream.get_ref().1.peer_certificates().is_some();
             let service = service_fn(move |request| {
-                let answer = answering(&asked(&request, certificate));
+                let answer = answer_fn(&parse_request(&request, certificate));
                 async move { Ok::<_, Infallible>(response(answer)) }
             });
             // An answer that is cut on purpose is an error here.
@@ -347,11 +347,11 @@ async fn serve(listener: TcpListener, tls: Arc<ServerConfig>, answering: Arc<Ans
     }
 }
 
-fn asked(request: &Request<Incoming>, certificate: bool) -> Asked {
+fn parse_request(request: &Request<Incoming>, certificate: bool) -> ApiRequest {
     let query = request.uri().query().unwrap_or_default();
     let query = query.split('&').filter(|pair| !pair.is_empty());
     let authorization = request.headers().get("authorization");
-    Asked {
+    ApiRequest {
         path: request.uri().path().to_owned(),
         query: query
             .map(|pair| {
@@ -380,20 +380,20 @@ fn decoded(text: &str) -> String {
     String::from_utf8(bytes).unwrap()
 }
 
-fn response(answer: Answer) -> Response<Pieces> {
+fn response(answer: Answer) -> Response<StreamedBody> {
     let (sender, receiver) = mpsc::channel(1);
     tokio::spawn(async move {
         let mut body = VecDeque::from(answer.body);
         while let Some(piece) = body.pop_front() {
             let text = |text: String| Ok(Frame::data(Bytes::from(text)));
             let sent = match piece {
-                Piece::Text(whole) => sender.send(text(whole)).await,
-                Piece::Pause(time) => {
+                BodyPart::Text(whole) => sender.send(text(whole)).await,
+                BodyPart::Pause(time) => {
                     tokio::time::sleep(time).await;
                     Ok(())
                 }
-                Piece::Cut => sender.send(Err(std::io::Error::other("cut"))).await,
-                Piece::Many(make, count) => {
+                BodyPart::Cut => sender.send(Err(std::io::Error::other("cut"))).await,
+                BodyPart::Many(make, count) => {
                     let mut sent = Ok(());
                     for n in 0..count {
                         sent = sender.send(text(make(n))).await;
@@ -403,7 +403,7 @@ fn response(answer: Answer) -> Response<Pieces> {
                     }
                     sent
                 }
-                Piece::Stream(stream) => {
+                BodyPart::Stream(stream) => {
                     let mut receiver = stream.lock().unwrap().take().unwrap();
                     let tick = Duration::from_millis(20);
                     let next = loop {
@@ -415,13 +415,13 @@ fn response(answer: Answer) -> Response<Pieces> {
                     };
                     if let Some(next) = next {
                         let again = Arc::new(Mutex::new(Some(receiver)));
-                        body.extend([next, Piece::Stream(again)]);
+                        body.extend([next, BodyPart::Stream(again)]);
                     }
                     Ok(())
                 }
             };
             if sent.is_err() {
-                return; // the client went away
+                return; // the client has closed the connection
             }
         }
     });
@@ -431,13 +431,13 @@ fn response(answer: Answer) -> Response<Pieces> {
     for (name, value) in answer.headers {
         response = response.header(name, value);
     }
-    response.body(Pieces(receiver)).unwrap()
+    response.body(StreamedBody(receiver)).unwrap()
 }
 
-/// A body that is sent as its pieces come.
-struct Pieces(mpsc::Receiver<Result<Frame<Bytes>, std::io::Error>>);
+/// Body that is sent as its parts arrive.
+struct StreamedBody(mpsc::Receiver<Result<Frame<Bytes>, std::io::Error>>);
 
-impl Body for Pieces {
+impl Body for StreamedBody {
     type Data = Bytes;
     type Error = std::io::Error;
 

@@ -1,4 +1,0 @@
-//! Module `conntrack_tool` of the test kit.
-#![allow(unused_imports)] // each test file uses its part
-
-pub use testkit::conntrack_tool::*;

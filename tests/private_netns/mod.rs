@@ -1,4 +1,0 @@
-//! Module `private_netns` of the test kit.
-#![allow(unused_imports)] // each test file uses its part
-
-pub use testkit::private_netns::*;
