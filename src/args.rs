@@ -1,4 +1,4 @@
-//! Command line as typed: one file for each command, and the flags that several commands share. [`crate::query`] gives the
+//! Command line as typed: one file for each command, and the flags that several commands share. `query` gives the
 //! arguments their meaning.
 
 pub mod demo;

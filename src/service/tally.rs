@@ -135,7 +135,7 @@ pub struct ServiceTally {
     pub loads: Vec<FlowCounts>,
     /// By protocol and address.
     pub others: BTreeMap<(u8, SocketAddr), OtherDestination>,
-    /// Flows to destinations beyond the first [`MAX_OTHER_DESTINATIONS`].
+    /// Flows to destinations beyond the first `MAX_OTHER_DESTINATIONS`.
     pub more_others: FlowCounts,
     /// Flows that were never translated and end at the frontend's own address.
     pub untranslated: FlowCounts,
