@@ -71,6 +71,60 @@ fn a_token_file_is_read() {
     assert_whole(server.kubeconfig_of(&user, "ca.pem"));
 }
 
+/// client-go removes white space around the token of a file.
+#[test]
+fn a_line_end_after_the_token_of_a_file_does_not_break_the_login() {
+    let server = server();
+    fs::write(server.path("token"), format!("\n {TOKEN}\r\n")).unwrap();
+    let user = json!({"tokenFile": server.path("token")});
+    assert_whole(server.kubeconfig_of(&user, "ca.pem"));
+    for asked in server.requests() {
+        assert_eq!(asked.authorization, Some(format!("Bearer {TOKEN}")));
+    }
+}
+
+#[test]
+fn a_token_that_no_header_can_hold_is_an_error_and_no_panic() {
+    let server = server();
+    for character in ["\n", "\r", "\u{1b}", "\0", "\u{7f}"] {
+        let token = format!("{TOKEN}{character}{TOKEN}");
+        let says = &["control character"];
+        let inline = server.kubeconfig_of(&json!({"token": token}), "ca.pem");
+        refused(inline, Obstacle::Config, says);
+        fs::write(server.path("token"), &token).unwrap();
+        let file = json!({"tokenFile": server.path("token")});
+        refused(
+            server.kubeconfig_of(&file, "ca.pem"),
+            Obstacle::Config,
+            says,
+        );
+        let printed = json!({"kind": "ExecCredential", "status": {"token": token}});
+        fs::write(server.path("printed"), printed.to_string()).unwrap();
+        let script = format!("cat {}", server.path("printed").display());
+        let user = plugin(&server, &script);
+        refused(
+            server.kubeconfig_of(&user, "ca.pem"),
+            Obstacle::Config,
+            says,
+        );
+    }
+    fs::write(server.path("token"), " \n").unwrap();
+    let file = json!({"tokenFile": server.path("token")});
+    refused(
+        server.kubeconfig_of(&file, "ca.pem"),
+        Obstacle::Config,
+        &["is empty"],
+    );
+    fs::write(server.path("token"), "a".repeat(2 << 20)).unwrap();
+    refused(
+        server.kubeconfig_of(&file, "ca.pem"),
+        Obstacle::Config,
+        &["larger than 1 MiB"],
+    );
+    let requests = server.requests();
+    assert!(requests.is_empty(), "{requests:?}");
+}
+
 #[test]
 fn a_client_certificate_is_shown_to_the_server() {
     let server = server();

@@ -9,6 +9,7 @@ mod error;
 mod plugin;
 mod reach;
 mod shared;
+mod token;
 
 use std::io::{self, Read};
 use std::time::{Duration, Instant};

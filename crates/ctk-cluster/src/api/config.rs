@@ -10,7 +10,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 
 use super::reach::Peer;
-use super::{error, plugin};
+use super::{error, plugin, token};
 use crate::connection::{LiveError, Options, no_config};
 
 /// A client, and how it was made.
@@ -38,6 +38,7 @@ pub async fn client(options: &Options, until: Instant) -> Result<Connected, Live
     tracing::info!(%url, proxy = config.proxy_url.is_some(), "API server");
     let by_plugin = config.auth_info.exec.is_some();
     plugin::log_in(&mut config.auth_info, options.may_ask, until)?;
+    token::check(&mut config.auth_info)?;
     let peer = Peer::of(&config, options.connect_limit);
     let client = Client::try_from(config);
     let client = client.map_err(|failed| error::not_built(&failed))?;

@@ -83,6 +83,27 @@ pub fn plugin_too_slow(command: &str) -> LiveError {
     )
 }
 
+/// A token with a character that a request cannot carry. `name` tells where the token is, and the message holds none of it.
+pub fn bad_token(name: &str) -> LiveError {
+    LiveError::new(
+        Obstacle::Config,
+        format!("{name} holds a line end or another control character, which no request can carry"),
+        "log in again, or correct the user of this context in the kubeconfig",
+    )
+}
+
+pub fn bad_token_file(name: &str, problem: &str) -> LiveError {
+    LiveError::new(
+        Obstacle::Config,
+        format!("{name} {problem}"),
+        "see tokenFile of the user in the kubeconfig",
+    )
+}
+
+pub fn token_file(name: &str, error: &std::io::Error) -> LiveError {
+    bad_token_file(name, &format!("cannot be read: {error}"))
+}
+
 /// What kube cannot log in with. Its words for a failed program hold what that printed, which may be a token.
 fn login(error: &AuthError) -> LiveError {
     match error {
@@ -91,11 +112,9 @@ fn login(error: &AuthError) -> LiveError {
             "this program cannot log in as this kubeconfig says (auth-provider)",
             "it knows tokens, client certificates and exec plugins; kubectl is asked instead where it is installed",
         ),
-        AuthError::ReadTokenFile(error, path) => LiveError::new(
-            Obstacle::Config,
-            format!("the token file {} cannot be read: {error}", path.display()),
-            "see tokenFile of the user in the kubeconfig",
-        ),
+        AuthError::ReadTokenFile(error, path) => {
+            token_file(&format!("the token file {}", path.display()), error)
+        }
         AuthError::AuthExecRun { status, .. } => LiveError::new(
             Obstacle::Plugin,
             format!("the program that logs in (auth-provider) failed ({status})"),
