@@ -108,6 +108,9 @@ fn a_token_that_no_header_can_hold_is_an_error_and_no_panic() {
             says,
         );
     }
+    let provider = json!({"auth-provider": {"name": "oidc", "config": {"id-token": "a\nb"}}});
+    let provider = server.kubeconfig_of(&provider, "ca.pem");
+    refused(provider, Obstacle::Config, &["control character"]);
     fs::write(server.path("token"), " \n").unwrap();
     let file = json!({"tokenFile": server.path("token")});
     refused(
@@ -123,6 +126,19 @@ fn a_token_that_no_header_can_hold_is_an_error_and_no_panic() {
     );
     let requests = server.requests();
     assert!(requests.is_empty(), "{requests:?}");
+}
+
+#[test]
+fn a_server_without_a_scheme_is_completed_and_a_password_in_its_url_is_not_shown() {
+    let server = server();
+    let user = json!({"token": TOKEN});
+    let cluster = |url: String| json!({"server": url, "certificate-authority": "ca.pem"});
+    let bare = server.kubeconfig_with(&user, &cluster(server.address.to_string()));
+    assert_whole(bare);
+    // Port 1 of loopback refuses.
+    let url = format!("https://user:{TOKEN}@127.0.0.1:1");
+    let refused_connection = server.kubeconfig_with(&user, &cluster(url));
+    refused(refused_connection, Obstacle::Unreachable, &["127.0.0.1:1"]);
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Instant;
 
+use http::Uri;
 use ipnet::IpNet;
 use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
@@ -30,11 +31,8 @@ pub async fn client(options: &Options, until: Instant) -> Result<Connected, Live
     config.connect_timeout = Some(options.connect_limit);
     // Retries are decided where the time that is left is known.
     config.default_retry = false;
-    let url = format!(
-        "{}://{}",
-        config.cluster_url.scheme_str().unwrap_or("https"),
-        config.cluster_url.authority().map_or("", |a| a.as_str())
-    );
+    add_scheme(&mut config)?;
+    let url = shown_url(&config.cluster_url);
     tracing::info!(%url, proxy = config.proxy_url.is_some(), "API server");
     let by_plugin = config.auth_info.exec.is_some();
     plugin::log_in(&mut config.auth_info, options.may_ask, until)?;
@@ -48,6 +46,35 @@ pub async fn client(options: &Options, until: Instant) -> Result<Connected, Live
         peer,
         by_plugin,
     })
+}
+
+/// Completes a server without a scheme as client-go does (`DefaultServerURL` in client-go/rest/url_utils.go): https where the
+/// kubeconfig has TLS settings, else http. kube panics without a scheme.
+fn add_scheme(config: &mut Config) -> Result<(), LiveError> {
+    if config.cluster_url.scheme().is_some() {
+        return Ok(());
+    }
+    let user = &config.auth_info;
+    let has_tls = config.root_cert.is_some()
+        || config.accept_invalid_certs
+        || user.client_certificate.is_some()
+        || user.client_certificate_data.is_some();
+    let scheme = if has_tls { "https" } else { "http" };
+    let url = format!("{scheme}://{}", config.cluster_url).parse();
+    config.cluster_url = url.map_err(|_| error::bad_server(&config.cluster_url))?;
+    Ok(())
+}
+
+/// Scheme, host and port. The user information of a URL may hold a password.
+fn shown_url(url: &Uri) -> String {
+    let port = url
+        .port()
+        .map_or_else(String::new, |port| format!(":{port}"));
+    format!(
+        "{}://{}{port}",
+        url.scheme_str().unwrap_or("https"),
+        url.host().unwrap_or_default()
+    )
 }
 
 async fn config(options: &Options) -> Result<Config, LiveError> {

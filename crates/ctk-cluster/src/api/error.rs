@@ -83,6 +83,18 @@ pub fn plugin_too_slow(command: &str) -> LiveError {
     )
 }
 
+/// A server without a scheme that is no host and port either.
+pub fn bad_server(url: &http::Uri) -> LiveError {
+    LiveError::new(
+        Obstacle::Config,
+        format!(
+            "the server {:?} of the kubeconfig is no URL",
+            url.host().unwrap_or_default()
+        ),
+        "write it like https://192.0.2.10:6443",
+    )
+}
+
 /// A token with a character that a request cannot carry. `name` tells where the token is, and the message holds none of it.
 pub fn bad_token(name: &str) -> LiveError {
     LiveError::new(

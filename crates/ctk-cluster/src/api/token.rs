@@ -24,6 +24,7 @@ const MAX_FILE_BYTES: u64 = 1 << 20;
 /// # Errors
 /// The token has a character that no header may hold; the token file cannot be read, is empty or too long.
 pub fn check(user: &mut AuthInfo) -> Result<(), LiveError> {
+    check_provider(user)?;
     if let Some(token) = &user.token {
         return match is_header_value(token.expose_secret()) {
             true => Ok(()),
@@ -46,6 +47,16 @@ pub fn check(user: &mut AuthInfo) -> Result<(), LiveError> {
         user.token = Some(token.to_owned().into());
     }
     Ok(())
+}
+
+/// Checks the tokens of an `auth-provider`, of which kube sends one as it is.
+fn check_provider(user: &AuthInfo) -> Result<(), LiveError> {
+    let configs = user.auth_provider.iter().map(|provider| &provider.config);
+    let tokens = configs.flat_map(|config| [config.get("id-token"), config.get("access-token")]);
+    match tokens.flatten().all(|token| is_header_value(token)) {
+        true => Ok(()),
+        false => Err(error::bad_token("a token of the auth-provider")),
+    }
 }
 
 fn read(path: &Path) -> std::io::Result<String> {
