@@ -274,7 +274,13 @@ impl Builder {
         namespace
     }
 
-    pub(super) fn address(&mut self, text: &str, owner: impl Fn() -> String) -> Option<IpAddr> {
+    /// Reads an address of an object of `kind`. Without it the kind is not complete.
+    pub(super) fn address(
+        &mut self,
+        kind: Kind,
+        text: &str,
+        owner: impl Fn() -> String,
+    ) -> Option<IpAddr> {
         let parsed = object::address(text);
         match parsed {
             Some((_, true)) => {}
@@ -283,7 +289,7 @@ impl Builder {
                 .note("addresses with leading zeros, read as decimal", || {
                     format!("{text} of {} as {address}", owner())
                 }),
-            None => self.warnings.note("addresses that cannot be read", || {
+            None => self.incomplete(kind, "addresses that cannot be read", || {
                 format!("{text:?} of {}", owner())
             }),
         }
@@ -299,16 +305,28 @@ impl Builder {
         parsed.map(|(range, _)| range)
     }
 
+    /// Notes a part of an object of `kind` that is not understood and left out, so that the kind is not complete.
+    pub(super) fn incomplete(
+        &mut self,
+        kind: Kind,
+        problem: &'static str,
+        detail: impl FnOnce() -> String,
+    ) {
+        self.partial.insert(kind);
+        self.warnings.note(problem, detail);
+    }
+
+    /// Reads the protocol of a port of an object of `kind`. Without it the kind is not complete.
     pub(super) fn protocol(
         &mut self,
+        kind: Kind,
         word: &Option<Str>,
         owner: impl Fn() -> String,
     ) -> Option<u8> {
         let protocol = object::protocol(text(word));
         if protocol.is_none() {
             let detail = || format!("{:?} of {}", text(word).unwrap_or(""), owner());
-            self.warnings
-                .note("ports left out for their protocol", detail);
+            self.incomplete(kind, "ports left out for their protocol", detail);
         }
         protocol
     }
