@@ -323,9 +323,10 @@ impl Builder {
         word: &Option<Str>,
         owner: impl Fn() -> String,
     ) -> Option<u8> {
-        let protocol = object::protocol(text(word));
+        let word = word.as_deref();
+        let protocol = object::protocol(word);
         if protocol.is_none() {
-            let detail = || format!("{:?} of {}", text(word).unwrap_or(""), owner());
+            let detail = || format!("{:?} of {}", word.unwrap_or_default(), owner());
             self.incomplete(kind, "ports left out for their protocol", detail);
         }
         protocol

@@ -163,6 +163,9 @@ impl Builder {
             let owner = || format!("EndpointSlice {}", label());
             let protocol = self.protocol(Kind::EndpointSlice, &port.protocol, owner);
             let number = port.port.filter(|number| *number != 0);
+            if number.is_none() {
+                self.incomplete(Kind::EndpointSlice, "ports without a number", owner);
+            }
             if let (Some(protocol), Some(number)) = (protocol, number) {
                 ports.push((self.optional(&port.name), protocol, number));
             }
