@@ -115,6 +115,20 @@ impl Builder {
         }
     }
 
+    /// Number of items so far.
+    pub(super) fn items(&self) -> usize {
+        let Counts {
+            services,
+            endpoint_slices,
+            pods,
+            nodes,
+            service_cidrs,
+            skipped,
+            broken,
+        } = self.counts;
+        services + endpoint_slices + pods + nodes + service_cidrs + skipped + broken
+    }
+
     /// Counts an item of a kind that is not read.
     pub fn skip(&mut self) {
         self.counts.skipped += 1;
