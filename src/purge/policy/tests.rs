@@ -96,7 +96,12 @@ fn each_verdict_is_deleted_held_or_left() {
         ("stale", TCP, Endpoint, Leave),
         ("stale", TCP, EndpointGone, held(Protocol)),
         ("stale", TCP, PodNotEndpoint, held(Detached)),
-        ("stale include=detached", TCP, PodNotEndpoint, held(Protocol)),
+        (
+            "stale include=detached",
+            TCP,
+            PodNotEndpoint,
+            held(Protocol),
+        ),
         ("stale tcp", TCP, EndpointGone, Delete),
         ("stale tcp", TCP, PodNotEndpoint, held(Detached)),
         ("stale tcp include=detached", TCP, PodNotEndpoint, Delete),
