@@ -1,7 +1,6 @@
 //! Checks, one file each: the struct stores counts, `observe` counts an entry, `findings` reports.
 
 mod allowance;
-
 mod endpoint_silent;
 mod expectations;
 mod hairpin;
@@ -18,6 +17,7 @@ mod rules_behind;
 mod rules_not_understood;
 mod settings;
 mod skew;
+mod stale_connections;
 mod stale_udp;
 mod table_full;
 mod unlisted;
@@ -41,6 +41,7 @@ pub use rules_behind::RulesBehind;
 pub use rules_not_understood::RulesNotUnderstood;
 pub use settings::Settings;
 pub use skew::Skew;
+pub use stale_connections::StaleConnections;
 pub use stale_udp::StaleUdp;
 pub use table_full::TableFull;
 pub use unlisted::Unlisted;

@@ -8,7 +8,7 @@ use ipnet::IpNet;
 
 use crate::reverse_path::ReversePathFilter;
 use crate::stat::{CpuCounters, Delta, Stat};
-use crate::this_node::ThisNode;
+use crate::this_node::{NetnsOwner, ThisNode};
 use ctk_cluster::compare::Disagreement;
 use ctk_cluster::datapath::Datapath;
 use ctk_cluster::index::Index;
@@ -47,6 +47,8 @@ pub struct Facts<'c> {
     pub pod_networks: HashSet<IpNet>,
     /// Differences between the rules and the cluster source that two readings of the rules show.
     pub disagreements: Vec<Disagreement>,
+    /// The rules and the cluster source were compared.
+    pub rules_compared: bool,
     /// Time between these two readings.
     pub rules_apart: Duration,
     /// Ports of bridges in this namespace.
@@ -137,6 +139,23 @@ impl Facts<'_> {
         let node = self.index.zip(self.node);
         let node = node.and_then(|(index, node)| node.object(index)?.version.as_deref());
         metrics.map(Version::KubeProxy).or(node.map(Version::Node))
+    }
+
+    /// Data that every verdict needs and that is missing.
+    pub fn lacks_verdicts(&self) -> Option<&'static str> {
+        let foreign = self
+            .node
+            .is_some_and(|node| node.namespace == NetnsOwner::Foreign);
+        if self.index.is_none() && self.rules.is_none() {
+            Some("no cluster source")
+        } else {
+            (foreign && self.index.is_some()).then_some("not the node's namespace")
+        }
+    }
+
+    /// Pods and Services, if they are missing.
+    pub fn lacks_objects(&self) -> Option<&'static str> {
+        self.index.is_none().then_some("no objects of the cluster")
     }
 
     /// Whether the address is this node's.

@@ -46,6 +46,7 @@ pub fn compare_rules(facts: &mut Facts<'_>, netns: &Netns, cluster: Option<&Clus
     let (Some(index), Some(before)) = (facts.index, live) else {
         return;
     };
+    facts.rules_compared = true;
     let mut differences = compare(index, &before.rules);
     if differences.is_empty() {
         return;
@@ -57,17 +58,26 @@ pub fn compare_rules(facts: &mut Facts<'_>, netns: &Netns, cluster: Option<&Clus
     facts.rules_apart = before.time.elapsed().unwrap_or_default();
 }
 
-/// Reads the counters again. [`gather`] read them first, at `began`.
+/// Reads the counters again. [`gather`] read them first, at `began`. Growth is known only with a sample.
 pub fn look_again(facts: &mut Facts<'_>, netns: &Netns, began: Instant) {
     let now = stat(netns);
     let paths = read("reverse-path filter", reverse_path::read(netns)).unwrap_or_default();
     let filtered = paths.filtered.zip(facts.reverse_path.filtered);
-    facts.changes = Some(Changes {
-        seconds: began.elapsed().as_secs_f64(),
+    let grown = filtered.and_then(|(now, then)| now.checked_sub(then));
+    let mut changes = Changes {
         count: now.count,
-        delta: now.since(&facts.stat),
-        filtered: filtered.and_then(|(now, then)| now.checked_sub(then)),
-    });
+        ..Changes::default()
+    };
+    if facts.sampled.is_some() {
+        changes.seconds = began.elapsed().as_secs_f64();
+        changes.delta = now.since(&facts.stat);
+        changes.filtered = grown;
+    } else {
+        // One look is too short to see growth, which stays unknown.
+        facts.stat.counters = now.counters;
+    }
+    facts.changes = Some(changes);
+    facts.stat.interfaces = now.interfaces;
     facts.reverse_path = paths;
 }
 

@@ -11,10 +11,10 @@ use serde_json::{Value, json};
 
 use crate::doctor::example::{self, Examples};
 use crate::doctor::expected_reply::ANSWERED_BY_DESIGN;
-use crate::doctor::finding::percent;
 use crate::doctor::groups::Groups;
 use crate::doctor::{Check, Facts, Finding, Severity, Thresholds};
 use crate::entry::Entry;
+use crate::percent::percent;
 use crate::plural::count;
 use crate::verdict::{Refreshing, Replies, Verdict};
 use ctk_cluster::index::PortId;
@@ -74,8 +74,8 @@ impl Endpoint {
             .is_some_and(|port| ANSWERED_BY_DESIGN.contains(&port));
         let is_wrong = self.protocol == TCP || neighbours_answer || by_design;
         // A group that was dropped and made anew lacks its earlier, possibly answered entries.
-        let sure =
-            percent(self.silent(), self.entries + missed).is_some_and(|share| share >= least_share);
+        let sure = percent(self.silent(), self.entries + missed)
+            .is_some_and(|share| share >= least_share as f64);
         if !is_wrong {
             let note = "; healthy where the protocol has no answers, as syslog and statsd";
             (Severity::Info, note)
@@ -94,6 +94,14 @@ impl Endpoint {
 impl Check for EndpointSilent {
     fn name(&self) -> &'static str {
         NAME
+    }
+
+    fn title(&self) -> &'static str {
+        "endpoint that does not answer"
+    }
+
+    fn looks_for(&self) -> &'static str {
+        "One endpoint that does not reply, while others do."
     }
 
     fn observe(&mut self, entry: &Entry<'_>, _: &Facts<'_>) {
@@ -151,7 +159,7 @@ impl Check for EndpointSilent {
             .filter(|(_, endpoint)| {
                 let share = percent(endpoint.silent(), endpoint.entries);
                 endpoint.silent() >= thresholds.silent_entries
-                    && share.is_some_and(|share| share >= thresholds.silent_share)
+                    && share.is_some_and(|share| share >= thresholds.silent_share as f64)
             })
             .collect();
         found.sort_by(|(a, one), (b, other)| {
@@ -211,7 +219,8 @@ impl EndpointSilent {
             .with("stopped", endpoint.stopped)
             .with("missed_at_most", missed)
             .with("others", neighbours)
-            .with("examples", endpoint.examples.to_json())
+            .examples(&endpoint.examples)
+            .because(format!("silent {}", backend.0))
             .help(format!(
                 "see whether it listens and answers: ctk ls --reply-src {}",
                 backend.0

@@ -6,8 +6,8 @@
 //! The same counter includes refusals by overfull buckets, which the check `long-chains` reports, and connections that were
 //! masqueraded to the same port.
 
-use crate::doctor::finding::percent;
 use crate::doctor::{Check, Facts, Finding, Severity, Thresholds};
+use crate::percent::rounded;
 use crate::plural::count;
 
 use super::port_exhaustion::NAME as PORTS;
@@ -22,6 +22,21 @@ pub struct InsertFailed;
 impl Check for InsertFailed {
     fn name(&self) -> &'static str {
         NAME
+    }
+
+    fn title(&self) -> &'static str {
+        "lost insertions"
+    }
+
+    fn looks_for(&self) -> &'static str {
+        "Insertions that are lost in a table that is not full."
+    }
+
+    fn lacks(&self, facts: &Facts<'_>) -> Option<&'static str> {
+        facts
+            .total(COUNTER)
+            .is_none()
+            .then_some("no counters of the kernel")
     }
 
     fn findings(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
@@ -39,8 +54,6 @@ impl Check for InsertFailed {
             Some(recent) => losses.race(recent, used),
             None => losses.past(),
         };
-        let stat = &facts.stat;
-        let counts = stat.count.zip(stat.settings.max);
         vec![
             finding
                 .with("lost", losses.recent)
@@ -51,10 +64,7 @@ impl Check for InsertFailed {
                 .with("drop", changed("drop"))
                 .with("clash_resolve", changed("clash_resolve"))
                 .with("seconds", losses.seconds)
-                .with(
-                    "used_percent",
-                    counts.and_then(|(count, max)| percent(count, max)),
-                ),
+                .with("used_percent", used),
         ]
     }
 }
@@ -88,7 +98,7 @@ impl Losses {
         let entries = count(recent, "entry was", "entries were");
         let usage = used.map_or_else(
             || "an unknown part of it".to_owned(),
-            |used| format!("{used:.1} % of it"),
+            |used| format!("{} % of it", rounded(used)),
         );
         let message = format!(
             "{entries} not put into the table in {:.1} s, and their packets were dropped, while {usage} is in use: packets \
