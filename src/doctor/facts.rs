@@ -13,7 +13,7 @@ use ctk_cluster::compare::Disagreement;
 use ctk_cluster::datapath::Datapath;
 use ctk_cluster::index::Index;
 use ctk_cluster::rules::NodeRules;
-use ctnetlink::rtnetlink::BridgePort;
+use ctnetlink::rtnetlink::{BridgePort, LocalAddress};
 
 use super::kube_proxy_metrics::KubeProxyMetrics;
 
@@ -51,6 +51,10 @@ pub struct Facts<'c> {
     pub rules_compared: bool,
     /// Time between these two readings.
     pub rules_apart: Duration,
+    /// Addresses of this namespace's interfaces.
+    pub local: Option<Vec<LocalAddress>>,
+    /// Whether bridges pass frames to the rules and to conntrack (`net.bridge.bridge-nf-call-iptables`).
+    pub bridge_calls_iptables: Option<bool>,
     /// Ports of bridges in this namespace.
     pub bridge_ports: Option<Vec<BridgePort>>,
     /// Metrics of kube-proxy, where they can be read.
@@ -162,6 +166,14 @@ impl Facts<'_> {
     pub fn is_own(&self, address: IpAddr) -> bool {
         self.node
             .is_some_and(|node| node.owns(self.index, address) == Some(true))
+    }
+
+    /// Interface of this namespace that has the address.
+    pub fn interface_of(&self, address: IpAddr) -> Option<&str> {
+        let mut local = self.local.iter().flatten();
+        local
+            .find(|own| own.address() == address)
+            .map(|own| own.interface.as_str())
     }
 
     /// Whether the address is in a network of Pods.

@@ -146,9 +146,14 @@ fn counters(stat: &Stat, total: Option<&Counters>, options: StatOptions) -> Stri
         vec![
             TextCell::plain(name),
             TextCell::styled(text, loss_style(name, count)),
+            TextCell::plain(explain::meaning(name).unwrap_or_default()),
         ]
     });
-    let columns = [("COUNTER", Alignment::Left), ("TOTAL", Alignment::Right)];
+    let columns = [
+        ("COUNTER", Alignment::Left),
+        ("TOTAL", Alignment::Right),
+        ("MEANING", Alignment::Left),
+    ];
     let mut text = bounded_table(&columns, rows, options.header, options.palette);
     for line in explain::losses(counters, stat.used_percent()) {
         text.push_str(&line);

@@ -30,6 +30,8 @@ pub fn gather<'c>(netns: &Netns, cluster: Option<&'c Cluster>) -> Facts<'c> {
         stat: stat(netns),
         reverse_path: read("reverse-path filter", reverse_path::read(netns)).unwrap_or_default(),
         local_ports: local_ports(netns),
+        local: read("addresses", rtnetlink::local_addresses(netns)),
+        bridge_calls_iptables: bridge_calls_iptables(netns),
         bridge_ports: read("bridge ports", rtnetlink::bridge_ports(netns)),
         pod_networks: addresses.filter_map(pod_network).collect(),
         kube_proxy: kube_proxy(netns),
@@ -98,6 +100,17 @@ fn read<T, E: std::error::Error>(what: &str, result: Result<T, E>) -> Option<T> 
     result
         .inspect_err(|error| tracing::info!(error = chain(error), what, "not known"))
         .ok()
+}
+
+/// Without the module br_netfilter the file does not exist, and bridged frames pass no rules.
+fn bridge_calls_iptables(netns: &Netns) -> Option<bool> {
+    const FILE: &str = "/proc/sys/net/bridge/bridge-nf-call-iptables";
+    let answer = netns.run(|| match fs::read_to_string(FILE) {
+        Ok(text) => text.trim().parse::<u8>().ok().map(|value| value != 0),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Some(false),
+        Err(_) => None,
+    });
+    read("bridge-nf-call-iptables", answer)?
 }
 
 fn local_ports(netns: &Netns) -> Option<(u16, u16)> {

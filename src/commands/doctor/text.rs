@@ -238,9 +238,7 @@ mod tests {
         }];
         let text = printed(&results, Palette::PLAIN);
         assert!(
-            text.starts_with(
-                "critical: a (a)\n  one\n  also (b, info): two\n  help: do it\n\n"
-            ),
+            text.starts_with("critical: a (a)\n  one\n  also (b, info): two\n  help: do it\n\n"),
             "{text}"
         );
         assert_eq!(text.matches("do it").count(), 1, "{text}");
