@@ -64,7 +64,9 @@ fn checks() -> Vec<Box<dyn Check>> {
         Box::<check::EndpointSilent>::default(),
         Box::<check::LostPod>::default(),
         Box::<check::Unanswered>::default(),
+        Box::<check::LostSource>::default(),
         Box::<check::PortExhaustion>::default(),
+        Box::<check::NodePortClash>::default(),
         Box::<check::Skew>::default(),
         Box::<check::HalfClosed>::default(),
         Box::<check::Hairpin>::default(),
@@ -81,6 +83,7 @@ fn checks() -> Vec<Box<dyn Check>> {
         Box::<check::Unlisted>::default(),
         Box::<check::Allowance>::default(),
         Box::<check::Expectations>::default(),
+        Box::<check::NoHelper>::default(),
         Box::<check::ReversePath>::default(),
         Box::<check::Settings>::default(),
     ]

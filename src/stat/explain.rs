@@ -19,7 +19,7 @@ pub fn meaning(name: &str) -> Option<&'static str> {
             "new entries of which another had a tuple first; each loses a packet; ctk doctor looks for the cause"
         }
         "drop" => {
-            "packets lost because no entry could be made; raise nf_conntrack_max if the table is full"
+            "packets lost because their entry could not be made or put in; raise nf_conntrack_max if the table is full"
         }
         "early_drop" => {
             "entries removed for new ones in a full table; raise nf_conntrack_max or shorten timeouts"

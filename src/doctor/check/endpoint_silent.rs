@@ -4,6 +4,8 @@
 //! answer, or when the protocol of the port always answers. An earlier answer is no proof: a protocol may greet and be
 //! one-way afterwards.
 
+mod bridged;
+
 use std::cmp::Reverse;
 use std::net::IpAddr;
 
@@ -49,6 +51,8 @@ struct Endpoint {
     /// Entries that were answered earlier and are not any more.
     stopped: u64,
     refreshing: u64,
+    /// Silent entries whose answers may pass a bridge only.
+    bridged: u64,
     examples: Examples,
 }
 
@@ -104,7 +108,7 @@ impl Check for EndpointSilent {
         "One endpoint that does not reply, while others do."
     }
 
-    fn observe(&mut self, entry: &Entry<'_>, _: &Facts<'_>) {
+    fn observe(&mut self, entry: &Entry<'_>, facts: &Facts<'_>) {
         let flow = &entry.flow;
         let verdict = entry
             .judgement
@@ -144,6 +148,7 @@ impl Check for EndpointSilent {
         if unreplied || stopped {
             let refreshing = entry.refreshing == Refreshing::Yes;
             group.refreshing += u64::from(refreshing);
+            group.bridged += u64::from(bridged::may_bypass(flow, facts));
             group.examples.push(entry, refreshing);
             if group.pod.is_none() {
                 let party = entry.names.endpoint.map(|endpoint| endpoint.party);
@@ -201,7 +206,7 @@ impl EndpointSilent {
             endpoint.asked,
             endpoint.silent(),
             count(endpoint.entries, "entry", "entries"),
-        );
+        ) + &bridged::note(endpoint.bridged);
         let neighbours: Vec<Value> = others()
             .take(8)
             .map(|(at, other)| {
@@ -221,8 +226,10 @@ impl EndpointSilent {
             .with("others", neighbours)
             .examples(&endpoint.examples)
             .because(format!("silent {}", backend.0))
+            .with("bridged", endpoint.bridged)
             .help(format!(
-                "see whether it listens and answers: ctk ls --reply-src {}",
+                "{}see whether it listens and answers: ctk ls --reply-src {}",
+                bridged::help(endpoint.bridged),
                 backend.0
             ))
     }

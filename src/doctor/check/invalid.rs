@@ -117,6 +117,13 @@ impl Invalid {
                 )
             ));
         }
+        let filtered = facts.changes.as_ref().and_then(|changes| changes.filtered);
+        if let Some(filtered) = filtered.filter(|filtered| *filtered > 0) {
+            causes.push(format!(
+                "the reverse-path filter dropped {}, so routes are asymmetric",
+                count(filtered, "packet", "packets")
+            ));
+        }
         let evicted = facts.total("early_drop").filter(|evicted| *evicted > 0);
         if let Some(evicted) = evicted {
             causes.push(format!(
