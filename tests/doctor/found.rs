@@ -106,8 +106,8 @@ fn a_source_port_that_is_a_node_port_is_named_with_its_service() {
             row("ESTABLISHED", 31_234, 31_234, "[ASSURED]"),
         ]);
         let file = cluster(&[
-            "svc web/front 10.96.60.1 h:80/TCP:31234 NodePort",
-            "svc web/other 10.96.60.3 h:80/TCP:31555 NodePort",
+            "svc web/front 10.96.60.1 h:80/TCP@31234 type=NodePort",
+            "svc web/other 10.96.60.3 h:80/TCP@31555 type=NodePort",
             "svc db/q 10.96.60.2 q:9397/TCP",
             "slice db/q q:9397/TCP 10.244.2.47(ready)@node2->q",
             "pod db/q 10.244.2.47 @node2",

@@ -109,7 +109,7 @@ fn finding(((protocol, address, port), clash): (&Place, &Clash)) -> Finding {
         .examples(&clash.examples)
         .because(NAME)
         .help(format!(
-            "let masquerading choose outside the node ports (--to-ports 32768-65535, nft: masquerade to :32768-65535); see \
+            "move the node port, or let masquerading choose outside the node ports (--to-ports 32768-65535, nft: masquerade to :32768-65535); see \
              them: ctk ls --snat --reply-dst {address} --reply-dport {port}"
         ))
 }
