@@ -98,8 +98,7 @@ impl Top<'_> {
 
     /// Reads the cluster where something of it is shown.
     fn read_cluster(&self, again: bool) -> Result<Option<Cluster>, CommandError> {
-        let shows =
-            |key: &GroupKey| key.needs_names() || matches!(key, GroupKey::Src | GroupKey::Dst);
+        let shows = |key: &GroupKey| key.needs_names() || key.is_address();
         let by = &self.args.by;
         if !by.is_empty() && !by.iter().any(shows) && !self.names_entries(by) {
             return Ok(None);
@@ -115,8 +114,21 @@ impl Top<'_> {
             (true, Some(_)) => Ok(cluster),
             (false, _) => {
                 cluster::require(&self.source, cluster.as_ref(), self.asks_for_names())?;
+                self.require_pods(cluster.as_ref())?;
                 Ok(cluster)
             }
+        }
+    }
+
+    /// Refuses a key on pods where the node's rules are the only source.
+    fn require_pods(&self, cluster: Option<&Cluster>) -> Result<(), CommandError> {
+        let by_pod = self.args.by.contains(&GroupKey::Pod);
+        match by_pod && cluster.is_some_and(|cluster| cluster.index().is_none()) {
+            true => Err(
+                CommandError::new(Status::Partial, "--by pod: the pods are not known")
+                    .hint("this node's rules name Services, and no pods"),
+            ),
+            false => Ok(()),
         }
     }
 
@@ -146,8 +158,8 @@ impl Top<'_> {
         let cluster = cluster.filter(|_| self.names_entries(by));
         let pipeline = EntryPipeline::new(&self.entries, cluster)?;
         Ok(pipeline.hide_own().for_names(Prints {
-            client: by.contains(&GroupKey::Client),
-            endpoint: by.contains(&GroupKey::Endpoint),
+            client: by.iter().any(|key| key.shows_client()),
+            endpoint: by.iter().any(|key| key.shows_endpoint()),
         }))
     }
 

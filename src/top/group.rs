@@ -249,6 +249,8 @@ impl KeyValue {
             ) => (a, s.0).cmp(&(b, t.0)),
             (KeyValue::Status(a), KeyValue::Status(b)) => a.0.cmp(&b.0),
             (KeyValue::Verdict(a), KeyValue::Verdict(b)) => a.cmp(b),
+            (KeyValue::Reason(a), KeyValue::Reason(b)) => a.cmp(b),
+            (KeyValue::Helper(a), KeyValue::Helper(b)) => names.helper(*a).cmp(&names.helper(*b)),
             (
                 KeyValue::Masquerade {
                     source: a,

@@ -99,7 +99,8 @@ impl Top<'_> {
         let mut caveats = caveats::of_table(report.unreadable, report.inconsistent);
         let asked = self.asks_for_names();
         let mut counts = frame.counts;
-        let by_verdict = ranked.by.contains(&GroupKey::Verdict);
+        let mut keys = ranked.by.iter();
+        let by_verdict = keys.any(|key| matches!(key, GroupKey::Verdict | GroupKey::Reason));
         if by_verdict {
             // The verdict of a group is missing.
             caveats.partial |= counts.foreign_netns > 0 || counts.range_unknown > 0;
