@@ -144,7 +144,7 @@ fn text(part: &KeyValue, names: &GroupNames<'_>) -> Option<String> {
         KeyValue::Status(status) => write::status(&mut out, status),
         KeyValue::Verdict(verdict) => out.extend_from_slice(verdict.name().as_bytes()),
         KeyValue::Reason(reason) => out.extend_from_slice(reason.name().as_bytes()),
-        KeyValue::Helper(id) => out.extend_from_slice(names.helper(id)?.as_bytes()),
+        KeyValue::Word(id) => out.extend_from_slice(names.word(id)?.as_bytes()),
         KeyValue::Masquerade {
             source,
             destination,

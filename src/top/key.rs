@@ -51,6 +51,8 @@ pub enum GroupKey {
     Reason,
     /// Helper
     Helper,
+    /// Network namespace
+    Netns,
     /// Conntrack zone
     Zone,
     /// Mark
@@ -82,6 +84,7 @@ impl GroupKey {
             GroupKey::Verdict => "verdict",
             GroupKey::Reason => "reason",
             GroupKey::Helper => "helper",
+            GroupKey::Netns => "netns",
             GroupKey::Zone => "zone",
             GroupKey::Mark => "mark",
             GroupKey::SnatDst => "snat-dst",
@@ -153,16 +156,19 @@ pub struct GroupName<'c> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NameId(u32);
 
-/// Index of the name of a helper in [`GroupNames`].
+/// Index of a name outside the cluster in [`GroupNames`]: a helper or a network namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct HelperId(u32);
+pub struct WordId(u32);
 
-/// Distinct names of the entries. Their number is limited by the objects of the cluster, and by the helpers of the kernel.
-#[derive(Debug, Default)]
+/// Distinct names of the entries. Their number is limited by the objects of the cluster, and by the helpers and
+/// the network namespaces of the kernel.
+#[derive(Clone, Debug, Default)]
 pub struct GroupNames<'c> {
     list: Vec<GroupName<'c>>,
     ids: HashMap<GroupName<'c>, NameId>,
-    helpers: Vec<Box<str>>,
+    words: Vec<Box<str>>,
+    /// Network namespace of the entries that are added.
+    netns: Option<WordId>,
 }
 
 impl<'c> GroupNames<'c> {
@@ -174,18 +180,23 @@ impl<'c> GroupNames<'c> {
         })
     }
 
-    fn helper_id(&mut self, name: &str) -> HelperId {
-        let known = self.helpers.iter().position(|helper| **helper == *name);
+    fn word_id(&mut self, name: &str) -> WordId {
+        let known = self.words.iter().position(|word| **word == *name);
         let id = known.unwrap_or_else(|| {
-            self.helpers.push(name.into());
-            self.helpers.len() - 1
+            self.words.push(name.into());
+            self.words.len() - 1
         });
-        HelperId(id as u32)
+        WordId(id as u32)
     }
 
-    /// Name of a helper; `None` if the id is of another list.
-    pub fn helper(&self, id: HelperId) -> Option<&str> {
-        self.helpers.get(id.0 as usize).map(|name| &**name)
+    /// Sets the network namespace of the entries that follow.
+    pub fn enter(&mut self, netns: &str) {
+        self.netns = Some(self.word_id(netns));
+    }
+
+    /// Name of a helper or network namespace; `None` if the id is of another list.
+    pub fn word(&self, id: WordId) -> Option<&str> {
+        self.words.get(id.0 as usize).map(|name| &**name)
     }
 
     /// Name of an id; `None` if the id is of another list.
@@ -216,7 +227,7 @@ pub enum KeyValue {
     Status(Status),
     Verdict(Verdict),
     Reason(Reason),
-    Helper(HelperId),
+    Word(WordId),
     /// Translated source, and the destination of the packets.
     Masquerade {
         source: IpAddr,
@@ -253,9 +264,10 @@ impl KeyValue {
             GroupKey::Reason => entry.judgement.map_or(KeyValue::Absent, |judgement| {
                 KeyValue::Reason(judgement.reason)
             }),
-            GroupKey::Helper => flow.helper().map_or(KeyValue::Absent, |name| {
-                KeyValue::Helper(names.helper_id(name))
-            }),
+            GroupKey::Helper => flow
+                .helper()
+                .map_or(KeyValue::Absent, |name| KeyValue::Word(names.word_id(name))),
+            GroupKey::Netns => names.netns.map_or(KeyValue::Absent, KeyValue::Word),
             GroupKey::Zone => KeyValue::Number(flow.zone.id.into()),
             GroupKey::Mark => number(flow.mark),
             GroupKey::SnatDst if flow.is_snat() => KeyValue::Masquerade {

@@ -49,6 +49,9 @@ pub fn summary(frame: &Frame<'_, '_>, cluster: Option<&Cluster>) -> Summary {
     ] {
         extra.insert(key.to_owned(), number.into());
     }
+    if let Some(namespaces) = frame.namespaces {
+        extra.insert("netns".to_owned(), namespaces.into());
+    }
     if let Some(time) = frame.time {
         let time = std::time::UNIX_EPOCH + std::time::Duration::from_nanos(time);
         let time = humantime::format_rfc3339_nanos(time).to_string();
@@ -118,19 +121,23 @@ impl Top<'_> {
             caveats.partial |= !ranked.is_certain(&self.order);
         }
         if shows_close_wait(ranked) {
-            let timeouts = sysctl::timeouts(&self.source.netns).unwrap_or_default();
+            let timeouts = match frame.namespaces {
+                Some(_) => Default::default(),
+                None => sysctl::timeouts(&self.source.netns).unwrap_or_default(),
+            };
             caveats.note(close_wait(timeouts.get(CLOSE_WAIT_TIMEOUT).copied()));
         }
         if ranked.uncounted > 0 {
-            caveats.note(self.uncounted(ranked));
+            caveats.note(self.uncounted(frame));
         }
         caveats
     }
 
     /// Note on entries without counters: those that were made while accounting was off.
-    fn uncounted(&self, ranked: &Ranked<'_>) -> String {
-        let is_off =
-            sysctl::conntrack(&self.source.netns).is_ok_and(|sysctl| sysctl.acct == Some(0));
+    fn uncounted(&self, frame: &Frame<'_, '_>) -> String {
+        let ranked = frame.ranked;
+        let is_off = frame.namespaces.is_none()
+            && sysctl::conntrack(&self.source.netns).is_ok_and(|sysctl| sysctl.acct == Some(0));
         let why = match is_off {
             true => "net.netfilter.nf_conntrack_acct is 0",
             false => "they were made before net.netfilter.nf_conntrack_acct was 1",
