@@ -121,6 +121,8 @@ pub struct SpreadInput {
     /// Open flows of each endpoint that new flows may go to, idle ones included, and of each other endpoint with an open
     /// flow.
     pub endpoints: Vec<u64>,
+    /// Open flows on endpoints that new flows do not reach.
+    pub on_old: u64,
     /// Number of these flows that are TCP, and that are UDP.
     pub tcp: u64,
     pub udp: u64,
@@ -148,6 +150,8 @@ pub enum SpreadReason {
     SessionAffinity,
     /// The number of endpoints that the flows may go to is not known.
     FewerEndpoints,
+    /// Some flows are on endpoints that new flows do not reach.
+    OldEndpoints,
     /// A random choice for each flow may give this spread.
     Chance,
     /// Not explained by chance, and all flows have one client address.
@@ -169,6 +173,7 @@ impl SpreadReason {
             SpreadReason::FewFlows => "few-flows",
             SpreadReason::SessionAffinity => "session-affinity",
             SpreadReason::FewerEndpoints => "fewer-endpoints",
+            SpreadReason::OldEndpoints => "old-endpoints",
             SpreadReason::Chance => "chance",
             SpreadReason::OneClient => "one-client",
             SpreadReason::Uneven => "uneven",
@@ -198,6 +203,8 @@ pub struct Spread {
     pub clients: Distinct,
     pub source_ports: Distinct,
     pub reason: SpreadReason,
+    /// Open flows on endpoints that new flows do not reach.
+    pub on_old: u64,
     /// Noun for the flows: `connection` if all are TCP.
     noun: &'static str,
 }
@@ -210,7 +217,18 @@ impl Spread {
         let mean = (endpoints > 0).then(|| flows as f64 / endpoints as f64);
         let if_flows = |value: f64| (flows > 0).then_some(value);
         let chance = if_flows(1.0).map(|_| chance(flows, endpoints, max));
-        let reason = reason(counted, flows, max, chance);
+        let reason = match reason(counted, flows, max, chance) {
+            // Flows that lie evenly are no good news where some endpoints should have none.
+            SpreadReason::OneEndpoint
+            | SpreadReason::Even
+            | SpreadReason::FewFlows
+            | SpreadReason::Chance
+                if counted.on_old > 0 =>
+            {
+                SpreadReason::OldEndpoints
+            }
+            reason => reason,
+        };
         Spread {
             flows,
             endpoints,
@@ -223,6 +241,7 @@ impl Spread {
             chance: chance.filter(|_| reason != SpreadReason::FewerEndpoints),
             clients: counted.clients,
             source_ports: counted.source_ports,
+            on_old: counted.on_old,
             reason,
             noun: match (counted.tcp == flows, counted.udp == flows) {
                 (true, _) => "connection",
@@ -257,6 +276,10 @@ impl Spread {
             ),
             SpreadReason::OneFlow => format!(
                 "{flows}: whatever is sent in it goes to the endpoint that was chosen when it was made"
+            ),
+            SpreadReason::OldEndpoints => format!(
+                "{} of {flows} on an endpoint that gets no new flows, because it does not serve or another one is preferred",
+                self.on_old
             ),
             SpreadReason::Even => format!("{flows} lie as evenly as they can"),
             SpreadReason::FewFlows => {

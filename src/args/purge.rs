@@ -57,7 +57,7 @@ pub struct PurgeArgs {
     /// 6s with --refreshing]
     #[arg(long, value_name = "DURATION", value_parser = super::sample, help_heading = DELETING)]
     pub sample: Option<Duration>,
-    /// Largest age of a cluster FILE for a purge by verdict
+    /// Largest age of a cluster FILE for a purge by name or verdict
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "60s", help_heading = super::SOURCES)]
     pub max_age: Duration,
 }

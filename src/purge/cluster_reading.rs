@@ -61,20 +61,20 @@ pub enum ReadingLost {
 }
 
 impl ClusterReading {
-    /// Checks a reading by itself. `max_age`: oldest source that is accepted; `None` where no verdict decides, because names
-    /// do not change with time.
+    /// Checks a reading by itself. `max_age`: oldest source that is accepted, for names as for verdicts: the address of a Pod may
+    /// belong to another one by now.
     ///
     /// # Errors
     /// The reading is incomplete, newer than `now`, or older than `max_age`.
-    pub fn check(&self, now: SystemTime, max_age: Option<Duration>) -> Result<(), ReadingRefused> {
+    pub fn check(&self, now: SystemTime, max_age: Duration) -> Result<(), ReadingRefused> {
         if !self.complete {
             return Err(ReadingRefused::Incomplete(self.lacking.clone()));
         }
         let age = self.time.and_then(|time| now.duration_since(time).ok());
         let age = age.ok_or(ReadingRefused::FromTheFuture)?;
-        match max_age {
-            Some(max_age) if age > max_age => Err(ReadingRefused::TooOld { age, max_age }),
-            _ => Ok(()),
+        match age > max_age {
+            true => Err(ReadingRefused::TooOld { age, max_age }),
+            false => Ok(()),
         }
     }
 
@@ -188,7 +188,7 @@ mod tests {
             time: None,
             ..reading()
         };
-        let minute = Some(Duration::from_secs(60));
+        let minute = Duration::from_secs(60);
         let too_old = ReadingRefused::TooOld {
             age: Duration::from_secs(61),
             max_age: Duration::from_secs(60),
@@ -197,13 +197,22 @@ mod tests {
             (reading(), at(100), minute, Ok(())),
             (reading(), at(160), minute, Ok(())),
             (reading(), at(161), minute, Err(too_old)),
-            (reading(), at(9_000), None, Ok(())),
-            (reading(), at(99), None, Err(ReadingRefused::FromTheFuture)),
-            (timeless, at(100), None, Err(ReadingRefused::FromTheFuture)),
+            (
+                reading(),
+                at(99),
+                minute,
+                Err(ReadingRefused::FromTheFuture),
+            ),
+            (
+                timeless,
+                at(100),
+                minute,
+                Err(ReadingRefused::FromTheFuture),
+            ),
             (
                 incomplete,
                 at(100),
-                None,
+                minute,
                 Err(ReadingRefused::Incomplete(vec!["pods"])),
             ),
         ] {

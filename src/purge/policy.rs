@@ -249,17 +249,17 @@ impl VerdictPolicy {
         if !(selected || included || (self.stale && hold.is_some())) {
             return PlanDecision::Leave;
         }
-        if flow.protocol() != UDP && !self.names_a_protocol {
-            return PlanDecision::Hold(HoldReason::Protocol);
-        }
-        match hold {
-            None => PlanDecision::Delete,
-            Some(hold) if !included => PlanDecision::Hold(hold),
+        let by_verdict = match hold {
+            Some(hold) if !included => Some(hold),
             // Rules list only the endpoints of new packets: stopped answers alone show that an old endpoint is gone.
-            Some(HoldReason::Suspect) if replies != Replies::Stopped => {
-                PlanDecision::Hold(HoldReason::Suspect)
-            }
-            Some(_) => PlanDecision::Delete,
+            Some(HoldReason::Suspect) if replies != Replies::Stopped => Some(HoldReason::Suspect),
+            _ => None,
+        };
+        // The protocol comes last: an entry counts under it only if it is deleted when its protocol is named.
+        let by_protocol = flow.protocol() != UDP && !self.names_a_protocol;
+        match by_verdict.or(by_protocol.then_some(HoldReason::Protocol)) {
+            Some(hold) => PlanDecision::Hold(hold),
+            None => PlanDecision::Delete,
         }
     }
 

@@ -46,30 +46,34 @@ pub enum ReturnedTo {
     DeadEndpoint,
     /// No endpoint: a packet is still not translated.
     Untranslated,
+    /// The endpoint of the deleted entry, which is not known to be dead; or the same destination, untranslated.
+    SameEndpoint,
+    /// Another endpoint, which lives.
     LiveEndpoint,
+    /// Another endpoint, of which the cluster source does not tell.
     NotDecided,
 }
 
 impl ReturnedTo {
-    /// `verdict`: on `now`, the entry that came back.
-    pub fn of(before: &PlannedEntry, now: &Flow, verdict: Verdict) -> Self {
+    /// `verdict`: on `now`, the entry that came back. `None` without a cluster source.
+    pub fn of(before: &PlannedEntry, now: &Flow, verdict: Option<Verdict>) -> Self {
         let is_dead = |verdict| matches!(verdict, Verdict::Stale | Verdict::Suspect);
+        let is_same = before.flow.reply.source() == now.reply.source();
         let dead = match verdict {
             // A new entry is newer than a cluster file, which leaves its verdict open; its endpoint was judged before.
-            Verdict::Unknown => {
-                before.flow.reply.source() == now.reply.source()
-                    && before
-                        .reason
-                        .is_some_and(|reason| is_dead(reason.verdict()))
+            None | Some(Verdict::Unknown) => {
+                let was_dead = before.reason.map(|reason| is_dead(reason.verdict()));
+                is_same && was_dead == Some(true)
             }
-            verdict => is_dead(verdict),
+            Some(verdict) => is_dead(verdict),
         };
         match verdict {
             _ if dead && now.reply.source() == now.original.destination() => {
                 ReturnedTo::Untranslated
             }
             _ if dead => ReturnedTo::DeadEndpoint,
-            Verdict::Ok => ReturnedTo::LiveEndpoint,
+            _ if is_same => ReturnedTo::SameEndpoint,
+            Some(Verdict::Ok) => ReturnedTo::LiveEndpoint,
             _ => ReturnedTo::NotDecided,
         }
     }
@@ -103,15 +107,26 @@ mod tests {
 
     #[test]
     fn an_entry_that_came_back_is_dead_where_its_verdict_or_its_known_endpoint_says_so() {
-        use ReturnedTo::{DeadEndpoint, LiveEndpoint, NotDecided, Untranslated};
+        use ReturnedTo::{DeadEndpoint, LiveEndpoint, NotDecided, SameEndpoint, Untranslated};
         let gone = Some(Reason::EndpointGone);
-        for (reason, before, now, verdict, expected) in [
+        let without_source = [
+            (None, DEAD, DEAD, None, SameEndpoint),
+            (None, DEAD, LIVE, None, NotDecided),
+        ];
+        let judged = [
             (gone, DEAD, DEAD, Verdict::Stale, DeadEndpoint),
             (gone, DEAD, LIVE, Verdict::Suspect, DeadEndpoint),
             (gone, DEAD, LIVE, Verdict::Ok, LiveEndpoint),
             (gone, DEAD, DEAD, Verdict::Unknown, DeadEndpoint),
             (gone, DEAD, LIVE, Verdict::Unknown, NotDecided),
-            (None, DEAD, DEAD, Verdict::Unknown, NotDecided),
+            (None, DEAD, DEAD, Verdict::Unknown, SameEndpoint),
+            (
+                Some(Reason::Endpoint),
+                LIVE,
+                LIVE,
+                Verdict::Ok,
+                SameEndpoint,
+            ),
             (gone, DEAD, LIVE, Verdict::Draining, NotDecided),
             (
                 Some(Reason::NoDnat),
@@ -127,7 +142,11 @@ mod tests {
                 Verdict::Unknown,
                 Untranslated,
             ),
-        ] {
+        ];
+        let judged = judged.map(|(reason, before, now, verdict, expected)| {
+            (reason, before, now, Some(verdict), expected)
+        });
+        for (reason, before, now, verdict, expected) in judged.into_iter().chain(without_source) {
             let planned = PlannedEntry {
                 flow: flow(before),
                 reason,

@@ -237,10 +237,14 @@ impl ReachFlows {
     fn spread(&self, reach: Reach, known: &KnownService, affinity: Option<bool>) -> Spread {
         // A pod with several ports, or with addresses of both families, counts once.
         let mut backends: BTreeMap<(&str, String), u64> = BTreeMap::new();
+        let mut on_old = 0;
         for (at, endpoint) in known.endpoints.iter().enumerate() {
             let open = self.open.get(&at).copied().unwrap_or_default();
             if !endpoint.is_candidate(reach) && open == 0 {
                 continue;
+            }
+            if !endpoint.is_candidate(reach) {
+                on_old += open;
             }
             let backend = match &endpoint.pod {
                 Some((namespace, name)) => (&**namespace, name.to_string()),
@@ -254,6 +258,7 @@ impl ReachFlows {
         };
         Spread::of(&SpreadInput {
             endpoints: backends.into_values().collect(),
+            on_old,
             tcp: self.tcp,
             udp: self.udp,
             clients: self.sources.clients(),

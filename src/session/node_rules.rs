@@ -112,7 +112,7 @@ pub fn describe(read: &Read, tell: &dyn Fn(&str)) {
         parts.push(format!(
             "{} not kube-proxy's",
             count(
-                rules.forwards.len() as u64,
+                rules.forward_rules() as u64,
                 "DNAT rule that is",
                 "DNAT rules that are"
             )
@@ -157,7 +157,7 @@ pub fn summary(rules: &NodeRules) -> Value {
     json!({
         "kube_proxy": modes(rules),
         "frontends": rules.frontends.len() + rules.node_ports.len(),
-        "forwards": rules.forwards.len(),
+        "forwards": rules.forward_rules(),
         "not_understood": rules.not_understood(),
     })
 }

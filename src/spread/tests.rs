@@ -39,9 +39,16 @@ fn the_reason_follows_from_the_numbers() {
         may_be_fewer: true,
         ..tcp(endpoints, 9, 90)
     };
+    let old = |endpoints: &[u64], on_old| SpreadInput {
+        on_old,
+        ..tcp(endpoints, 9, 90)
+    };
     assert_eq!(Spread::of(&hinted(&[45, 45, 0, 0, 0, 0])).chance, None);
     for (counted, reason) in [
         (even, SpreadReason::Even),
+        (old(&[1, 2], 2), SpreadReason::OldEndpoints),
+        (old(&[3], 3), SpreadReason::OldEndpoints),
+        (old(&[40, 3, 0], 3), SpreadReason::Uneven),
         (hinted(&[45, 45, 0, 0, 0, 0]), SpreadReason::FewerEndpoints),
         (hinted(&[30, 30, 30]), SpreadReason::Even),
         (tcp(&[], 0, 0), SpreadReason::NoEndpoint),

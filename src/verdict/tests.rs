@@ -11,6 +11,7 @@ use ctk_cluster::testing::world;
 use ctnetlink::flow::{Flow, L4, ProtocolState, Status, TcpDirection, Tuple};
 use ctnetlink::rtnetlink::LocalAddress;
 
+mod damage;
 mod names;
 mod rules;
 mod source;

@@ -130,6 +130,10 @@ impl Differences {
                 let published = facts.not_serving.contains(&endpoint);
                 published.then_some("deleted by kube-proxy: published, but not serving")
             }
+            // ctk judges while kube-proxy stands still, by the rules of that moment.
+            ("pending/no-dnat-no-rule", true) => {
+                Some("deleted by kube-proxy: the rule for it came with the same sync")
+            }
             ("pending/no-dnat-no-endpoint", true) if self.minor >= 37 => {
                 Some("deleted by kube-proxy: not translated, and no endpoint serves")
             }

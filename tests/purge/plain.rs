@@ -1,5 +1,12 @@
 //! Purges for operators without Kubernetes, and selectors that must not reach further than they say.
 
+use std::net::UdpSocket;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use serde_json::json;
+
 use crate::{at_once, cluster, new_node};
 use testkit::ctk_binary::ctk;
 use testkit::private_netns::private_netns;
@@ -155,5 +162,41 @@ fn a_broad_purge_says_how_many_before_it_deletes() {
         let deleted = said.stderr.find("ctk: 6 of 6 entries deleted");
         assert!(deleting.is_some() && deleting < deleted, "{said:?}");
         assert_eq!(rows.left(), [6, 7, 8]);
+    });
+}
+
+#[test]
+fn a_flow_that_is_back_at_once_is_told_and_counted_without_a_cluster() {
+    private_netns(|| {
+        new_node();
+        // Connection tracking is on where a rule needs it.
+        nft("table ip t { chain c { type filter hook output priority 0; ct state new accept; }; }");
+        let socket = UdpSocket::bind("127.0.0.1:4000").unwrap();
+        // Nobody listens on port 9: the answer is an ICMP error.
+        let send = || drop(socket.send_to(b"x", "127.0.0.1:9"));
+        send();
+        let stop = AtomicBool::new(false);
+        let said = thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    send();
+                    thread::sleep(Duration::from_millis(50));
+                }
+            });
+            let args = "purge --udp 9 --yes --cluster none --verify 500ms -o json";
+            let said = ctk(args.split_whitespace());
+            stop.store(true, Ordering::Relaxed);
+            said
+        });
+        let said = said.exits(3);
+        assert!(
+            said.stderr.contains("came back to the same endpoint"),
+            "{said:?}"
+        );
+        let summary = &said.json()["summary"];
+        assert_eq!(
+            (&summary["deleted"], &summary["came_back"]),
+            (&json!(1), &json!(1))
+        );
     });
 }

@@ -94,6 +94,17 @@ const REFUSED: &[(&str, i32, &[&str])] = &[
         3,
         &["--max-age is 1m 30s"],
     ),
+    // A Pod or Service of the same address may be another one by now.
+    (
+        "--svc kube-dns --cluster OLD --yes",
+        3,
+        &["--max-age is 1m"],
+    ),
+    (
+        "--client kube-system/coredns-b --cluster OLD --yes",
+        3,
+        &["--max-age is 1m"],
+    ),
     (
         "--stale --cluster FILE --yes --max-age 0",
         3,
@@ -253,6 +264,21 @@ fn a_file_that_grows_too_old_while_waiting_deletes_nothing() {
         age(&file, 58);
         let args = ["purge", "--stale", "--yes", "--cluster", file.path()];
         let said = ctk(args.into_iter().chain(["--settle", "3s"])).exits(3);
+        assert!(said.stderr.contains("--max-age is 1m"), "{said:?}");
+        rows.assert_untouched(said);
+    });
+}
+
+#[test]
+fn an_old_file_that_is_redirected_to_stdin_deletes_nothing() {
+    private_netns(|| {
+        new_node();
+        let rows = Rows::insert_without_start(ROWS);
+        let file = cluster(DNS);
+        age(&file, 120);
+        let mut command = ctk_command("purge --stale --yes --cluster -".split_whitespace());
+        command.stdin(std::fs::File::open(file.path()).unwrap());
+        let said = Outcome::of(command.output().unwrap()).exits(3);
         assert!(said.stderr.contains("--max-age is 1m"), "{said:?}");
         rows.assert_untouched(said);
     });

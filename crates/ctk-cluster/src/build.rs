@@ -115,6 +115,20 @@ impl Builder {
         }
     }
 
+    /// Number of items so far.
+    pub(super) fn items(&self) -> usize {
+        let Counts {
+            services,
+            endpoint_slices,
+            pods,
+            nodes,
+            service_cidrs,
+            skipped,
+            broken,
+        } = self.counts;
+        services + endpoint_slices + pods + nodes + service_cidrs + skipped + broken
+    }
+
     /// Counts an item of a kind that is not read.
     pub fn skip(&mut self) {
         self.counts.skipped += 1;
@@ -274,7 +288,13 @@ impl Builder {
         namespace
     }
 
-    pub(super) fn address(&mut self, text: &str, owner: impl Fn() -> String) -> Option<IpAddr> {
+    /// Reads an address of an object of `kind`. Without it the kind is not complete.
+    pub(super) fn address(
+        &mut self,
+        kind: Kind,
+        text: &str,
+        owner: impl Fn() -> String,
+    ) -> Option<IpAddr> {
         let parsed = object::address(text);
         match parsed {
             Some((_, true)) => {}
@@ -283,7 +303,7 @@ impl Builder {
                 .note("addresses with leading zeros, read as decimal", || {
                     format!("{text} of {} as {address}", owner())
                 }),
-            None => self.warnings.note("addresses that cannot be read", || {
+            None => self.incomplete(kind, "addresses that cannot be read", || {
                 format!("{text:?} of {}", owner())
             }),
         }
@@ -299,16 +319,29 @@ impl Builder {
         parsed.map(|(range, _)| range)
     }
 
+    /// Notes a part of an object of `kind` that is not understood and left out, so that the kind is not complete.
+    pub(super) fn incomplete(
+        &mut self,
+        kind: Kind,
+        problem: &'static str,
+        detail: impl FnOnce() -> String,
+    ) {
+        self.partial.insert(kind);
+        self.warnings.note(problem, detail);
+    }
+
+    /// Reads the protocol of a port of an object of `kind`. Without it the kind is not complete.
     pub(super) fn protocol(
         &mut self,
+        kind: Kind,
         word: &Option<Str>,
         owner: impl Fn() -> String,
     ) -> Option<u8> {
-        let protocol = object::protocol(text(word));
+        let word = word.as_deref();
+        let protocol = object::protocol(word);
         if protocol.is_none() {
-            let detail = || format!("{:?} of {}", text(word).unwrap_or(""), owner());
-            self.warnings
-                .note("ports left out for their protocol", detail);
+            let detail = || format!("{:?} of {}", word.unwrap_or_default(), owner());
+            self.incomplete(kind, "ports left out for their protocol", detail);
         }
         protocol
     }

@@ -40,7 +40,8 @@ impl Builder {
         if (&*namespace, &*name) == ("default", "kubernetes") {
             self.uid = self.optional(&metadata.uid);
         }
-        let local = |policy: &Option<Str>| text(policy) == Some("Local");
+        let internal_local = self.is_local(&spec.internal_traffic_policy, &namespace, &name);
+        let external_local = self.is_local(&spec.external_traffic_policy, &namespace, &name);
         let ports = self.service_ports(spec, &namespace, &name);
         // ShouldSkipService (pkg/proxy/util): ExternalName, and Services without a clusterIP.
         let has_cluster_ip = addresses
@@ -50,8 +51,8 @@ impl Builder {
         let external_name = text(&spec.service_type) == Some("ExternalName");
         let service = Service {
             kube_proxy: has_cluster_ip && !labelled && !external_name,
-            internal_local: local(&spec.internal_traffic_policy),
-            external_local: local(&spec.external_traffic_policy),
+            internal_local,
+            external_local,
             affinity: affinity(spec),
             addresses: addresses.into(),
             ports: 0..0,
@@ -61,12 +62,28 @@ impl Builder {
         self.services.push((service, ports));
     }
 
+    /// The traffic policy is `Local`. With an unknown one it is not known which endpoints get new packets.
+    fn is_local(&mut self, policy: &Option<Str>, namespace: &str, name: &str) -> bool {
+        match text(policy) {
+            None | Some("" | "Cluster") => false,
+            Some("Local") => true,
+            Some(other) => {
+                let detail = || format!("{other:?} of Service {namespace}/{name}");
+                self.incomplete(Kind::Service, "unknown traffic policies", detail);
+                false
+            }
+        }
+    }
+
     fn service_ports(&mut self, spec: &Spec, namespace: &str, name: &str) -> Vec<ServicePort> {
         let owner = || format!("Service {namespace}/{name}");
         let mut ports = Vec::new();
         for port in each(&spec.ports) {
-            let protocol = self.protocol(&port.protocol, owner);
+            let protocol = self.protocol(Kind::Service, &port.protocol, owner);
             let number = port.port.filter(|number| *number != 0);
+            if number.is_none() {
+                self.incomplete(Kind::Service, "ports without a number", owner);
+            }
             if let (Some(protocol), Some(number)) = (protocol, number) {
                 ports.push(ServicePort {
                     service: ServiceId(0), // known once all are sorted
@@ -89,14 +106,11 @@ impl Builder {
     ) -> Vec<(IpAddr, AddressKind)> {
         let mut found: Vec<(&str, AddressKind)> = Vec::new();
         if let Some(spec) = &item.spec {
-            let several = each(&spec.cluster_ips).iter().map(|ip| &**ip);
-            let cluster_ips: Vec<&str> = match several.len() {
-                0 => spec.cluster_ip.as_deref().into_iter().collect(),
-                _ => several.collect(),
-            };
-            let set = cluster_ips
-                .into_iter()
-                .filter(|ip| !ip.is_empty() && *ip != "None");
+            // The first of several is the single one again. An object with an empty one among them is damaged.
+            let several: Vec<&str> = each(&spec.cluster_ips).iter().map(|ip| &**ip).collect();
+            let one = spec.cluster_ip.as_deref().filter(|ip| !ip.is_empty());
+            let one = one.filter(|ip| !several.contains(ip));
+            let set = one.into_iter().chain(several).filter(|ip| *ip != "None");
             found.extend(set.map(|ip| (ip, AddressKind::ClusterIp)));
             let external = each(&spec.external_ips).iter();
             found.extend(external.map(|ip| (&**ip, AddressKind::ExternalIp)));
@@ -113,7 +127,7 @@ impl Builder {
         let owner = || format!("Service {namespace}/{name}");
         let mut addresses: Vec<(IpAddr, AddressKind)> = found
             .into_iter()
-            .filter_map(|(text, kind)| Some((self.address(text, owner)?, kind)))
+            .filter_map(|(text, kind)| Some((self.address(Kind::Service, text, owner)?, kind)))
             .collect();
         // Stable: addresses of one kind keep the order of the spec.
         addresses.sort_by_key(|(_, kind)| *kind);
@@ -140,14 +154,18 @@ impl Builder {
             None => None,
             Some("FQDN") => return,
             Some(_) => {
-                let what = "EndpointSlices of an unknown address type";
-                return self.warnings.note(what, label);
+                let problem = "EndpointSlices of an unknown address type";
+                return self.incomplete(Kind::EndpointSlice, problem, label);
             }
         };
         let mut ports = Vec::new();
         for port in each(&item.ports) {
-            let protocol = self.protocol(&port.protocol, || format!("EndpointSlice {}", label()));
+            let owner = || format!("EndpointSlice {}", label());
+            let protocol = self.protocol(Kind::EndpointSlice, &port.protocol, owner);
             let number = port.port.filter(|number| *number != 0);
+            if number.is_none() {
+                self.incomplete(Kind::EndpointSlice, "ports without a number", owner);
+            }
             if let (Some(protocol), Some(number)) = (protocol, number) {
                 ports.push((self.optional(&port.name), protocol, number));
             }
@@ -176,13 +194,11 @@ impl Builder {
         let owner = || format!("EndpointSlice {}", slice());
         let mut addresses = Vec::new();
         for (position, text) in each(&endpoint.addresses).iter().enumerate() {
-            let mut address = self.address(text, owner);
+            let mut address = self.address(Kind::EndpointSlice, text, owner);
             if address.is_some_and(|a| ipv4.is_some_and(|ipv4| a.is_ipv4() != ipv4)) {
                 let detail = || format!("{} of {}", &**text, owner());
-                self.warnings.note(
-                    "addresses of another family than their EndpointSlice",
-                    detail,
-                );
+                let problem = "addresses of another family than their EndpointSlice";
+                self.incomplete(Kind::EndpointSlice, problem, detail);
                 address = None;
             }
             match address {
@@ -192,7 +208,10 @@ impl Builder {
                 None => {}
             }
         }
-        let (first, secondary) = addresses.split_first()?;
+        let Some((first, secondary)) = addresses.split_first() else {
+            self.incomplete(Kind::EndpointSlice, "endpoints without an address", owner);
+            return None;
+        };
         let pod = endpoint.target_ref.as_ref();
         let pod = pod.filter(|target| text(&target.kind) == Some("Pod"));
         let pod = pod.and_then(|target| {
@@ -284,7 +303,7 @@ impl Builder {
         let owner = || format!("Pod {namespace}/{name}");
         let mut addresses = Vec::new();
         for text in found {
-            let address = self.address(text, owner);
+            let address = self.address(Kind::Pod, text, owner);
             addresses.extend(address.filter(|address| !addresses.contains(address)));
         }
         addresses
@@ -310,7 +329,7 @@ impl Builder {
                 }
                 _ => continue,
             };
-            let address = self.address(value, owner);
+            let address = self.address(Kind::Node, value, owner);
             list.extend(address.filter(|address| !list.contains(address)));
         }
         external.retain(|address| !internal.contains(address));

@@ -3,11 +3,14 @@
 //! The text of 50,000 Pods is some 300 MB. Only one item of it is ever held: its text is taken whole (so that a broken item
 //! can be named and left out while the reader goes on behind it), decoded into the slim shape, and forgotten.
 
+use std::cell::Cell;
 use std::fmt;
 use std::io::Read;
 
 use serde::Deserialize;
-use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{
+    DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor,
+};
 use serde_json::value::RawValue;
 
 use super::build::Builder;
@@ -52,15 +55,23 @@ pub struct Page {
 ///
 /// After an error the items before it are in the builder: the kind is not whole then.
 pub fn read_page(reader: impl Read, kind: Kind, builder: &mut Builder) -> Result<Page, ListError> {
-    let mut counted = Counted { reader, bytes: 0 };
-    let result = read_document(&mut counted, kind, builder);
-    let byte = counted.bytes;
-    result.map_err(|problem| problem.at(byte))
+    let position = Position::new(MAX_ITEM_BYTES);
+    let bounded = Bounded {
+        reader,
+        position: &position,
+    };
+    let result = read_document(bounded, &position, kind, builder);
+    result.map_err(|problem| problem.at(position.byte.get()))
 }
 
-fn read_document(reader: impl Read, kind: Kind, builder: &mut Builder) -> Result<Page, Problem> {
+fn read_document(
+    reader: impl Read,
+    position: &Position,
+    kind: Kind,
+    builder: &mut Builder,
+) -> Result<Page, Problem> {
     let mut json = serde_json::Deserializer::from_reader(reader);
-    let list = Document { builder }
+    let list = Document { builder, position }
         .deserialize(&mut json)
         .map_err(Problem::Json)?;
     json.end().map_err(Problem::Json)?;
@@ -77,10 +88,21 @@ fn read_document(reader: impl Read, kind: Kind, builder: &mut Builder) -> Result
 ///
 /// An error means that the text as a whole cannot be trusted; what the builder holds by then must not be used.
 pub fn read(reader: impl Read, builder: &mut Builder) -> Result<(), ListError> {
-    let mut counted = Counted { reader, bytes: 0 };
-    let result = read_documents(&mut counted, builder);
-    let byte = counted.bytes;
-    result.map_err(|problem| problem.at(byte))
+    read_with(reader, builder, MAX_ITEM_BYTES)
+}
+
+fn read_with(
+    reader: impl Read,
+    builder: &mut Builder,
+    max_item_bytes: u64,
+) -> Result<(), ListError> {
+    let position = Position::new(max_item_bytes);
+    let bounded = Bounded {
+        reader,
+        position: &position,
+    };
+    let result = read_documents(bounded, &position, builder);
+    result.map_err(|problem| problem.at(position.byte.get()))
 }
 
 enum Problem {
@@ -99,7 +121,11 @@ impl Problem {
     }
 }
 
-fn read_documents(reader: impl Read, builder: &mut Builder) -> Result<(), Problem> {
+fn read_documents(
+    reader: impl Read,
+    position: &Position,
+    builder: &mut Builder,
+) -> Result<(), Problem> {
     let mut json = serde_json::Deserializer::from_reader(reader);
     let mut documents = 0usize;
     loop {
@@ -109,7 +135,7 @@ fn read_documents(reader: impl Read, builder: &mut Builder) -> Result<(), Proble
             Err(error) if error.is_io() => return Err(Problem::Json(error)),
             Err(_) => {} // more text follows: the next document
         }
-        let document = Document { builder };
+        let document = Document { builder, position };
         let list = document.deserialize(&mut json).map_err(Problem::Json)?;
         if !list.has_items {
             return Err(list.not_expected());
@@ -145,16 +171,56 @@ fn without_place(error: &serde_json::Error) -> String {
     }
 }
 
-/// Counts what the decoder has taken: it knows lines and columns, not bytes.
-struct Counted<R> {
-    reader: R,
-    bytes: u64,
+/// Largest size of one item, in bytes. The API server takes objects of about 1.5 MiB (etcd's limit of a request).
+const MAX_ITEM_BYTES: u64 = 32 << 20;
+/// Largest number of items of one source.
+const MAX_ITEMS: usize = 2_000_000;
+
+/// Largest number of items that wait for the kind of their list.
+const MAX_KINDLESS_ITEMS: usize = 200_000;
+
+/// Position in a text.
+struct Position {
+    max_item_bytes: u64,
+    /// Number of bytes that the decoder has taken. It knows lines and columns only.
+    byte: Cell<u64>,
+    /// Position at which the last item ended.
+    item: Cell<u64>,
 }
 
-impl<R: Read> Read for Counted<R> {
+impl Position {
+    fn new(max_item_bytes: u64) -> Self {
+        Position {
+            max_item_bytes,
+            byte: Cell::new(0),
+            item: Cell::new(0),
+        }
+    }
+
+    fn end_of_item(&self) {
+        self.item.set(self.byte.get());
+    }
+}
+
+/// Reader that counts bytes, and ends in an item that is too large: memory holds one item.
+struct Bounded<'p, R> {
+    reader: R,
+    position: &'p Position,
+}
+
+impl<R: Read> Read for Bounded<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let Position {
+            max_item_bytes,
+            byte,
+            item,
+        } = self.position;
+        if byte.get() - item.get() > *max_item_bytes {
+            let message = format!("an item is larger than {} MiB", max_item_bytes >> 20);
+            return Err(std::io::Error::other(message));
+        }
         let read = self.reader.read(buffer)?;
-        self.bytes += read as u64;
+        byte.set(byte.get() + read as u64);
         Ok(read)
     }
 }
@@ -197,6 +263,7 @@ struct ListMetadata<'a> {
 
 struct Document<'b> {
     builder: &'b mut Builder,
+    position: &'b Position,
 }
 
 impl<'de> DeserializeSeed<'de> for Document<'_> {
@@ -232,6 +299,7 @@ impl<'de> Visitor<'de> for Document<'_> {
                     head.has_items = true;
                     map.next_value_seed(Items {
                         builder: self.builder,
+                        position: self.position,
                         head: &head,
                         kindless: &mut kindless,
                     })?;
@@ -250,6 +318,7 @@ impl<'de> Visitor<'de> for Document<'_> {
 
 struct Items<'b> {
     builder: &'b mut Builder,
+    position: &'b Position,
     head: &'b ListHead,
     /// Items without a kind in a list whose kind is not known yet, written anew in their slim shape.
     kindless: &'b mut Vec<Box<str>>,
@@ -278,6 +347,18 @@ impl<'de> Visitor<'de> for Items<'_> {
         // Only while the list may still say its kind is there a reason to keep anything.
         let mut kindless = self.head.kind.is_none().then_some(self.kindless);
         while let Some(raw) = items.next_element::<Box<RawValue>>()? {
+            self.position.end_of_item();
+            let waiting = kindless.as_ref().map_or(0, |kindless| kindless.len());
+            if waiting > MAX_KINDLESS_ITEMS {
+                return Err(A::Error::custom(
+                    "the items have no kind, and nor has their list so far",
+                ));
+            }
+            if self.builder.items() >= MAX_ITEMS {
+                return Err(A::Error::custom(format_args!(
+                    "the source has more than {MAX_ITEMS} items"
+                )));
+            }
             feed(raw.get(), self.head, self.builder, kindless.as_deref_mut());
         }
         Ok(())
@@ -334,4 +415,49 @@ fn kind_of(
         (None, (None, _)) => return Said::Nothing,
     };
     Kind::of(kind, api_version).map_or(Said::Other, Said::Known)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{self, Chain, Cursor, Repeat};
+
+    use super::*;
+
+    /// A text that goes on with `byte` for ever.
+    fn endless(text: &str, byte: u8) -> Chain<Cursor<Vec<u8>>, Repeat> {
+        Cursor::new(text.as_bytes().to_vec()).chain(io::repeat(byte))
+    }
+
+    #[test]
+    fn a_text_without_an_end_is_an_error_before_it_fills_the_memory() {
+        for (text, byte) in [
+            ("{\"kind\":\"", b'a'),
+            (
+                "{\"kind\":\"PodList\",\"items\":[{\"metadata\":{\"name\":\"",
+                b'a',
+            ),
+            ("{\"kind\":\"PodList\",\"items\":[{\"a\":", b'['),
+            ("{\"kind\":\"PodList\",\"items\":[", b' '),
+            ("{\"unknown\":", b' '),
+        ] {
+            let mut builder = Builder::default();
+            let error = read_with(endless(text, byte), &mut builder, 1 << 20).unwrap_err();
+            let message = error.to_string();
+            assert!(
+                message.contains("larger than 1 MiB") || message.contains("recursion limit"),
+                "{text}: {message}"
+            );
+        }
+    }
+
+    #[test]
+    fn many_items_of_ordinary_size_are_not_taken_for_a_large_one() {
+        let name = "n".repeat(1 << 16);
+        let item = format!("{{\"kind\":\"Pod\",\"metadata\":{{\"name\":\"{name}\"}}}}");
+        let items = vec![item; 40].join(",");
+        let mut builder = Builder::default();
+        let text = format!("{{\"items\":[{items}]}}");
+        read_with(text.as_bytes(), &mut builder, 1 << 17).unwrap();
+        assert_eq!(builder.items(), 40);
+    }
 }

@@ -128,6 +128,22 @@ impl NodeRules {
         self.proxies.is_empty() && self.forwards.is_empty()
     }
 
+    /// Number of rules behind [`NodeRules::forwards`]: a rule whose chain is entered from several hooks is one rule.
+    pub fn forward_rules(&self) -> usize {
+        let rules: BTreeSet<_> = self
+            .forwards
+            .iter()
+            .map(|forward| {
+                let target = forward.targets.first();
+                (
+                    &forward.rule,
+                    target.map(|to| to.addresses.start().is_ipv6()),
+                )
+            })
+            .collect();
+        rules.len()
+    }
+
     /// The frontend for packets to `address`; `local` tells whether it is one of this node's.
     pub fn frontend(
         &self,

@@ -1,8 +1,9 @@
 //! Where the cluster is read from, and how whole it is.
 
 use std::ffi::OsStr;
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::{BufReader, Read};
+use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -107,7 +108,7 @@ impl ClusterSource {
             ClusterSource::Stdin => {
                 let source = Source {
                     kind: SourceKind::Stdin,
-                    time: SystemTime::now(),
+                    time: stdin_time(),
                     path: None,
                 };
                 load(std::io::stdin().lock(), source, service_ranges).map(Some)
@@ -250,6 +251,18 @@ impl Summary {
             counts,
         }
     }
+}
+
+/// Time of the objects on standard input: the last change of a file that is redirected to it, else now.
+fn stdin_time() -> SystemTime {
+    let file = std::io::stdin()
+        .as_fd()
+        .try_clone_to_owned()
+        .map(File::from);
+    let metadata = file.and_then(|file| file.metadata());
+    let modified = metadata.ok().filter(Metadata::is_file);
+    let modified = modified.and_then(|metadata| metadata.modified().ok());
+    modified.unwrap_or_else(SystemTime::now)
 }
 
 fn load_file(path: &Path, service_ranges: &[IpNet]) -> Result<Loaded, ClusterError> {

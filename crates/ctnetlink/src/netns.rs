@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
@@ -70,12 +71,24 @@ impl NetnsError {
     }
 }
 
+/// Number of names that an error lists.
+const MAX_LISTED_NAMES: usize = 10;
+
 fn list_of(known: &[String]) -> String {
     if known.is_empty() {
-        "none has a name (ip netns list)".to_owned()
-    } else {
-        format!("known: {}", known.join(", "))
+        return "none has a name (ip netns list)".to_owned();
     }
+    let listed = known.get(..MAX_LISTED_NAMES).unwrap_or(known).join(", ");
+    match known.len().saturating_sub(MAX_LISTED_NAMES) {
+        0 => format!("known: {listed}"),
+        more => format!("known: {listed} and {more} more (ip netns list)"),
+    }
+}
+
+/// Opens the file of a namespace. A pipe in its place does not block.
+fn open(path: &Path) -> io::Result<File> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::empty())?.into())
 }
 
 /// Name of a network namespace, as it was opened. Displayed as a phrase: "network namespace blue".
@@ -163,7 +176,7 @@ impl Netns {
         } else {
             NetnsName::Named(text.to_owned())
         };
-        let file = File::open(name.path()?).map_err(|e| NetnsError::of(&name, e))?;
+        let file = open(&name.path()?).map_err(|e| NetnsError::of(&name, e))?;
         let netns = Netns {
             file: Some(Arc::new(file)),
             name,
@@ -244,7 +257,10 @@ pub fn names() -> Vec<String> {
         .iter()
         .filter_map(|folder| fs::read_dir(folder).ok())
         .flatten()
-        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .flatten()
+        // A folder, a link or a pipe is no namespace.
+        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()))
+        .filter_map(|entry| entry.file_name().into_string().ok())
         .collect();
     known.sort();
     known.dedup();
@@ -275,6 +291,29 @@ mod tests {
             let refused = error.contains("not permitted") && text.starts_with('/');
             assert!(error.starts_with(expected) || refused, "{text}: {error}");
         }
+    }
+
+    #[test]
+    fn pipe_in_place_of_a_namespace_does_not_block() {
+        let pipe = std::env::temp_dir().join(format!("ctnetlink-pipe-{}", std::process::id()));
+        let mode = Mode::RUSR | Mode::WUSR;
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, mode, 0).unwrap();
+        let error = Netns::named(pipe.to_str().unwrap()).map(|_| ());
+        fs::remove_file(&pipe).unwrap();
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("ctnetlink-pipe"), "{error}");
+    }
+
+    #[test]
+    fn error_lists_a_few_of_many_names() {
+        let names: Vec<String> = (0..10_000).map(|n| format!("ns{n}")).collect();
+        let listed = list_of(&names);
+        assert!(listed.len() < 200, "{listed}");
+        assert!(
+            listed.ends_with("ns9 and 9990 more (ip netns list)"),
+            "{listed}"
+        );
+        assert_eq!(list_of(&names[..2]), "known: ns0, ns1");
     }
 
     #[test]

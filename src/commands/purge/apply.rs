@@ -21,6 +21,7 @@ use crate::session::cluster::Cluster;
 use crate::session::pipeline::EntryPipeline;
 use crate::terminal::messages::{note, writing};
 use crate::terminal::signals;
+use crate::verdict::Judgement;
 use ctnetlink::Table;
 
 use super::{Purge, ScanSummary, messages};
@@ -198,22 +199,24 @@ fn count_came_back(
     report: &DeleteReport,
     pipeline: &EntryPipeline<'_>,
 ) -> Result<u64, Errno> {
-    let (mut dead, mut untranslated, mut named) = (0u64, 0u64, 0usize);
+    let (mut dead, mut untranslated, mut same, mut named) = (0u64, 0u64, 0u64, 0usize);
     verify(table, plan, report, &mut |back| {
         let now = pipeline.entry(back.now, None);
-        let Some(judgement) = &now.judgement else {
-            return;
-        };
-        let returned = ReturnedTo::of(back.before, &now.flow, judgement.verdict());
-        dead += u64::from(returned == ReturnedTo::DeadEndpoint);
-        untranslated += u64::from(returned == ReturnedTo::Untranslated);
+        let verdict = now.judgement.as_ref().map(Judgement::verdict);
+        let returned = ReturnedTo::of(back.before, &now.flow, verdict);
+        match returned {
+            ReturnedTo::DeadEndpoint => dead += 1,
+            ReturnedTo::Untranslated => untranslated += 1,
+            ReturnedTo::SameEndpoint => same += 1,
+            ReturnedTo::LiveEndpoint | ReturnedTo::NotDecided => {}
+        }
         if named < MAX_NAMED_FLOWS {
             named += 1;
             note(messages::came_back(back.before, &now, returned));
         }
     })?;
-    messages::came_back_counts(dead, untranslated)
+    messages::came_back_counts(dead, untranslated, same)
         .iter()
         .for_each(note);
-    Ok(dead + untranslated)
+    Ok(dead + untranslated + same)
 }

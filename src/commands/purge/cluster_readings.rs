@@ -94,9 +94,8 @@ impl Purge<'_> {
     /// # Errors
     /// Partial, see [`ClusterReading::check`].
     pub(super) fn check_cluster(&self, cluster: &Cluster) -> Result<(), CommandError> {
-        let max_age = self.args.max_age;
-        let max_age = self.policy.selects_by_verdict().then_some(max_age);
-        let Err(refused) = reading(cluster).check(SystemTime::now(), max_age) else {
+        let checked = reading(cluster).check(SystemTime::now(), self.args.max_age);
+        let Err(refused) = checked else {
             return Ok(());
         };
         let hint = match &refused {

@@ -199,6 +199,7 @@ pub fn came_back(before: &PlannedEntry, now: &Entry<'_>, returned: ReturnedTo) -
         ReturnedTo::DeadEndpoint if old == new => "the same dead endpoint",
         ReturnedTo::DeadEndpoint => "another dead endpoint",
         ReturnedTo::Untranslated => "not translated",
+        ReturnedTo::SameEndpoint => "the same endpoint",
         ReturnedTo::LiveEndpoint => "a live endpoint",
         ReturnedTo::NotDecided => "not decided",
     };
@@ -210,8 +211,14 @@ pub fn came_back(before: &PlannedEntry, now: &Entry<'_>, returned: ReturnedTo) -
     )
 }
 
-/// Flows that came back and are no better than before.
-pub fn came_back_counts(dead: u64, untranslated: u64) -> Vec<String> {
+/// Flows that came back and are no better than before, by where they lead.
+pub fn came_back_counts(dead: u64, untranslated: u64, same: u64) -> Vec<String> {
+    let same = (same > 0).then(|| {
+        format!(
+            "{} came back to the same endpoint: the client sends on, and a new packet is translated as before",
+            entries(same)
+        )
+    });
     let causes = [
         (
             dead,
@@ -228,6 +235,7 @@ pub fn came_back_counts(dead: u64, untranslated: u64) -> Vec<String> {
             let entries = entries(number);
             format!("{entries} came back {cause}. Look at kube-proxy on this node before you purge again")
         })
+        .chain(same)
         .collect()
 }
 

@@ -179,6 +179,7 @@ impl<'a> Service<'a> {
             .is_some_and(|affinity| affinity != Affinity::None);
         let spread = Spread::of(&SpreadInput {
             endpoints: backends.values().map(|load| load.flows).collect(),
+            on_old: 0,
             tcp: flows.tcp,
             udp: flows.udp,
             clients: distinct(flows.clients.len()),

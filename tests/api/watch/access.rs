@@ -86,7 +86,7 @@ fn until_gone_runs_out_of_time_with_status_1_while_the_server_does_not_answer() 
         refuse(&living, Some(503));
         let ended = watch.wait_for_exit();
         assert_eq!(ended.status, Some(1), "{ended:#?}");
-        for text in ["may be out of date", "--for was over", "is incomplete"] {
+        for text in ["may be out of date", "--for passed", "is incomplete"] {
             assert!(ended.stderr.contains(text), "{ended:#?}");
         }
         assert!(story(&ended.records).contains(&"unknown".to_owned()));
