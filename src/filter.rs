@@ -12,6 +12,7 @@ pub mod list;
 pub mod mark;
 pub mod nat;
 pub mod number;
+pub mod packet;
 pub mod port;
 pub mod protocol;
 pub mod state;

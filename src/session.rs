@@ -3,6 +3,7 @@
 pub(crate) mod caveats;
 pub(crate) mod cluster;
 pub(crate) mod cluster_source;
+pub(crate) mod namespaces;
 pub(crate) mod node_identity;
 pub(crate) mod node_probe;
 pub(crate) mod node_rules;

@@ -79,6 +79,7 @@ mod decision;
 mod dnat_rule;
 mod evidence;
 mod judge;
+mod port_change;
 mod refresh;
 mod sample;
 #[cfg(test)]
@@ -86,6 +87,7 @@ mod tests;
 
 pub use evidence::Evidence;
 pub use judge::{Judge, Judgement};
+pub use port_change::{PortChange, PortHolder, wanted_reply};
 pub use refresh::{
     Activity, MIN_OBSERVATION_GAP, Observation, RecentObservations, compare, is_recreated,
 };

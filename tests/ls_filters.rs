@@ -205,6 +205,9 @@ const CASES: &[Case] = &[
     case(&["--dnat"], dnat),
     case(&["--snat"], snat),
     case(&["--nat"], |i| dnat(i) || snat(i)),
+    case(&["--sport-changed"], |i| {
+        i["reply"]["dport"] != i["original"]["sport"]
+    }),
     case(&["--hairpin"], |i| {
         dnat(i) && i["original"]["src"] == i["reply"]["src"]
     }),
@@ -234,6 +237,8 @@ const CASES: &[Case] = &[
     }),
     case(&["--label", "0x2"], |i| label(i) == Some(2)),
     case(&["--helper", "ftp"], |i| i["helper"] == "ftp"),
+    case(&["--helper", "none"], |i| i["helper"].is_null()),
+    case(&["--helper", "!ftp"], |i| i["helper"] != "ftp"),
     case(&["--match", "^ospf "], |i| protocol(i, 89)),
     case(
         &[

@@ -2,6 +2,7 @@
 
 use super::select::SelectArgs;
 use super::{OutputArgs, SourceArgs};
+use crate::filter::packet::Packet;
 use clap::{Args, ValueEnum};
 use std::time::Duration;
 
@@ -30,6 +31,10 @@ pub struct LsArgs {
     pub source: SourceArgs,
     #[command(flatten)]
     pub output: OutputArgs,
+    /// Entry of one packet, looked up by its tuple in either direction: 'udp 10.0.0.1:53 > 10.0.0.2:4000'; in zone 0, or those
+    /// of --zone
+    #[arg(long, value_name = "PACKET", help_heading = super::SOURCES)]
+    pub packet: Option<Packet>,
     /// List of the kernel to read
     #[arg(
         long,

@@ -95,6 +95,9 @@ pub struct SelectArgs {
     /// Source translated
     #[arg(long, help_heading = ENTRIES)]
     pub snat: bool,
+    /// Source port changed by translation
+    #[arg(long, help_heading = ENTRIES)]
+    pub sport_changed: bool,
     /// Destination translated
     #[arg(long, help_heading = ENTRIES)]
     pub dnat: bool,
@@ -122,7 +125,7 @@ pub struct SelectArgs {
     /// Connection label: a bit number, a name from connlabel.conf, or 0xVALUE[/0xMASK]
     #[arg(long, value_name = "V", help_heading = ENTRIES)]
     pub label: Vec<List<Label>>,
-    /// Helper of the entry: ftp, sip, ...
+    /// Helper of the entry: ftp, sip, ...; none for entries without a helper
     #[arg(long, value_name = "NAME", help_heading = ENTRIES)]
     pub helper: Vec<List<HelperName>>,
     /// Id of the entry
@@ -190,6 +193,7 @@ impl SelectArgs {
             state,
             nat,
             snat,
+            sport_changed,
             dnat,
             hairpin,
             ttl,
@@ -213,7 +217,18 @@ impl SelectArgs {
             refreshing,
         } = self;
         let flags = [
-            icmp, ipv4, ipv6, assured, unreplied, nat, snat, dnat, hairpin, stale, refreshing,
+            icmp,
+            ipv4,
+            ipv6,
+            assured,
+            unreplied,
+            nat,
+            snat,
+            dnat,
+            hairpin,
+            stale,
+            refreshing,
+            sport_changed,
         ];
         !flags.into_iter().any(|flag| *flag)
             && [tcp, udp, sctp].into_iter().all(Vec::is_empty)

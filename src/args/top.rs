@@ -26,11 +26,12 @@ const GROUPING: &str = "Grouping";
   ctk top                       count by client: pods if the cluster source has them, else addresses
   ctk top --by svc,verdict      count the stale entries of each Service
   ctk top --by state --tcp      count TCP entries by state, such as TIME_WAIT
+  ctk top --netns all           count the entries of each network namespace
 
 --interval 2s repaints the table every 2 s, as top(1) does.")]
 pub struct TopArgs {
     /// Keys to group by, comma separated; several keys make a group of each combination [default: client if the cluster
-    /// source has Pods, else src]
+    /// source has Pods, else src; netns for several namespaces]
     #[arg(
         long,
         value_enum,
@@ -76,4 +77,50 @@ const MIN_INTERVAL: Duration = Duration::from_secs(1);
 
 fn interval(text: &str) -> Result<Duration, String> {
     duration_of_at_least(MIN_INTERVAL, text)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::{CommandFactory, FromArgMatches, Parser};
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Flags {
+        #[command(flatten)]
+        select: SelectArgs,
+    }
+
+    /// Selectors that have no single value of each entry: those of several places, of numbers that differ for nearly all
+    /// entries, and short forms of others.
+    const NO_KEYS: [&str; 12] = [
+        "tcp", "udp", "sctp", "ip", "port", "ttl", "age", "packets", "bytes", "label", "id",
+        "match",
+    ];
+
+    #[test]
+    fn every_selector_with_one_value_is_a_key() {
+        let command = Flags::command();
+        let flags = command.get_arguments().filter(|arg| {
+            let takes_value = arg.get_action().takes_values();
+            takes_value && !NO_KEYS.contains(&arg.get_long().unwrap_or_default())
+        });
+        let names: Vec<_> = flags.filter_map(|arg| arg.get_long()).collect();
+        assert!(names.len() > 15, "{names:?}");
+        for name in names {
+            let known = GroupKey::value_variants()
+                .iter()
+                .any(|key| key.name() == name);
+            assert!(known, "--by {name}");
+        }
+        // The list of exceptions holds no word that is no flag.
+        for name in NO_KEYS {
+            let known = command
+                .get_arguments()
+                .any(|arg| arg.get_long() == Some(name));
+            assert!(known, "--{name}");
+        }
+        let matches = command.get_matches_from(["ctk"]);
+        assert!(Flags::from_arg_matches(&matches).unwrap().select.is_empty());
+    }
 }

@@ -1,12 +1,19 @@
 //! `ctk ls`: lists the entries of the table.
 
+mod packet;
+mod port_holder;
+
+use port_holder::{PortHolders, Rows};
+
 use crate::args::ls::{LsArgs, TableChoice};
 use std::io::{self, IsTerminal};
 use std::ops::ControlFlow;
 
 use crate::error::{CommandError, Status};
-use crate::output::{Format, Printer, SortOrder, Sorter, Summary};
+use crate::filter::packet::Packet;
+use crate::output::{Format, SortOrder, Sorter, Summary};
 use crate::plural::count;
+use ctnetlink::netns::Netns;
 use ctnetlink::{Table, TableKind};
 
 use crate::args::OutputArgs;
@@ -43,9 +50,11 @@ pub fn run(builtin: BuiltinCluster, args: &LsArgs) -> Result<Status, CommandErro
         None
     };
     cluster::require(&source, cluster.as_ref(), asked)?;
-    let mut pipeline = EntryPipeline::new(&entries, cluster.as_ref())?
-        .hide_own()
-        .for_names(printed_names(&args.output));
+    let mut pipeline = EntryPipeline::new(&entries, cluster.as_ref())?;
+    if args.packet.is_none() {
+        pipeline = pipeline.hide_own();
+    }
+    let mut pipeline = pipeline.for_names(printed_names(&args.output));
     let mut table = Table::open(&source.netns).map_err(table_access::netlink_error)?;
     let sample = entries
         .sample(args.sample)
@@ -55,9 +64,16 @@ pub fn run(builtin: BuiltinCluster, args: &LsArgs) -> Result<Status, CommandErro
         kind,
         sample: sample.as_ref(),
     };
-    match list(args, looks, &mut table, &mut pipeline, cluster.as_ref()) {
+    let listing = Listing {
+        args,
+        zones: &entries.zones,
+        netns: &source.netns,
+        looks,
+    };
+    match listing.print(&mut table, &mut pipeline, cluster.as_ref()) {
         Ok((shown, report)) => {
-            if pipeline.counts.scanned == 0 && pipeline.filter().is_empty() {
+            if args.packet.is_none() && pipeline.counts.scanned == 0 && pipeline.filter().is_empty()
+            {
                 table_access::note_empty(&source.netns);
             }
             Ok(print_caveats(
@@ -86,51 +102,100 @@ fn check(args: &LsArgs) -> Result<(), CommandError> {
         ))
         .hint("drop one of the two"));
     }
+    let reads_table = samples || args.output.sort.is_some() || args.output.limit.is_some();
+    if args.packet.is_some() && (reads_table || args.table != TableChoice::Conntrack) {
+        return Err(CommandError::usage(
+            "--packet looks up one entry; it does not go with --sample, --refreshing, --sort, --limit or another --table",
+        ));
+    }
     query::output::check_columns(&args.output)
 }
 
-fn list<'c>(
-    args: &LsArgs,
-    looks: Looks<'_>,
-    table: &mut Table,
-    pipeline: &mut EntryPipeline<'c>,
-    cluster: Option<&'c Cluster>,
-) -> Result<(u64, ScanReport), ListingEnd> {
-    let mut printer = printer(query::output::options(&args.output, false));
-    let OutputArgs { sort, limit, .. } = &args.output;
-    let mut report = if sort.is_some() || limit.is_some() {
-        let order = sort.clone().unwrap_or_else(SortOrder::as_found);
-        let (sorter, report) = table_scan::gather(
-            table,
-            pipeline,
-            looks,
-            || Sorter::new(order.clone(), *limit),
-            |pipeline, sorter, flow, seen| {
-                pipeline.show(flow, seen, |entry| sorter.push(entry));
-            },
-        )
-        .map_err(ListingEnd::Failed)?;
-        for entry in sorter.into_sorted() {
-            printer.entry(&entry, None)?;
+/// A listing, with what it reads.
+struct Listing<'a> {
+    args: &'a LsArgs,
+    /// Zones that are selected.
+    zones: &'a [u16],
+    netns: &'a Netns,
+    looks: Looks<'a>,
+}
+
+impl Listing<'_> {
+    fn print<'c>(
+        &self,
+        table: &mut Table,
+        pipeline: &mut EntryPipeline<'c>,
+        cluster: Option<&'c Cluster>,
+    ) -> Result<(u64, ScanReport), ListingEnd> {
+        let (args, looks) = (self.args, self.looks);
+        let holders = shows_evidence(&args.output).then(|| PortHolders::open(self.netns));
+        let mut rows = Rows {
+            printer: printer(query::output::options(&args.output, false)),
+            holders: holders.transpose()?,
+        };
+        let OutputArgs { sort, limit, .. } = &args.output;
+        let mut report = if let Some(packet) = args.packet {
+            self.look_up(packet, table, pipeline, &mut rows)?
+        } else if sort.is_some() || limit.is_some() {
+            let order = sort.clone().unwrap_or_else(SortOrder::as_found);
+            let (sorter, report) = table_scan::gather(
+                table,
+                pipeline,
+                looks,
+                || Sorter::new(order.clone(), *limit),
+                |pipeline, sorter, flow, seen| {
+                    pipeline.show(flow, seen, |entry| sorter.push(entry));
+                },
+            )
+            .map_err(ListingEnd::Failed)?;
+            for entry in sorter.into_sorted() {
+                rows.entry(&entry)?;
+            }
+            report
+        } else {
+            stream(looks, table, pipeline, &mut rows)?
+        };
+        let limit = limit.map_or(u64::MAX, |limit| limit as u64);
+        report.inconsistent |= looks.sample.is_some_and(|sample| sample.inconsistent);
+        let shown = pipeline.counts.passed.min(limit);
+        rows.printer.finish(&Summary {
+            shown,
+            scanned: pipeline.counts.scanned,
+            consistent: !report.inconsistent,
+            unreadable: report.unreadable,
+            cluster: cluster::summary(cluster),
+            extra: [("own_connections".to_owned(), pipeline.counts.own.into())]
+                .into_iter()
+                .collect(),
+        })?;
+        Ok((shown, report))
+    }
+
+    /// Prints the entry of one packet, and says on stderr in which direction the packet is.
+    fn look_up(
+        &self,
+        packet: Packet,
+        table: &mut Table,
+        pipeline: &mut EntryPipeline<'_>,
+        rows: &mut Rows<'_>,
+    ) -> Result<ScanReport, ListingEnd> {
+        let zones = match self.zones {
+            [] => &[0],
+            zones => zones,
+        };
+        let hits = packet::find(table, packet, zones)?;
+        if hits.is_empty() {
+            note(packet::nothing_found(zones));
         }
-        report
-    } else {
-        stream(looks, table, pipeline, &mut printer)?
-    };
-    let limit = limit.map_or(u64::MAX, |limit| limit as u64);
-    report.inconsistent |= looks.sample.is_some_and(|sample| sample.inconsistent);
-    let shown = pipeline.counts.passed.min(limit);
-    printer.finish(&Summary {
-        shown,
-        scanned: pipeline.counts.scanned,
-        consistent: !report.inconsistent,
-        unreadable: report.unreadable,
-        cluster: cluster::summary(cluster),
-        extra: [("own_connections".to_owned(), pipeline.counts.own.into())]
-            .into_iter()
-            .collect(),
-    })?;
-    Ok((shown, report))
+        for hit in hits {
+            let shown = pipeline.show(hit.flow, None, |entry| rows.entry(entry));
+            if let Some(written) = shown {
+                written?;
+                note(format!("the packet is of the {}", hit.direction));
+            }
+        }
+        Ok(ScanReport::default())
+    }
 }
 
 /// Prints each entry as it is dumped. Memory does not grow with the table, and a printed entry cannot be taken back, so that an
@@ -139,14 +204,14 @@ fn stream(
     looks: Looks<'_>,
     table: &mut Table,
     pipeline: &mut EntryPipeline<'_>,
-    printer: &mut Printer<'_>,
+    rows: &mut Rows<'_>,
 ) -> Result<ScanReport, ListingEnd> {
     let mut report = ScanReport::default();
     for filter in pipeline.filter().dumps() {
         let mut failed = None;
         let dump = table.dump_timed(looks.kind, &filter, &mut |flow, at| {
             let seen = looks.sample.map(|sample| sample.seen(&flow, at));
-            match pipeline.show(flow, seen, |entry| printer.entry(entry, None)) {
+            match pipeline.show(flow, seen, |entry| rows.entry(entry)) {
                 None | Some(Ok(())) => ControlFlow::Continue(()),
                 Some(Err(error)) => {
                     failed = Some(error);
@@ -210,6 +275,17 @@ pub(crate) fn own_line(own: u64) -> String {
         "{} of ctk itself to the API server left out; --port shows them",
         count(own, "connection", "connections")
     )
+}
+
+/// Whether the evidence of verdicts is printed.
+fn shows_evidence(args: &OutputArgs) -> bool {
+    match &args.columns {
+        Some(columns) => columns.0.iter().any(|column| column.key == "evidence"),
+        None => matches!(
+            args.report.format,
+            Format::Json | Format::Jsonl | Format::Csv
+        ),
+    }
 }
 
 /// Names that are printed.

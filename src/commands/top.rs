@@ -1,5 +1,6 @@
 //! `ctk top`: who fills the table.
 
+mod namespaces;
 mod repeat;
 mod report;
 
@@ -15,7 +16,7 @@ use crate::top::{GroupKey, Groups, Order, Ranked, SortTerm};
 use ctnetlink::{Table, TableKind};
 
 use crate::commands::ls::own_line;
-use crate::query::{BuiltinCluster, EntryQuery, SourceQuery};
+use crate::query::{BuiltinCluster, EntryQuery, SourceQuery, means_several};
 use crate::session::cluster::{self, Cluster};
 use crate::session::cluster_source::Purpose;
 use crate::session::pipeline::{EntryPipeline, Prints};
@@ -25,21 +26,32 @@ use crate::session::table_access;
 use crate::session::table_scan::{self, Looks, ScanReport};
 use crate::terminal::messages;
 use crate::terminal::printing::ListingEnd;
+use ctnetlink::netns::Netns;
 
 /// Groups of a table on a terminal without `--limit`.
 const DEFAULT_GROUPS: usize = 20;
 
 pub fn run(builtin: BuiltinCluster, args: &TopArgs) -> Result<Status, CommandError> {
     check(args)?;
+    let netns = args.source.netns.name.as_deref();
+    let several = netns.filter(|text| means_several(text));
+    let source = match several {
+        Some(_) => SourceQuery::in_netns(&args.source, builtin, Netns::current()),
+        None => SourceQuery::new(&args.source, builtin)?,
+    };
     let top = Top {
         args,
         entries: EntryQuery::new(&args.select)?,
-        source: SourceQuery::new(&args.source, builtin)?,
+        source,
         order: Order(args.sort.clone()),
     };
-    let ended = match args.interval {
-        None => top.once(),
-        Some(interval) => repeat::run(&top, interval),
+    let ended = match (several, args.interval) {
+        (Some(text), _) => {
+            namespaces::check(&top)?;
+            namespaces::run(&top, text)
+        }
+        (None, None) => top.once(),
+        (None, Some(interval)) => repeat::run(&top, interval),
     };
     match ended {
         Ok(status) => Ok(status),
@@ -98,8 +110,7 @@ impl Top<'_> {
 
     /// Reads the cluster where something of it is shown.
     fn read_cluster(&self, again: bool) -> Result<Option<Cluster>, CommandError> {
-        let shows =
-            |key: &GroupKey| key.needs_names() || matches!(key, GroupKey::Src | GroupKey::Dst);
+        let shows = |key: &GroupKey| key.needs_names() || key.is_address();
         let by = &self.args.by;
         if !by.is_empty() && !by.iter().any(shows) && !self.names_entries(by) {
             return Ok(None);
@@ -115,8 +126,21 @@ impl Top<'_> {
             (true, Some(_)) => Ok(cluster),
             (false, _) => {
                 cluster::require(&self.source, cluster.as_ref(), self.asks_for_names())?;
+                self.require_pods(cluster.as_ref())?;
                 Ok(cluster)
             }
+        }
+    }
+
+    /// Refuses a key on pods where the node's rules are the only source.
+    fn require_pods(&self, cluster: Option<&Cluster>) -> Result<(), CommandError> {
+        let by_pod = self.args.by.contains(&GroupKey::Pod);
+        match by_pod && cluster.is_some_and(|cluster| cluster.index().is_none()) {
+            true => Err(
+                CommandError::new(Status::Partial, "--by pod: the pods are not known")
+                    .hint("this node's rules name Services, and no pods"),
+            ),
+            false => Ok(()),
         }
     }
 
@@ -146,8 +170,8 @@ impl Top<'_> {
         let cluster = cluster.filter(|_| self.names_entries(by));
         let pipeline = EntryPipeline::new(&self.entries, cluster)?;
         Ok(pipeline.hide_own().for_names(Prints {
-            client: by.contains(&GroupKey::Client),
-            endpoint: by.contains(&GroupKey::Endpoint),
+            client: by.iter().any(|key| key.shows_client()),
+            endpoint: by.iter().any(|key| key.shows_endpoint()),
         }))
     }
 
@@ -168,7 +192,13 @@ impl Top<'_> {
             kind: TableKind::Conntrack,
             sample: sample.as_ref(),
         };
-        let start = || Groups::new(by, self.order.measure());
+        let start = || {
+            let mut groups = Groups::new(by, self.order.measure());
+            if let Some(netns) = &self.args.source.netns.name {
+                groups.enter(netns);
+            }
+            groups
+        };
         let (groups, report) = table_scan::gather(
             table,
             pipeline,
@@ -198,6 +228,7 @@ impl Top<'_> {
             counts: pipeline.counts,
             report,
             time: None,
+            namespaces: None,
         };
         let mut out = io::stdout().lock();
         self.print(&frame, cluster, !self.args.no_header, &mut out)?;
@@ -260,4 +291,6 @@ struct Frame<'r, 'c> {
     report: ScanReport,
     /// Nanoseconds since the Unix epoch. `None` without `--interval`.
     time: Option<u64>,
+    /// Namespaces that were read; `None` for a look at one.
+    namespaces: Option<&'r [String]>,
 }

@@ -8,6 +8,8 @@ pub enum Nat {
     /// Source or destination.
     Any,
     Source,
+    /// The source port.
+    SourcePort,
     Destination,
     /// A client that reaches itself through a Service.
     Hairpin,
@@ -17,6 +19,7 @@ pub(super) fn test(nat: Nat, flow: &Flow) -> Outcome {
     Outcome::of(match nat {
         Nat::Any => flow.is_dnat() || flow.is_snat(),
         Nat::Source => flow.is_snat(),
+        Nat::SourcePort => flow.has_new_source_port(),
         Nat::Destination => flow.is_dnat(),
         Nat::Hairpin => flow.is_hairpin(),
     })
@@ -49,6 +52,7 @@ mod tests {
             (Nat::Any, [false, true, true, true]),
             (Nat::Destination, [false, true, false, true]),
             (Nat::Source, [false, false, true, true]),
+            (Nat::SourcePort, [false, false, false, true]),
             (Nat::Hairpin, [false, false, false, true]),
         ] {
             let got = [&plain, &dnat, &snat, &hairpin].map(|flow| test(nat, flow) == Outcome::Pass);

@@ -68,6 +68,24 @@ pub(super) fn client(row: &Row<'_>, out: &mut Vec<u8>) {
     party(row.names.client.as_ref(), row.flow.original.source(), out);
 }
 
+/// [`client`], with the source that translation gave it: `shop/web-1:40123 as 192.0.2.11:50001`, or `node1:40123 as :16796`
+/// where only the port changed.
+pub(super) fn client_as_sent(row: &Row<'_>, out: &mut Vec<u8>) {
+    client(row, out);
+    if !row.flow.is_snat() {
+        return;
+    }
+    out.extend_from_slice(b" as ");
+    let sent = row.flow.reply.destination();
+    match sent.port {
+        Some(port) if sent.address == row.flow.original.src => {
+            out.push(b':');
+            write::number(out, port);
+        }
+        _ => write::address_port(out, sent),
+    }
+}
+
 /// `kube-system/kube-dns:dns`, or the original destination where no Service matched.
 pub(super) fn service(row: &Row<'_>, out: &mut Vec<u8>) {
     let destination = row.flow.original.destination();

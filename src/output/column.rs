@@ -140,6 +140,11 @@ pub static COLUMNS: &[Column] = columns![
     "mark" => |row| number(row.flow.mark),
     "labels" => |row| row.flow.labels().map_or(ColumnValue::None, ColumnValue::Labels),
     "helper" => |row| text(row.flow.helper()),
+    "master.protocol" => |row| master(row, |tuple| ColumnValue::Protocol(tuple.protocol)),
+    "master.src" => |row| master(row, |tuple| ColumnValue::Address(tuple.src)),
+    "master.dst" => |row| master(row, |tuple| ColumnValue::Address(tuple.dst)),
+    "master.sport" => |row| master(row, |tuple| number(tuple.sport())),
+    "master.dport" => |row| master(row, |tuple| number(tuple.dport())),
     "secctx" => |row| text(row.flow.secctx()),
     "use" => |row| number(row.flow.use_count),
     "start" => |row| row.flow.start.map_or(ColumnValue::None, ColumnValue::Time),
@@ -226,6 +231,10 @@ fn tcp<'a>(row: &Row<'a>, select: fn(Option<u8>, Option<u8>) -> Option<u8>) -> C
     }
 }
 
+fn master<'a>(row: &Row<'a>, select: fn(&Tuple) -> ColumnValue<'a>) -> ColumnValue<'a> {
+    row.flow.master().map_or(ColumnValue::None, select)
+}
+
 fn nat<'a>(row: &Row<'a>) -> ColumnValue<'a> {
     word(match (row.flow.is_snat(), row.flow.is_dnat()) {
         (false, false) => None,
@@ -291,6 +300,7 @@ mod tests {
         let mut full = fixture::dns();
         full.flow.original.protocol = 6;
         full.flow.state = tcp.flow.state;
+        full.flow.rare_mut().master = Some(full.flow.original);
         full.result = Some(super::super::ItemResult {
             result: "deleted",
             error: None,

@@ -29,7 +29,7 @@ pub struct GroupStyle<'a> {
 }
 
 impl<'a> GroupStyle<'a> {
-    /// Name of the owner of the address in `src` or `dst`; `None` for other keys.
+    /// Name of the owner of an address; `None` for other values.
     fn name(&self, part: &KeyValue) -> Option<String> {
         let KeyValue::Address(address) = part else {
             return None;
@@ -39,11 +39,6 @@ impl<'a> GroupStyle<'a> {
         raw_name(party.namespace, party.name?, &mut out);
         Some(into_text(out))
     }
-}
-
-/// Whether the value of the key is an address, which may have a named owner.
-fn has_name(key: GroupKey) -> bool {
-    matches!(key, GroupKey::Src | GroupKey::Dst)
 }
 
 /// Writes a table with a bar for each share.
@@ -61,9 +56,9 @@ pub fn group_table(
         .map(|key| key.name().to_uppercase())
         .collect();
     let keys = names.iter().zip(&ranked.by).map(|(name, key)| {
-        let lean = match key {
-            GroupKey::Dport | GroupKey::Zone | GroupKey::Mark => Alignment::Right,
-            _ => Alignment::Left,
+        let lean = match key.is_number() {
+            true => Alignment::Right,
+            false => Alignment::Left,
         };
         (name.as_str(), lean)
     });
@@ -90,7 +85,7 @@ fn cells(group: &Group, ranked: &Ranked<'_>, style: &GroupStyle<'_>) -> Vec<Text
     let mut cells = Vec::with_capacity(ranked.by.len() + 5);
     for (key, part) in ranked.by.iter().zip(&group.values) {
         let shown = text(part, &ranked.names);
-        let name = has_name(*key).then(|| style.name(part)).flatten();
+        let name = key.is_address().then(|| style.name(part)).flatten();
         cells.push(match (shown, name) {
             (Some(shown), Some(name)) => TextCell::plain(format!("{shown} ({name})")),
             (Some(shown), None) => TextCell::styled(shown, part_style(part)),
@@ -144,6 +139,8 @@ fn text(part: &KeyValue, names: &GroupNames<'_>) -> Option<String> {
         KeyValue::State { tracked, status } => cell::state_word(tracked, status, &mut out),
         KeyValue::Status(status) => write::status(&mut out, status),
         KeyValue::Verdict(verdict) => out.extend_from_slice(verdict.name().as_bytes()),
+        KeyValue::Reason(reason) => out.extend_from_slice(reason.name().as_bytes()),
+        KeyValue::Word(id) => out.extend_from_slice(names.word(id)?.as_bytes()),
         KeyValue::Masquerade {
             source,
             destination,
@@ -188,8 +185,8 @@ fn into_text(out: Vec<u8>) -> String {
 ///
 /// An item is `{"key":{..},"names":{..},"count":N,"share":S,"packets":N|null,"bytes":N|null,"error_at_most":N}`. `key` has
 /// the words of `--by`: ports, zones and marks as numbers, everything else as text in the words of the items of `ctk ls`
-/// (`status` joined by commas), null where entries have no such value. `names` has the owners of the addresses of `src` and
-/// `dst`. `share` is the part of all entries that matched. `error_at_most` is the largest number of entries that `count` may
+/// (`status` joined by commas), null where entries have no such value. `names` has the owners of the addresses, under the words
+/// of their keys. `share` is the part of all entries that matched. `error_at_most` is the largest number of entries that `count` may
 /// lack, 0 where it is exact.
 ///
 /// # Errors
@@ -251,7 +248,7 @@ fn item(group: &Group, ranked: &Ranked<'_>, style: &GroupStyle<'_>, out: &mut Ve
         }
     }
     out.extend_from_slice(b"},\"names\":{");
-    for (i, (key, part)) in pairs().filter(|(key, _)| has_name(**key)).enumerate() {
+    for (i, (key, part)) in pairs().filter(|(key, _)| key.is_address()).enumerate() {
         begin(i, *key, out);
         json::text(out, style.name(part).as_deref());
     }
@@ -279,7 +276,7 @@ fn rounded(share: f64) -> f64 {
     (share * 1e6).round() / 1e6
 }
 
-/// Writes RFC 4180 records with empty fields for absent values; `src` and `dst` are followed by the owner of the address.
+/// Writes RFC 4180 records with empty fields for absent values; an address is followed by its owner.
 /// With `time`, when the table was read, each record begins with it.
 ///
 /// # Errors
@@ -304,7 +301,7 @@ pub fn group_csv(
 fn csv_header(ranked: &Ranked<'_>, time: bool, out: &mut Vec<u8>) {
     let time = time.then(|| "time".to_owned());
     let keys = ranked.by.iter().flat_map(|key| {
-        let name = has_name(*key).then(|| format!("{}_name", key.name()));
+        let name = key.is_address().then(|| format!("{}_name", key.name()));
         std::iter::once(key.name().to_owned()).chain(name)
     });
     let numbers = ["count", "share", "packets", "bytes", "error_at_most"].map(str::to_owned);
@@ -326,7 +323,7 @@ fn record(
     }
     for (key, part) in ranked.by.iter().zip(&group.values) {
         field(text(part, &ranked.names), out);
-        if has_name(*key) {
+        if key.is_address() {
             field(style.name(part), out);
         }
     }

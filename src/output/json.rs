@@ -173,7 +173,9 @@ fn kernel_state(row: &Row<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b",\"mark\":");
     optional(out, flow.mark);
     if flow.rare.is_none() {
-        out.extend_from_slice(b",\"labels\":null,\"helper\":null,\"secctx\":null,\"use\":");
+        out.extend_from_slice(
+            b",\"labels\":null,\"helper\":null,\"master\":null,\"secctx\":null,\"use\":",
+        );
     } else {
         out.extend_from_slice(b",\"labels\":");
         match flow.labels() {
@@ -186,6 +188,7 @@ fn kernel_state(row: &Row<'_>, out: &mut Vec<u8>) {
         }
         out.extend_from_slice(b",\"helper\":");
         text(out, flow.helper());
+        master(out, flow.master());
         out.extend_from_slice(b",\"secctx\":");
         text(out, flow.secctx());
         out.extend_from_slice(b",\"use\":");
@@ -199,6 +202,25 @@ fn kernel_state(row: &Row<'_>, out: &mut Vec<u8>) {
             out.push(b'"');
         }
     }
+}
+
+/// Tuple of the connection whose helper expected the entry.
+fn master(out: &mut Vec<u8>, master: Option<&Tuple>) {
+    let Some(master) = master else {
+        out.extend_from_slice(b",\"master\":null");
+        return;
+    };
+    out.extend_from_slice(b",\"master\":{\"protocol\":\"");
+    write::protocol(out, master.protocol);
+    out.extend_from_slice(b"\",\"src\":\"");
+    write::address(out, master.src);
+    out.extend_from_slice(b"\",\"dst\":\"");
+    write::address(out, master.dst);
+    out.extend_from_slice(b"\",\"sport\":");
+    optional(out, master.sport());
+    out.extend_from_slice(b",\"dport\":");
+    optional(out, master.dport());
+    out.push(b'}');
 }
 
 /// The nine low status bits, which cover nearly all entries.

@@ -218,9 +218,12 @@ mod tests {
         let error = "-timout".parse::<SortOrder>().unwrap_err();
         assert_eq!(error.nearest, ["timeout"]);
         let error = "sport".parse::<SortOrder>().unwrap_err();
-        assert_eq!(error.nearest, ["original.sport", "reply.sport"]);
+        assert_eq!(
+            error.nearest,
+            ["original.sport", "reply.sport", "master.sport"]
+        );
         assert!(error.to_string().starts_with(
-            "no column `sport`; did you mean original.sport, reply.sport?; the columns are family, protocol,"
+            "no column `sport`; did you mean original.sport, reply.sport, master.sport?; the columns are family, protocol,"
         ));
         assert!("".parse::<SortOrder>().is_err());
         assert!("timeout,".parse::<SortOrder>().is_err());

@@ -69,7 +69,7 @@ fn default_columns() -> Vec<TableColumn> {
         column("PROTO", cell::protocol),
         column("ZONE", cell::zone).optional(),
         column("STATE", cell::state),
-        column("CLIENT", cell::client).flexible(),
+        column("CLIENT", cell::client_as_sent).flexible(),
         column("SERVICE", cell::service).flexible(),
         column("ENDPOINT", cell::endpoint).flexible(),
         column("TTL", cell::ttl),

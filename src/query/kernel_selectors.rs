@@ -149,6 +149,7 @@ fn add_nat(args: &SelectArgs, filter: &mut Filter) {
     for (flag, given, nat) in [
         ("--nat", args.nat, Nat::Any),
         ("--snat", args.snat, Nat::Source),
+        ("--sport-changed", args.sport_changed, Nat::SourcePort),
         ("--dnat", args.dnat, Nat::Destination),
         ("--hairpin", args.hairpin, Nat::Hairpin),
     ] {

@@ -38,8 +38,17 @@ impl SourceQuery {
     /// # Errors
     /// The network namespace cannot be opened.
     pub fn new(args: &SourceArgs, builtin: BuiltinCluster) -> Result<Self, CommandError> {
-        Ok(SourceQuery {
-            netns: netns(args.netns.name.as_deref())?,
+        Ok(Self::in_netns(
+            args,
+            builtin,
+            netns(args.netns.name.as_deref())?,
+        ))
+    }
+
+    /// The source for a namespace that is already open.
+    pub fn in_netns(args: &SourceArgs, builtin: BuiltinCluster, netns: Netns) -> Self {
+        SourceQuery {
+            netns,
             cluster: args.cluster.clone(),
             builtin,
             kubeconfig: args.kubeconfig.clone(),
@@ -49,8 +58,16 @@ impl SourceQuery {
             all_pods: args.all_pods,
             node: args.node.clone(),
             service_cidr: args.service_cidr.clone(),
-        })
+        }
     }
+}
+
+/// Word of `--netns` for every namespace.
+pub const ALL_NAMESPACES: &str = "all";
+
+/// Returns whether `--netns` means several namespaces: `all`, or a comma list.
+pub fn means_several(text: &str) -> bool {
+    text == ALL_NAMESPACES || (text.contains(',') && !text.contains('/'))
 }
 
 /// The namespace that `--netns` names, else that of this process.
@@ -60,6 +77,10 @@ impl SourceQuery {
 pub fn netns(name: Option<&str>) -> Result<Netns, CommandError> {
     match name {
         None => Ok(Netns::current()),
+        Some(several) if means_several(several) => Err(CommandError::usage(format!(
+            "--netns {several}: one namespace is read here"
+        ))
+        .hint("ctk top reads several: ctk top --netns all")),
         Some(name) => Netns::named(name).map_err(|error| {
             let status = if error.is_permission() {
                 Status::NotPermitted
@@ -68,5 +89,23 @@ pub fn netns(name: Option<&str>) -> Result<Netns, CommandError> {
             };
             CommandError::new(status, "--netns").with_source(error)
         }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_with_a_comma_is_one_namespace() {
+        for (text, several) in [
+            ("all", true),
+            ("a,b", true),
+            ("name:all", false),
+            ("/run/a,b", false),
+            ("a", false),
+        ] {
+            assert_eq!(means_several(text), several, "{text}");
+        }
     }
 }

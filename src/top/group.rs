@@ -64,7 +64,7 @@ impl Order {
 }
 
 /// Collects entries into groups.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Groups<'c> {
     by: Vec<GroupKey>,
     names: GroupNames<'c>,
@@ -86,6 +86,11 @@ impl<'c> Groups<'c> {
             matched: 0,
             uncounted: 0,
         }
+    }
+
+    /// Sets the network namespace of the entries that follow.
+    pub fn enter(&mut self, netns: &str) {
+        self.names.enter(netns);
     }
 
     /// Adds an entry to its group.
@@ -249,6 +254,8 @@ impl KeyValue {
             ) => (a, s.0).cmp(&(b, t.0)),
             (KeyValue::Status(a), KeyValue::Status(b)) => a.0.cmp(&b.0),
             (KeyValue::Verdict(a), KeyValue::Verdict(b)) => a.cmp(b),
+            (KeyValue::Reason(a), KeyValue::Reason(b)) => a.cmp(b),
+            (KeyValue::Word(a), KeyValue::Word(b)) => names.word(*a).cmp(&names.word(*b)),
             (
                 KeyValue::Masquerade {
                     source: a,

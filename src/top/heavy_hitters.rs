@@ -68,7 +68,7 @@ fn add(sum: &mut Option<u64>, number: Option<u64>) {
 }
 
 /// Groups by their values; the larger ones if there are too many.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct HeavyHitters {
     groups: HashMap<Box<[KeyValue]>, GroupTally>,
     /// Groups kept at a time.

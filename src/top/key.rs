@@ -5,9 +5,9 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-use crate::attribution::Party;
+use crate::attribution::{Names, Party, PartyKind};
 use crate::entry::Entry;
-use crate::verdict::Verdict;
+use crate::verdict::{Reason, Verdict};
 use ctnetlink::flow::{AddressPort, Flow, Status};
 
 /// A key of `--by`.
@@ -17,14 +17,28 @@ pub enum GroupKey {
     Client,
     /// Original source address
     Src,
+    /// Original destination address
+    Dst,
+    /// Original source port
+    Sport,
+    /// Original destination port
+    Dport,
+    /// Reply source address: the endpoint that packets go to
+    ReplySrc,
+    /// Reply destination address: the source as the endpoint sees it
+    ReplyDst,
+    /// Reply source port
+    ReplySport,
+    /// Reply destination port
+    ReplyDport,
     /// Service of the original destination
     Svc,
     /// Pod and port at the reply source; address and port if no pod is known
     Endpoint,
-    /// Original destination address
-    Dst,
-    /// Original destination port
-    Dport,
+    /// Pod of the client, else that of the endpoint
+    Pod,
+    /// Kubernetes namespace of the client, else that of the Service, else that of the endpoint
+    Namespace,
     /// Protocol
     Proto,
     /// State of the connection; unreplied, replied or assured for protocols without states
@@ -33,6 +47,12 @@ pub enum GroupKey {
     Status,
     /// Verdict: ok, stale, ...
     Verdict,
+    /// Reason of the verdict
+    Reason,
+    /// Helper
+    Helper,
+    /// Network namespace
+    Netns,
     /// Conntrack zone
     Zone,
     /// Mark
@@ -47,14 +67,24 @@ impl GroupKey {
         match self {
             GroupKey::Client => "client",
             GroupKey::Src => "src",
+            GroupKey::Dst => "dst",
+            GroupKey::Sport => "sport",
+            GroupKey::Dport => "dport",
+            GroupKey::ReplySrc => "reply-src",
+            GroupKey::ReplyDst => "reply-dst",
+            GroupKey::ReplySport => "reply-sport",
+            GroupKey::ReplyDport => "reply-dport",
             GroupKey::Svc => "svc",
             GroupKey::Endpoint => "endpoint",
-            GroupKey::Dst => "dst",
-            GroupKey::Dport => "dport",
+            GroupKey::Pod => "pod",
+            GroupKey::Namespace => "namespace",
             GroupKey::Proto => "proto",
             GroupKey::State => "state",
             GroupKey::Status => "status",
             GroupKey::Verdict => "verdict",
+            GroupKey::Reason => "reason",
+            GroupKey::Helper => "helper",
+            GroupKey::Netns => "netns",
             GroupKey::Zone => "zone",
             GroupKey::Mark => "mark",
             GroupKey::SnatDst => "snat-dst",
@@ -63,15 +93,53 @@ impl GroupKey {
 
     /// Whether the value needs the names or the verdict of an entry.
     pub const fn needs_names(self) -> bool {
-        matches!(
-            self,
-            GroupKey::Client | GroupKey::Svc | GroupKey::Endpoint | GroupKey::Verdict
-        )
+        self.needs_cluster() || matches!(self, GroupKey::Client | GroupKey::Endpoint)
     }
 
     /// Whether the value is absent for every entry without a cluster.
     pub const fn needs_cluster(self) -> bool {
-        matches!(self, GroupKey::Svc | GroupKey::Verdict)
+        matches!(
+            self,
+            GroupKey::Svc
+                | GroupKey::Pod
+                | GroupKey::Namespace
+                | GroupKey::Verdict
+                | GroupKey::Reason
+        )
+    }
+
+    /// Whether the value is or may be the name of the client.
+    pub const fn shows_client(self) -> bool {
+        matches!(self, GroupKey::Client | GroupKey::Pod | GroupKey::Namespace)
+    }
+
+    /// Whether the value is or may be the name of the endpoint.
+    pub const fn shows_endpoint(self) -> bool {
+        matches!(
+            self,
+            GroupKey::Endpoint | GroupKey::Pod | GroupKey::Namespace
+        )
+    }
+
+    /// Whether the value is an address, which may have an owner with a name.
+    pub const fn is_address(self) -> bool {
+        matches!(
+            self,
+            GroupKey::Src | GroupKey::Dst | GroupKey::ReplySrc | GroupKey::ReplyDst
+        )
+    }
+
+    /// Whether the value is a number.
+    pub const fn is_number(self) -> bool {
+        matches!(
+            self,
+            GroupKey::Sport
+                | GroupKey::Dport
+                | GroupKey::ReplySport
+                | GroupKey::ReplyDport
+                | GroupKey::Zone
+                | GroupKey::Mark
+        )
     }
 }
 
@@ -88,20 +156,47 @@ pub struct GroupName<'c> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct NameId(u32);
 
-/// Distinct names of the entries. Their number is limited by the objects of the cluster.
-#[derive(Debug, Default)]
+/// Index of a name outside the cluster in [`GroupNames`]: a helper or a network namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct WordId(u32);
+
+/// Distinct names of the entries. Their number is limited by the objects of the cluster, and by the helpers and
+/// the network namespaces of the kernel.
+#[derive(Clone, Debug, Default)]
 pub struct GroupNames<'c> {
     list: Vec<GroupName<'c>>,
     ids: HashMap<GroupName<'c>, NameId>,
+    words: Vec<Box<str>>,
+    /// Network namespace of the entries that are added.
+    netns: Option<WordId>,
 }
 
 impl<'c> GroupNames<'c> {
     fn id(&mut self, name: GroupName<'c>) -> NameId {
-        let GroupNames { list, ids } = self;
+        let GroupNames { list, ids, .. } = self;
         *ids.entry(name).or_insert_with(|| {
             list.push(name);
             NameId((list.len() - 1) as u32)
         })
+    }
+
+    fn word_id(&mut self, name: &str) -> WordId {
+        let known = self.words.iter().position(|word| **word == *name);
+        let id = known.unwrap_or_else(|| {
+            self.words.push(name.into());
+            self.words.len() - 1
+        });
+        WordId(id as u32)
+    }
+
+    /// Sets the network namespace of the entries that follow.
+    pub fn enter(&mut self, netns: &str) {
+        self.netns = Some(self.word_id(netns));
+    }
+
+    /// Name of a helper or network namespace; `None` if the id is of another list.
+    pub fn word(&self, id: WordId) -> Option<&str> {
+        self.words.get(id.0 as usize).map(|name| &**name)
     }
 
     /// Name of an id; `None` if the id is of another list.
@@ -131,6 +226,8 @@ pub enum KeyValue {
     },
     Status(Status),
     Verdict(Verdict),
+    Reason(Reason),
+    Word(WordId),
     /// Translated source, and the destination of the packets.
     Masquerade {
         source: IpAddr,
@@ -147,16 +244,30 @@ impl KeyValue {
         match key {
             GroupKey::Client => party(entry.names.client, flow.original.src, names),
             GroupKey::Src => KeyValue::Address(flow.original.src),
+            GroupKey::Dst => KeyValue::Address(flow.original.dst),
+            GroupKey::Sport => number(flow.original.sport()),
+            GroupKey::Dport => number(flow.original.dport()),
+            GroupKey::ReplySrc => KeyValue::Address(flow.reply.src),
+            GroupKey::ReplyDst => KeyValue::Address(flow.reply.dst),
+            GroupKey::ReplySport => number(flow.reply.sport()),
+            GroupKey::ReplyDport => number(flow.reply.dport()),
             GroupKey::Svc => service(entry, names),
             GroupKey::Endpoint => endpoint(entry, names),
-            GroupKey::Dst => KeyValue::Address(flow.original.dst),
-            GroupKey::Dport => number(flow.original.dport()),
+            GroupKey::Pod => pod(entry, names),
+            GroupKey::Namespace => namespace(entry, names),
             GroupKey::Proto => KeyValue::Protocol(flow.protocol()),
             GroupKey::State => state(flow),
             GroupKey::Status => KeyValue::Status(flow.status),
             GroupKey::Verdict => entry.judgement.map_or(KeyValue::Absent, |judgement| {
                 KeyValue::Verdict(judgement.verdict())
             }),
+            GroupKey::Reason => entry.judgement.map_or(KeyValue::Absent, |judgement| {
+                KeyValue::Reason(judgement.reason)
+            }),
+            GroupKey::Helper => flow
+                .helper()
+                .map_or(KeyValue::Absent, |name| KeyValue::Word(names.word_id(name))),
+            GroupKey::Netns => names.netns.map_or(KeyValue::Absent, KeyValue::Word),
             GroupKey::Zone => KeyValue::Number(flow.zone.id.into()),
             GroupKey::Mark => number(flow.mark),
             GroupKey::SnatDst if flow.is_snat() => KeyValue::Masquerade {
@@ -221,6 +332,40 @@ fn endpoint<'c>(entry: &Entry<'c>, names: &mut GroupNames<'c>) -> KeyValue {
     }
 }
 
+/// The pod of the client, else that of the endpoint.
+fn pod<'c>(entry: &Entry<'c>, names: &mut GroupNames<'c>) -> KeyValue {
+    let endpoint = entry.names.endpoint.map(|endpoint| endpoint.party);
+    let parties = [entry.names.client, endpoint];
+    let mut pods = parties.into_iter().flatten();
+    let pod = pods.find(|party| party.kind == PartyKind::Pod && party.name.is_some());
+    named(pod).map_or(KeyValue::Absent, |name| KeyValue::Name {
+        id: names.id(name),
+        port: None,
+    })
+}
+
+/// The namespace of the client, else that of the Service, else that of the endpoint.
+fn namespace<'c>(entry: &Entry<'c>, names: &mut GroupNames<'c>) -> KeyValue {
+    let Names {
+        client,
+        service,
+        endpoint,
+        ..
+    } = entry.names;
+    let namespace = client
+        .and_then(|client| client.namespace)
+        .or_else(|| service?.namespace)
+        .or_else(|| endpoint?.party.namespace);
+    namespace.map_or(KeyValue::Absent, |name| KeyValue::Name {
+        id: names.id(GroupName {
+            namespace: None,
+            name,
+            port: None,
+        }),
+        port: None,
+    })
+}
+
 /// State and status as far as the state column shows them, so that entries with equal cells form one group.
 fn state(flow: &Flow) -> KeyValue {
     let shown = match (flow.state, flow.status.is_offloaded()) {
@@ -238,7 +383,6 @@ fn state(flow: &Flow) -> KeyValue {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::attribution::PartyKind;
     use ctnetlink::flow::{L4, ProtocolState, TcpDirection, Tuple};
 
     fn flow() -> Flow {

@@ -6,7 +6,7 @@ use ctk_cluster::index::{Index, Pod, PortId, Service};
 use ctk_cluster::rules::RuleService;
 use ctnetlink::flow::{AddressPort, Family, Flow};
 
-use super::{Activity, Reason, Refreshing};
+use super::{Activity, PortChange, Reason, Refreshing};
 
 /// Facts that the sentence needs beside the reason.
 #[derive(Clone, Copy, Debug)]
@@ -43,6 +43,7 @@ pub struct Evidence<'c> {
     pub(super) detail: Detail<'c>,
     /// Result of several observations of the entry.
     pub(super) activity: Option<Activity>,
+    pub(super) port_change: Option<PortChange>,
 }
 
 impl<'c> Evidence<'c> {
@@ -57,6 +58,7 @@ impl<'c> Evidence<'c> {
             named: None,
             detail: Detail::None,
             activity: None,
+            port_change: None,
         }
     }
 
@@ -97,9 +99,13 @@ impl fmt::Display for Evidence<'_> {
         self.verdict_clause(f)?;
         match &self.activity {
             Some(activity) if activity.refreshing != Refreshing::Unknown => {
-                write!(f, "; {activity}")
+                write!(f, "; {activity}")?;
             }
-            _ => Ok(()),
+            _ => {}
+        }
+        match &self.port_change {
+            Some(change) => write!(f, "; {change}"),
+            None => Ok(()),
         }
     }
 }

@@ -13,6 +13,7 @@ use ctnetlink::flow::{Flow, Status};
 use super::by_cluster::ClusterJudge;
 use super::decision::Decision;
 use super::evidence::{Detail, Evidence};
+use super::port_change::PortChange;
 use super::{Activity, Reason, Verdict, by_rules, dnat_rule};
 use crate::this_node::{NetnsOwner, ThisNode};
 
@@ -56,6 +57,13 @@ impl Judgement<'_> {
     #[must_use]
     pub fn with_activity(mut self, activity: Activity) -> Self {
         self.evidence.activity = Some(activity);
+        self
+    }
+
+    /// Adds the source port that translation changed to the evidence.
+    #[must_use]
+    pub fn with_port_change(mut self, change: PortChange) -> Self {
+        self.evidence.port_change = Some(change);
         self
     }
 }

@@ -93,8 +93,8 @@ impl Schema {
 }
 
 /// All keys of `top --by`.
-const KEYS: &str =
-    "client,src,svc,endpoint,dst,dport,proto,state,status,verdict,zone,mark,snat-dst";
+const KEYS: &str = "client,src,dst,sport,dport,reply-src,reply-dst,reply-sport,reply-dport,svc,endpoint,pod,namespace,proto,state,status,\
+     verdict,reason,helper,netns,zone,mark,snat-dst";
 
 #[test]
 fn output_of_the_demo_fits_the_schema() {
@@ -157,7 +157,7 @@ fn output_of_a_table_with_every_kind_of_entry_fits_the_schema() {
                 .json(),
         );
         let top = |by: &str| ctk_line(&format!("top {none} --by {by} -o json")).exits(0);
-        for by in "src,dst,dport,proto,state,status,zone,mark,snat-dst".split(',') {
+        for by in "src,dst,sport,reply-src,reply-dst,reply-sport,reply-dport,dport,proto,state,status,helper,netns,zone,mark,snat-dst".split(',') {
             schema.fits("top", &top(by).json());
         }
         let low = "--table-used 1 --half-closed 1 --lost-entries 1 --hairpin-unreplied 1";

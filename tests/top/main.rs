@@ -1,6 +1,7 @@
 //! `ctk top` in real namespaces: numbers compared with the conntrack tool and `ls`, names, frames, and bounds.
 
 mod frames;
+mod namespaces;
 
 use std::collections::BTreeMap;
 use testkit::{lab, mixed};
@@ -79,6 +80,45 @@ fn counts_are_those_of_conntrack_and_awk() {
         let mut theirs = by_awk(r#"($1 == "tcp" ? $4 : "other")"#);
         theirs.remove("other");
         assert_eq!(words.collect::<BTreeMap<_, _>>(), theirs);
+    });
+}
+
+/// Counts of the values that `ls` prints at this place of each entry.
+fn listed_at(place: &str) -> BTreeMap<String, u64> {
+    let mut counts = BTreeMap::new();
+    for entry in ctk_line("ls --cluster none -o jsonl").exits(0).jsonl() {
+        let value = entry.pointer(place).unwrap_or(&Value::Null);
+        let text = value
+            .as_str()
+            .map_or_else(|| value.to_string(), str::to_owned);
+        *counts.entry(text).or_default() += 1;
+    }
+    counts
+}
+
+#[test]
+fn counts_of_both_tuples_are_those_of_the_entries_that_ls_lists() {
+    private_netns(|| {
+        mixed::fill();
+        for (by, place) in [
+            ("sport", "/original/sport"),
+            ("reply-src", "/reply/src"),
+            ("reply-dst", "/reply/dst"),
+            ("reply-sport", "/reply/sport"),
+            ("reply-dport", "/reply/dport"),
+            ("helper", "/helper"),
+        ] {
+            let outcome = ctk_line(&format!("top --cluster none --by {by} -o json")).exits(0);
+            assert_eq!(counts(&outcome), listed_at(place), "{by}");
+        }
+        // A port is sorted as a number, and aligned right as one.
+        let ports = ctk_line("top --cluster none --by sport --sort sport -o json").exits(0);
+        let ports = ports.items();
+        let ports: Vec<_> = ports
+            .iter()
+            .filter_map(|i| i["key"]["sport"].as_u64())
+            .collect();
+        assert!(ports.is_sorted(), "{ports:?}");
     });
 }
 
@@ -243,6 +283,16 @@ fn the_workload_that_leaves_half_closed_connections_is_named() {
             &top("-o json").exits(0),
             json!({"key": {"client": "edge/nginx-1"}, "count": 6, "names": {}}),
         );
+        one(
+            &top("--by pod,namespace,reason,reply-src -o json").exits(0),
+            json!({
+                "key": {"pod": "edge/nginx-1", "namespace": "edge", "reason": "endpoint", "reply-src": "10.244.2.40"},
+                "names": {"reply-src": "web/api-1"}, "count": 6,
+            }),
+        );
+        let csv = top("--by reply-src -o csv").exits(0).stdout;
+        assert!(csv.starts_with("reply-src,reply-src_name,count"), "{csv}");
+        assert!(csv.contains("\n10.244.2.40,web/api-1,6,"), "{csv}");
         one(
             &top("--by svc,endpoint,verdict,proto,zone,status,dport -o json").exits(0),
             json!({

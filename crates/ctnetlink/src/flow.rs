@@ -208,6 +208,11 @@ impl Flow {
         self.rare.as_ref()?.helper.as_deref()
     }
 
+    /// Original tuple of the entry that expected this one, see [`Rare::master`].
+    pub fn master(&self) -> Option<&Tuple> {
+        self.rare.as_ref()?.master.as_ref()
+    }
+
     /// Security context, see [`Rare::secctx`].
     pub fn secctx(&self) -> Option<&str> {
         self.rare.as_ref()?.secctx.as_deref()

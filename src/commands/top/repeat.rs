@@ -97,6 +97,7 @@ fn follow(
             counts: pipeline.counts,
             report,
             time: Some(now()),
+            namespaces: None,
         };
         let is_first = log.frames == 0;
         match frames.show(|out| write(top, &frame, cluster, is_first, fits.is_some(), out)) {

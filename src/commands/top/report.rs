@@ -49,6 +49,9 @@ pub fn summary(frame: &Frame<'_, '_>, cluster: Option<&Cluster>) -> Summary {
     ] {
         extra.insert(key.to_owned(), number.into());
     }
+    if let Some(namespaces) = frame.namespaces {
+        extra.insert("netns".to_owned(), namespaces.into());
+    }
     if let Some(time) = frame.time {
         let time = std::time::UNIX_EPOCH + std::time::Duration::from_nanos(time);
         let time = humantime::format_rfc3339_nanos(time).to_string();
@@ -99,7 +102,8 @@ impl Top<'_> {
         let mut caveats = caveats::of_table(report.unreadable, report.inconsistent);
         let asked = self.asks_for_names();
         let mut counts = frame.counts;
-        let by_verdict = ranked.by.contains(&GroupKey::Verdict);
+        let mut keys = ranked.by.iter();
+        let by_verdict = keys.any(|key| matches!(key, GroupKey::Verdict | GroupKey::Reason));
         if by_verdict {
             // The verdict of a group is missing.
             caveats.partial |= counts.foreign_netns > 0 || counts.range_unknown > 0;
@@ -117,19 +121,23 @@ impl Top<'_> {
             caveats.partial |= !ranked.is_certain(&self.order);
         }
         if shows_close_wait(ranked) {
-            let timeouts = sysctl::timeouts(&self.source.netns).unwrap_or_default();
+            let timeouts = match frame.namespaces {
+                Some(_) => Default::default(),
+                None => sysctl::timeouts(&self.source.netns).unwrap_or_default(),
+            };
             caveats.note(close_wait(timeouts.get(CLOSE_WAIT_TIMEOUT).copied()));
         }
         if ranked.uncounted > 0 {
-            caveats.note(self.uncounted(ranked));
+            caveats.note(self.uncounted(frame));
         }
         caveats
     }
 
     /// Note on entries without counters: those that were made while accounting was off.
-    fn uncounted(&self, ranked: &Ranked<'_>) -> String {
-        let is_off =
-            sysctl::conntrack(&self.source.netns).is_ok_and(|sysctl| sysctl.acct == Some(0));
+    fn uncounted(&self, frame: &Frame<'_, '_>) -> String {
+        let ranked = frame.ranked;
+        let is_off = frame.namespaces.is_none()
+            && sysctl::conntrack(&self.source.netns).is_ok_and(|sysctl| sysctl.acct == Some(0));
         let why = match is_off {
             true => "net.netfilter.nf_conntrack_acct is 0",
             false => "they were made before net.netfilter.nf_conntrack_acct was 1",

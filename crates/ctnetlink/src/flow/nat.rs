@@ -15,8 +15,13 @@ impl Flow {
     /// Reports whether the source is translated: the destination of the reply differs from the original source. Ports are
     /// compared where the protocol has them.
     pub fn is_snat(&self) -> bool {
-        self.reply.dst != self.original.src
-            || ports_differ(self.reply.dport(), self.original.sport())
+        self.reply.dst != self.original.src || self.has_new_source_port()
+    }
+
+    /// Reports whether the source port is translated: the destination port of the reply differs from the original source
+    /// port. False for protocols without ports.
+    pub fn has_new_source_port(&self) -> bool {
+        ports_differ(self.reply.dport(), self.original.sport())
     }
 
     /// Reports whether the flow returns to its sender: the destination is translated to the original source address.
