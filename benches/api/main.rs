@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use ctk_cluster::api::Api;
 use ctk_cluster::connection::Options;
-use ctk_cluster::lists::Server;
+use ctk_cluster::lister::Server;
 use ctk_cluster::live::load;
 use ctk_cluster::read_scope::ReadScope;
 use nix::sys::resource::{UsageWho, getrusage};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::error::{CommandError, Status};
 use ctk_cluster::connection::{LiveError, Obstacle, Options};
 use ctk_cluster::follow::Follower;
-use ctk_cluster::listed;
+use ctk_cluster::list_status;
 use ctk_cluster::live;
 use ctk_cluster::read_scope::{ChoosePods, ReadScope};
 use ctk_cluster::rules::read::Read;
@@ -191,7 +191,7 @@ pub fn refused_all(loaded: &Loaded) -> Option<CommandError> {
     if !nothing || completeness.services || completeness.slices {
         return None;
     }
-    let rules = listed::refused(&loaded.listed)?;
+    let rules = list_status::refused(&loaded.listed)?;
     let error = CommandError::new(
         Status::NotPermitted,
         format!(
@@ -203,7 +203,7 @@ pub fn refused_all(loaded: &Loaded) -> Option<CommandError> {
 
 /// Hint on how to complete the answer.
 pub fn remedy(loaded: &Loaded) -> String {
-    match listed::refused(&loaded.listed) {
+    match list_status::refused(&loaded.listed) {
         Some(rules) => format!("grant {rules} to this user or service account, in a ClusterRole"),
         None => "run it again; --request-timeout gives it more time".to_owned(),
     }

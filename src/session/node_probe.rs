@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use crate::plural::count;
 use crate::this_node::{NetnsOwner, ThisNode};
-use ctk_cluster::compare::{Difference, Disagreement, Place, compare};
+use ctk_cluster::compare::{Difference, Disagreement, FrontendAddress, compare};
 use ctk_cluster::datapath::{self, Datapath, Mark};
 use ctk_cluster::index::Index;
 use ctk_cluster::rules::read::{self, Read};
@@ -130,7 +130,7 @@ fn cross_check(index: &Index, read: &Read, netns: &Netns) -> Vec<Disagreement> {
     if let Ok(Ok(later)) = netns.run(|| read::here(None)) {
         let key = |one: &Disagreement| (one.frontend, one.protocol, one.difference);
         let later = compare(index, &later.rules);
-        let lasting: BTreeSet<(Place, u8, Difference)> = later.iter().map(key).collect();
+        let lasting: BTreeSet<(FrontendAddress, u8, Difference)> = later.iter().map(key).collect();
         found.retain(|one| lasting.contains(&key(one)));
     }
     found
@@ -164,8 +164,8 @@ fn summary(found: &[Disagreement]) -> Value {
 fn item(one: &Disagreement) -> Value {
     let service = one.service.as_ref();
     let (address, port) = match one.frontend {
-        Place::Address(place) => (Some(place.ip().to_string()), place.port()),
-        Place::NodePort { port, .. } => (None, port),
+        FrontendAddress::Address(place) => (Some(place.ip().to_string()), place.port()),
+        FrontendAddress::NodePort { port, .. } => (None, port),
     };
     json!({
         "difference": one.difference.word(),
@@ -196,8 +196,8 @@ mod tests {
             protocol: 17,
             difference: Difference::LingeringEndpoint(([10, 244, 0, n], 53).into()),
         };
-        let address = Place::Address(([10, 96, 0, 10], 53).into());
-        let node_port = Place::NodePort {
+        let address = FrontendAddress::Address(([10, 96, 0, 10], 53).into());
+        let node_port = FrontendAddress::NodePort {
             ipv6: false,
             port: 32053,
         };

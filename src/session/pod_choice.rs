@@ -18,7 +18,7 @@ use crate::select::name::PartyName;
 use crate::this_node::{NetnsOwner, ThisNode};
 use ctk_cluster::index::Index;
 use ctk_cluster::read_scope::ChoosePods;
-use ctk_cluster::service_scope::{ChosenAddresses, ChosenPods, MOST_ADDRESSES};
+use ctk_cluster::service_scope::{ChosenAddresses, ChosenPods, MAX_SELECTED_ADDRESSES};
 use ctnetlink::flow::Flow;
 use ctnetlink::netns::Netns;
 use ctnetlink::{Table, TableKind};
@@ -27,7 +27,7 @@ use crate::query::{EntryQuery, SourceQuery};
 use crate::session::node_identity;
 use crate::session::pipeline::now;
 
-/// Addresses that are kept. Those of this node's own Pods are removed later. With more than [`MOST_ADDRESSES`] left, all Pods
+/// Addresses that are kept. Those of this node's own Pods are removed later. With more than [`MAX_SELECTED_ADDRESSES`] left, all Pods
 /// are read instead.
 const MAX_KEPT: usize = 4096;
 
@@ -158,7 +158,7 @@ fn most(groups: &Groups<IpAddr, u64>, least: u64) -> Vec<IpAddr> {
 /// Adds the addresses with most unanswered entries, up to the number that is read one by one.
 fn add_silent(addresses: &mut HashSet<IpAddr>, silent: &Groups<IpAddr, u64>, least: u64) {
     for address in most(silent, least) {
-        if addresses.len() >= MOST_ADDRESSES {
+        if addresses.len() >= MAX_SELECTED_ADDRESSES {
             break;
         }
         addresses.insert(address);
@@ -238,12 +238,12 @@ mod tests {
         }
         let mut asked = HashSet::from([address(9999)]);
         add_silent(&mut asked, &silent, 20);
-        assert_eq!(asked.len(), MOST_ADDRESSES);
+        assert_eq!(asked.len(), MAX_SELECTED_ADDRESSES);
         assert!(asked.contains(&address(199)) && asked.contains(&address(9999)));
         assert!(!asked.contains(&address(5)), "it has 6 entries");
         // Those whose owners decide verdicts are not left out for them.
         let mut many: HashSet<_> = (1000..1051).map(address).collect();
         add_silent(&mut many, &silent, 20);
-        assert_eq!(many.len(), MOST_ADDRESSES + 1);
+        assert_eq!(many.len(), MAX_SELECTED_ADDRESSES + 1);
     }
 }

@@ -6,7 +6,7 @@ use crate::purge::plan::PurgePlan;
 use crate::select::Selectors;
 use ctk_cluster::index::{AddressKind, Index, Name};
 use ctk_cluster::read_scope::{ReadScope, Reread};
-use ctk_cluster::service_scope::{Destinations, MOST_SERVICES, ServiceScope};
+use ctk_cluster::service_scope::{Destinations, MAX_NAMED_SERVICES, ServiceScope};
 use ctk_cluster::source::{Loaded, SourceKind};
 
 use crate::query::{EntryQuery, SourceQuery};
@@ -99,5 +99,5 @@ fn services(
     for typed in services.plain().iter().chain(services.negated()) {
         found.extend(index.services_named(&typed.service.name).map(key));
     }
-    (found.len() <= MOST_SERVICES).then_some(found)
+    (found.len() <= MAX_NAMED_SERVICES).then_some(found)
 }

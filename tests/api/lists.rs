@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use ctk_cluster::connection::Obstacle;
-use ctk_cluster::listed::State;
+use ctk_cluster::list_status::State;
 use ctk_cluster::live::load;
 use ctk_cluster::object::Kind;
 use ctk_cluster::read_scope::ReadScope;

@@ -1,8 +1,8 @@
-//! A pod's addresses in little memory.
+//! Addresses of a pod in little memory.
 
 use std::net::IpAddr;
 
-/// A pod's addresses: nearly always one or two, and 50,000 short lists on the heap would cost more than the addresses.
+/// Addresses of a pod. Nearly every pod has one or two, and 50,000 short lists on the heap would take more memory than these.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Addresses {
     Few([Option<IpAddr>; 2]),

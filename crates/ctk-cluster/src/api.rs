@@ -1,8 +1,8 @@
 //! The Kubernetes API over HTTPS.
 //!
-//! kube knows how to log in (kubeconfig, exec plugins, service accounts, proxies) and how to verify the server; the lists
-//! themselves are read as bytes, because 50,000 typed Pods take 2 GB. Its runtime lives in here only: [`Api`] is a plain
-//! blocking reader to everybody else.
+//! kube implements the login (kubeconfig, exec plugins, service accounts, proxies) and the verification of the server. The lists
+//! are read as bytes, because 50,000 typed Pods take 2 GB of memory. The async runtime stays inside this module: [`Api`] is a
+//! plain blocking reader for its callers.
 
 mod config;
 mod error;
@@ -25,24 +25,24 @@ use tokio::runtime::Runtime;
 
 use super::connection::{LiveError, Obstacle, Options};
 use super::follow::Stream;
-use super::lists::{GetError, Server};
+use super::lister::{GetError, Server};
 use super::own;
 
 use config::Connected;
 pub use shared::Shared;
 
-/// A server that asks for a longer pause than this is asked again all the same: a proxy's mistake must not end a watch.
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// Longest accepted `Retry-After`. A longer one is cut to this, so that a mistake of a proxy does not end a watch.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(60);
 
-/// What runs the requests.
+/// Runtime that executes the requests.
 enum Engine {
-    /// Taken when dropped.
+    /// Own runtime; the option is emptied on drop.
     Own(Option<Runtime>),
-    /// A thread that other clients use, too.
+    /// Thread that is shared with other clients.
     Shared(Shared),
 }
 
-/// A client of one API server. Reads as the body of the last answer.
+/// Client of one API server. Reading it yields the body of the last answer.
 pub struct Api {
     engine: Engine,
     connected: Connected,
@@ -52,7 +52,7 @@ pub struct Api {
 }
 
 impl Api {
-    /// Finds the configuration and logs in as far as that needs no request to the server.
+    /// Finds the configuration and logs in, as far as that needs no request to the server.
     pub fn connect(options: &Options, deadline: Instant) -> Result<Self, LiveError> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -76,9 +76,9 @@ impl Api {
         &self.connected.url
     }
 
-    /// Runs until done or until the time is over.
+    /// Runs a future to completion, or until the deadline.
     fn run<F: Future>(&self, future: impl FnOnce(Client) -> F) -> Option<F::Output> {
-        // The timer alone would not be looked at while there always is something to read.
+        // The timer alone is not polled while data keeps arriving.
         if Instant::now() >= self.deadline {
             return None;
         }
@@ -135,7 +135,7 @@ impl Read for Api {
             };
             match self.run(|_| body.frame()) {
                 None => {
-                    // Who waits for what may come later reads on.
+                    // A caller that waits for later data reads on.
                     self.body = Some(body);
                     return Err(io::ErrorKind::TimedOut.into());
                 }
@@ -156,7 +156,7 @@ impl Read for Api {
 }
 
 impl Drop for Api {
-    /// Without waiting: a name server that does not answer keeps a thread for a long time.
+    /// Shuts down without waiting: a name server that does not answer blocks a thread for a long time.
     fn drop(&mut self) {
         if let Engine::Own(runtime) = &mut self.engine
             && let Some(runtime) = runtime.take()
@@ -166,7 +166,7 @@ impl Drop for Api {
     }
 }
 
-/// The error behind every status but 200. The body of such an answer is not read.
+/// Maps every status other than 200 to an error. The body of such an answer is not read.
 fn refusal(answer: &Response<Body>) -> Result<(), GetError> {
     let status = answer.status();
     Err(match status {
@@ -178,7 +178,7 @@ fn refusal(answer: &Response<Body>) -> Result<(), GetError> {
         _ if status == StatusCode::TOO_MANY_REQUESTS || status.is_server_error() => {
             let after = answer.headers().get(RETRY_AFTER);
             let after = after.and_then(|value| value.to_str().ok()?.trim().parse().ok());
-            let after = after.map(|seconds| Duration::from_secs(seconds).min(LONGEST_WAIT));
+            let after = after.map(|seconds| Duration::from_secs(seconds).min(MAX_RETRY_AFTER));
             GetError::Busy {
                 status: status.as_u16(),
                 after,

@@ -13,7 +13,7 @@ use super::rules::{NodeRules, RuleFrontend, RuleService};
 
 /// A frontend as rules know it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Place {
+pub enum FrontendAddress {
     Address(SocketAddr),
     NodePort { ipv6: bool, port: u16 },
 }
@@ -57,17 +57,17 @@ impl Difference {
 pub struct Disagreement {
     /// The Service by the API or, where it has none any more, by the rules; IPVS tells no names.
     pub service: Option<RuleService>,
-    pub frontend: Place,
+    pub frontend: FrontendAddress,
     /// IANA number.
     pub protocol: u8,
     pub difference: Difference,
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for FrontendAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Place::Address(address) => write!(f, "{address}"),
-            Place::NodePort { port, .. } => write!(f, "node port {port}"),
+            FrontendAddress::Address(address) => write!(f, "{address}"),
+            FrontendAddress::NodePort { port, .. } => write!(f, "node port {port}"),
         }
     }
 }
@@ -103,7 +103,7 @@ pub fn compare(index: &Index, rules: &NodeRules) -> Vec<Disagreement> {
         return found;
     }
     for ((address, protocol, port), rule) in &rules.frontends {
-        let frontend = Place::Address(SocketAddr::new(*address, *port));
+        let frontend = FrontendAddress::Address(SocketAddr::new(*address, *port));
         let matched = at_address(index, *address, *protocol, *port);
         Pair {
             index,
@@ -116,7 +116,7 @@ pub fn compare(index: &Index, rules: &NodeRules) -> Vec<Disagreement> {
     }
     for ((ipv6, protocol, port), rule) in &rules.node_ports {
         let (ipv6, port) = (*ipv6, *port);
-        let frontend = Place::NodePort { ipv6, port };
+        let frontend = FrontendAddress::NodePort { ipv6, port };
         let matched = by_node_port(index, *protocol, port);
         Pair {
             index,
@@ -173,7 +173,7 @@ fn is_known(index: &Index, id: PortId) -> bool {
 struct Pair<'a> {
     index: &'a Index,
     rule: &'a RuleFrontend,
-    frontend: Place,
+    frontend: FrontendAddress,
     protocol: u8,
     matched: Option<Matched>,
 }
@@ -206,8 +206,8 @@ impl Pair<'_> {
         }
         for (id, external) in matched {
             let ipv6 = match self.frontend {
-                Place::Address(address) => address.is_ipv6(),
-                Place::NodePort { ipv6, .. } => ipv6,
+                FrontendAddress::Address(address) => address.is_ipv6(),
+                FrontendAddress::NodePort { ipv6, .. } => ipv6,
             };
             for endpoint in must_be_everywhere(self.index, *id, *external, ipv6) {
                 if !targets.contains(&endpoint) {
@@ -222,8 +222,10 @@ impl Pair<'_> {
     /// Others balance by IPVS, too. Where nothing names the Service, the address must be one that Services get.
     fn is_ours(&self) -> bool {
         let in_range = match self.frontend {
-            Place::Address(address) => self.index.in_service_range(address.ip()) == Some(true),
-            Place::NodePort { .. } => false,
+            FrontendAddress::Address(address) => {
+                self.index.in_service_range(address.ip()) == Some(true)
+            }
+            FrontendAddress::NodePort { .. } => false,
         };
         self.rule.service.is_some() || in_range
     }
@@ -257,7 +259,7 @@ fn lacking_frontends(index: &Index, rules: &NodeRules, found: &mut Vec<Disagreem
                 if wanted.next().is_some() {
                     found.push(Disagreement {
                         service: Some(named_port(index, port_id)),
-                        frontend: Place::Address(SocketAddr::new(address, port.port)),
+                        frontend: FrontendAddress::Address(SocketAddr::new(address, port.port)),
                         protocol: port.protocol,
                         difference: Difference::MissingFrontend,
                     });

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::build::Builder;
-use crate::list;
+use crate::list_decoder;
 use crate::rules::{iptables, ipvs, nft, text};
 use crate::service_scope::{Destinations, ServiceScope};
 use crate::testing::{self, bare_world, world};
@@ -283,7 +283,7 @@ fn node_ports_follow_the_external_policy() {
     };
     assert_eq!(
         one.frontend,
-        Place::NodePort {
+        FrontendAddress::NodePort {
             ipv6: false,
             port: 32053
         }
@@ -331,7 +331,7 @@ fn what_a_narrow_reading_left_out_is_not_compared() {
     let rules = by_iptables(&["10.244.1.9:53"]);
     let build = |lines: &[&str], narrow: &dyn Fn(&mut Builder)| {
         let mut builder = Builder::new(&[]);
-        list::read(testing::list(lines).as_bytes(), &mut builder).unwrap();
+        list_decoder::read(testing::list(lines).as_bytes(), &mut builder).unwrap();
         narrow(&mut builder);
         builder.finish().unwrap().index
     };

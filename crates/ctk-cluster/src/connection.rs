@@ -1,4 +1,4 @@
-//! How a living cluster is reached, and what stands in the way.
+//! Options of a connection to a live cluster, and the obstacles to it.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -6,42 +6,42 @@ use std::time::Duration;
 pub(crate) const MORE_TIME: &str = "--request-timeout gives it more time (without it 5s with --cluster auto, else 15s), \
                          if logging in, the API server or the network is slow";
 
-/// How a living cluster is reached, and how long that may take.
+/// Options of a connection to a live cluster, and its time limits.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Instead of `KUBECONFIG`, `~/.kube/config`, and the service account of a pod.
+    /// Path of the kubeconfig, in place of `KUBECONFIG`, `~/.kube/config`, and the service account of a pod.
     pub kubeconfig: Option<PathBuf>,
-    /// Instead of the kubeconfig's current one.
+    /// Context, in place of the current one of the kubeconfig.
     pub context: Option<String>,
-    /// For one try to reach the API server, TLS and all: a connection that is not there by then never comes.
+    /// Limit of one attempt to connect to the API server, TLS included. A connection that takes longer never comes.
     pub connect_limit: Duration,
-    /// For everything: logging in, connecting, all lists.
+    /// Limit of everything together: the login, the connection, all lists.
     pub limit: Duration,
-    /// See [`Asking::consistent`](crate::lists::Asking::consistent).
+    /// See [`Asking::consistent`](crate::lister::Asking::consistent).
     pub consistent: bool,
-    /// A plugin that logs in may ask the user at the terminal.
+    /// An exec plugin may ask the user at the terminal.
     pub may_ask: bool,
 }
 
-/// What stands between this program and the cluster.
+/// Obstacle between this program and the cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Obstacle {
-    /// Nothing says where a cluster is.
+    /// No configuration names a cluster.
     NoConfig,
-    /// The kubeconfig is broken, or names what it does not hold.
+    /// The kubeconfig is broken, or refers to an entry that it lacks.
     Config,
-    /// Logging in takes something that is not built in. kubectl may know how.
+    /// The login needs a method that is not built in. kubectl may support it.
     NotBuilt,
-    /// The exec plugin of the kubeconfig, not the cluster, said no.
+    /// The exec plugin of the kubeconfig, not the cluster, refused.
     Plugin,
     Unauthorized,
     Unreachable,
     TimedOut,
-    /// A Service range that was given by hand is wrong.
+    /// A Service range given on the command line is wrong.
     ServiceRange,
 }
 
-/// Why nothing was read of a living cluster. The message and the hint are for people and hold no credentials.
+/// Reason why nothing was read of a live cluster. The message and the hint are for display and hold no credentials.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct LiveError {

@@ -1,4 +1,4 @@
-//! Takes the items of each kind apart. What is odd in one becomes a warning, never a failure of the whole.
+//! Decodes the items of each kind. An oddity in one item becomes a warning, never a failure of the whole.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -129,7 +129,7 @@ impl Builder {
             .into_iter()
             .filter_map(|(text, kind)| Some((self.address(Kind::Service, text, owner)?, kind)))
             .collect();
-        // Stable: addresses of one kind keep the order of the spec.
+        // The sort is stable: addresses of one kind keep the order of the spec.
         addresses.sort_by_key(|(_, kind)| *kind);
         let mut seen = HashSet::new();
         addresses.retain(|(address, _)| seen.insert(*address));
@@ -203,7 +203,7 @@ impl Builder {
             }
             match address {
                 Some(address) => addresses.push(address),
-                // kube-proxy looks at the first one only: no other one can take its place.
+                // kube-proxy looks at the first address only, so that no other one replaces it.
                 None if position == 0 => return None,
                 None => {}
             }
@@ -264,7 +264,7 @@ impl Builder {
         self.pods.push((pod, Addresses::new(addresses)));
     }
 
-    /// Containers that run as long as the pod does, and init containers that stay beside them.
+    /// Ports of containers that run as long as the pod does: containers, and init containers that restart always.
     fn declared_ports(&mut self, spec: &Spec, position: usize) {
         let stays = |container: &&Container| text(&container.restart_policy) == Some("Always");
         let init = each(&spec.init_containers).iter().filter(stays);
@@ -280,7 +280,7 @@ impl Builder {
         }
     }
 
-    /// Own addresses, or the node's for a host-network pod.
+    /// Addresses of the pod itself, or those of the node for a host-network pod.
     fn pod_addresses(
         &mut self,
         item: &Item,

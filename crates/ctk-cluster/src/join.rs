@@ -1,4 +1,4 @@
-//! The last step of building: what was collected becomes an [`Index`].
+//! Last step of building: joins the collected objects into an [`Index`].
 
 use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
@@ -9,16 +9,16 @@ use super::index::{Completeness, Endpoint, Frontend, HostPort, Index, Name, Port
 use super::object::Kind;
 
 impl Builder {
-    /// Joins slices with their Services and makes the look-ups.
+    /// Joins slices with their Services and builds the look-up tables.
     ///
-    /// Fails when a Service range that was given by hand holds an address of a Node or Pod.
+    /// Fails when a Service range given on the command line holds an address of a Node or Pod.
     pub fn finish(mut self) -> Result<Built, NotAServiceRange> {
         let index = self.without_pods();
         self.finish_with_pods(index)
     }
 
-    /// Everything but Pods and what only the end tells, for a first look at which Pods matter. Goes on with
-    /// [`Builder::finish_with_pods`].
+    /// Builds an index without Pods and without the findings of the end, from which the caller chooses the Pods to read. Continue
+    /// with [`Builder::finish_with_pods`].
     pub fn without_pods(&mut self) -> Index {
         let mut index = Index {
             slices_asked: self.slices_asked.take(),
@@ -33,7 +33,7 @@ impl Builder {
         index
     }
 
-    /// The index of [`Builder::without_pods`], and the Pods that came since.
+    /// Completes the index of [`Builder::without_pods`] with the Pods that were added since.
     ///
     /// Fails as [`Builder::finish`] does.
     pub fn finish_with_pods(mut self, mut index: Index) -> Result<Built, NotAServiceRange> {
@@ -54,7 +54,7 @@ impl Builder {
         })
     }
 
-    /// Two items of one name (lists put together by hand): the later one holds.
+    /// Two items have one name where lists were put together by hand: the later one counts.
     fn twice(&mut self, kind: Kind, how_many: usize) {
         if how_many > 0 {
             let what = "items listed twice, the later one taken";
@@ -111,7 +111,7 @@ impl Builder {
         }
     }
 
-    /// Says what shows that a text is not the whole cluster. A source that lists each kind by itself knows its gaps better.
+    /// Notes signs that a text is not the whole cluster. A source that lists each kind by itself knows its gaps better.
     fn warn_of_gaps(&mut self, api_service: bool, one_namespace: bool) {
         if self.gaps_are_told {
             return;
@@ -130,21 +130,21 @@ impl Builder {
             self.warnings.note(problem, detail);
         } else if one_namespace || (text && self.namespaces.len() == 1 && self.counts.services > 1)
         {
-            let detail = || "all there is lies in the namespace default".to_owned();
+            let detail = || "every object lies in the namespace default".to_owned();
             self.warnings.note("was -A forgotten?", detail);
         }
     }
 
-    /// A text in which everything lies in the namespace `default`, as kubectl prints it without `-A`. Every cluster has
-    /// something in others; a small list that was written by hand need not, and tells no uid.
+    /// Reports whether every object lies in the namespace `default`, as kubectl prints it without `-A`. Every cluster has objects in
+    /// others. A small list written by hand need not, and holds no uid.
     fn is_of_one_namespace(&self, index: &Index) -> bool {
         let is_text = self.listed.is_empty() && !self.gaps_are_told;
         is_text && index.uid.is_some() && self.namespaces.len() == 1
     }
 
-    /// A source is whole for Services and slices only if it holds what every cluster has: the Service `default/kubernetes`
-    /// and a slice of it, and something in another namespace. Their absence shows a forgotten kind, a forgotten `-A`, or a
-    /// cut.
+    /// Services and slices of a source are complete only if it holds the objects that every cluster has: the Service
+    /// `default/kubernetes`, a slice of it, and an object in another namespace. Their absence shows a forgotten kind, a forgotten
+    /// `-A`, or a cut.
     fn completeness(&mut self, index: &Index) -> Completeness {
         let api_service = index.service_named("default", "kubernetes").is_some();
         let one_namespace = self.is_of_one_namespace(index);
@@ -172,7 +172,7 @@ impl Builder {
             Some((pod.namespace.clone(), pod.name.clone()))
         });
         self.twice(Kind::Pod, repeated);
-        // Declared ports name a pod by its position on arrival.
+        // Declared ports refer to a pod by its position on arrival.
         let mut place = HashMap::new();
         index.pods.reserve_exact(pods.len());
         for (arrival, (pod, addresses)) in pods {
@@ -227,9 +227,9 @@ impl Builder {
     }
 }
 
-/// A Service whose slices are all labelled as somebody else's is somebody else's, though it may lack the label itself.
+/// Reports Services of which all slices are labelled for another proxy: these are not kube-proxy's, even without the label.
 fn mark_foreign(index: &mut Index, slices: &[Slice]) {
-    // Services with a slice that kube-proxy reads, and those with one that it does not.
+    // Services with a slice that kube-proxy reads, and those with one that it ignores.
     let (mut read, mut unread) = (HashSet::new(), HashSet::new());
     for slice in slices {
         if let Some(id) = index.service_named(&slice.namespace, &slice.service) {
@@ -249,12 +249,12 @@ fn mark_foreign(index: &mut Index, slices: &[Slice]) {
 }
 
 impl Slice {
-    /// It holds for its Service, of which `kube_proxy` says whether kube-proxy serves it: that one leaves some slices alone.
+    /// Reports whether a slice counts for its Service. `kube_proxy`: kube-proxy serves the Service, and ignores some slices then.
     pub(super) fn is_for(&self, kube_proxy: bool) -> bool {
         self.kube_proxy || !kube_proxy
     }
 
-    /// What it lists behind the Service port of this name and protocol.
+    /// Endpoints of the slice for the Service port of this name and protocol.
     pub(super) fn endpoints_on(
         &self,
         name: &Option<Name>,
@@ -267,7 +267,7 @@ impl Slice {
     }
 }
 
-/// Sorts by key and keeps the last of equal ones; elements without a key all stay. Returns how many went.
+/// Sorts by key and keeps the last of equal ones. Elements without a key all stay. Returns the number of removed ones.
 fn keep_last<T>(list: &mut Vec<T>, key: impl Fn(&T) -> Option<(Name, Name)>) -> usize {
     let before = list.len();
     list.reverse();
@@ -292,8 +292,8 @@ impl SlimEndpoint {
     }
 }
 
-/// One address and port stands once, with the conditions that serve best: an endpoint moves from slice to slice, and for a
-/// moment both list it.
+/// Keeps each address and port once, with the conditions that serve best: an endpoint that moves from slice to slice is listed in
+/// both for a moment.
 pub(super) fn merge(endpoints: &mut Vec<Endpoint>) {
     let rank = |e: &Endpoint| (e.serves(), e.ready, !e.terminating);
     endpoints.sort_by_key(|e| (e.address, e.port, Reverse(rank(e))));

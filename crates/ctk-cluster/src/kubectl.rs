@@ -1,4 +1,4 @@
-//! `kubectl get --raw`: for clusters that only kubectl knows how to log in to. The answers go through the same decoder.
+//! Transport by `kubectl get --raw`, for clusters to which only kubectl can log in. The same decoder reads the answers.
 
 use std::io::{self, Read};
 use std::os::fd::AsFd;
@@ -11,10 +11,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::connection::Options;
 use super::server::{GetError, Server};
 
-/// What kubectl says of an error is read up to here.
-const STDERR_LIMIT: u64 = 64 * 1024;
+/// Upper bound in bytes of the standard error that is read.
+const MAX_STDERR: u64 = 64 * 1024;
 
-/// kubectl with its flags. Reads as the output of its last run.
+/// kubectl with its flags. Reading it yields the output of its last run.
 #[derive(Debug)]
 pub struct Kubectl {
     binary: PathBuf,
@@ -22,11 +22,11 @@ pub struct Kubectl {
     deadline: Instant,
     running: Option<Child>,
     output: Option<ChildStdout>,
-    /// Read ahead, to see whether there is an answer at all.
+    /// Bytes read ahead, which show whether an answer came at all.
     first: io::Cursor<Vec<u8>>,
 }
 
-/// Whether kubectl would find a cluster by itself.
+/// Reports whether kubectl finds a cluster by itself.
 #[cfg(not(feature = "kube"))]
 pub(super) fn is_configured(options: &Options) -> bool {
     let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".kube/config"));
@@ -38,7 +38,7 @@ pub(super) fn is_configured(options: &Options) -> bool {
 }
 
 impl Kubectl {
-    /// The kubectl of the `PATH`, if there is one.
+    /// Returns the kubectl of the `PATH`, if any.
     pub fn find(options: &Options, deadline: Instant) -> Option<Self> {
         let path = std::env::var_os("PATH")?;
         let mut candidates = std::env::split_paths(&path).map(|folder| folder.join("kubectl"));
@@ -66,7 +66,7 @@ impl Kubectl {
         self.deadline.saturating_duration_since(Instant::now())
     }
 
-    /// Reads from kubectl as soon as it says something.
+    /// Reads from kubectl as soon as output is available.
     fn take(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let left = self.left();
         let Some(output) = &mut self.output else {
@@ -80,7 +80,7 @@ impl Kubectl {
         output.read(buffer)
     }
 
-    /// The end of a run: what kubectl says on stderr, if it failed.
+    /// Waits for the end of a run. Returns the standard error of a run that failed.
     fn end(&mut self) -> Result<(), String> {
         self.output = None;
         let Some(mut child) = self.running.take() else {
@@ -88,7 +88,7 @@ impl Kubectl {
         };
         let mut said = String::new();
         if let Some(stderr) = child.stderr.take() {
-            let _ = stderr.take(STDERR_LIMIT).read_to_string(&mut said);
+            let _ = stderr.take(MAX_STDERR).read_to_string(&mut said);
         }
         match child.wait() {
             Ok(status) if status.success() => Ok(()),
@@ -152,7 +152,7 @@ impl Read for Kubectl {
             return Ok(ahead);
         }
         match self.take(buffer) {
-            // The text may look whole, and yet kubectl says that it is not.
+            // The text may look complete although kubectl reports a failure.
             Ok(0) => self.end().map(|()| 0).map_err(io::Error::other),
             Err(error) => {
                 self.kill();
@@ -169,7 +169,7 @@ impl Drop for Kubectl {
     }
 }
 
-/// What kubectl's words mean (`cmdutil.CheckErr`: "Error from server (REASON): MESSAGE").
+/// Parses an error message of kubectl (`cmdutil.CheckErr`: "Error from server (REASON): MESSAGE").
 fn refusal(said: &str) -> GetError {
     let line = said.lines().rev().find(|line| !line.trim().is_empty());
     let line = line.unwrap_or_default().trim();
@@ -204,7 +204,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kubectls_words_for_a_refusal_are_understood() {
+    fn error_messages_of_kubectl_map_to_the_status_of_the_server() {
         let unknown =
             "Unable to connect to the server: dial tcp 127.0.0.1:1: connect: connection refused";
         for (said, meant) in [

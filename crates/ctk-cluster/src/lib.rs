@@ -1,10 +1,12 @@
-//! Services, endpoints, Pods and Nodes. Knows neither flows nor netlink.
+//! Services, endpoints, Pods and Nodes of a cluster. This crate knows neither flows nor netlink conntrack.
 //!
-//! A [`source`] names where the objects come from: a file, or a [`live`] cluster whose [`lists`] are asked for one after the
-//! other of a [`server`], over HTTPS (`api`) or by [`kubectl`]. [`list`] reads them item by item into the slim shapes of [`object`];
-//! [`build`] joins them into the [`index`], which answers by address; how much is read at all says [`read_scope`]. [`follow`] keeps
-//! a living cluster current. [`own`] knows the connections that all of this makes. [`rules`] is what a walk of the node's own rules found, and [`compare`] says where the two differ.
-//! [`datapath`] knows who may translate in kube-proxy's place.
+//! A [`source`] names where the objects come from: a file, or a [`live`] cluster. The [`lister`] requests the lists of a live
+//! cluster one by one from a [`server`], over HTTPS (`api`) or by [`kubectl`]. The [`list_decoder`] reads them item by item into
+//! the slim shapes of [`object`]. [`build`] joins these into the [`index`], which answers by address. [`read_scope`] limits how
+//! much is read. [`follow`] keeps a live cluster current. [`own`] knows the connections that these requests use.
+//!
+//! [`rules`] holds the translation rules of this node, and [`compare`] finds the differences between rules and objects.
+//! [`datapath`] recognizes programs that translate in place of kube-proxy.
 
 #![forbid(unsafe_code)]
 
@@ -20,9 +22,9 @@ pub mod index;
 mod items;
 mod join;
 pub mod kubectl;
-pub mod list;
-pub mod listed;
-pub mod lists;
+pub mod list_decoder;
+pub mod list_status;
+pub mod lister;
 pub mod live;
 pub mod object;
 pub mod own;

@@ -1,4 +1,4 @@
-//! A living cluster as a source: over the API, or over `kubectl` where this program cannot log in by itself.
+//! Live cluster as a source: over the API, or by `kubectl` where this program cannot log in by itself.
 
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::{Duration, Instant};
@@ -7,19 +7,19 @@ use ipnet::IpNet;
 
 use super::connection::{LiveError, MORE_TIME, Obstacle, Options};
 use super::kubectl::Kubectl;
-use super::lists::{self, Asking, ReadError};
+use super::lister::{self, Asking, ReadError};
 use super::read_scope::ReadScope;
 use super::server::{GetError, Server};
 use super::source::Loaded;
 
-/// How long past its time the reading may take to notice.
+/// Extra time after the limit in which the reading thread can report its own error.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// Reads what is wanted of a cluster. Blocks no longer than `options.limit`: on a thread of its own, because a plugin that logs in
-/// (or a name server) may keep a thread for longer. Such a thread is left behind.
+/// Reads the chosen part of a cluster. Blocks no longer than `options.limit`: the reading runs on a thread of its own, because an
+/// exec plugin or a name server may block a thread for longer. Such a thread is abandoned.
 ///
 /// # Errors
-/// Nothing could be read at all. Whatever less is missing stands in [`Loaded::listed`].
+/// Nothing could be read at all. Smaller gaps are listed in [`Loaded::listed`].
 pub fn load(
     options: &Options,
     wanted: ReadScope,
@@ -30,7 +30,7 @@ pub fn load(
     let (sender, receiver) = sync_channel(1);
     let (options, ranges) = (options.clone(), service_ranges.to_vec());
     let work = move || {
-        // Nobody waits any more when it takes too long.
+        // The receiver is gone after a time-out.
         let _ = sender.send(load_here(&options, deadline, wanted, &ranges));
     };
     let spawned = std::thread::Builder::new()
@@ -58,7 +58,7 @@ fn load_here(
         consistent: options.consistent,
     };
     let read = |server: &mut dyn Server, whom: &str| {
-        lists::read(server, asking, wanted, service_ranges)
+        lister::read(server, asking, wanted, service_ranges)
             .map_err(|error| explained(error, whom, options.limit))
     };
     match connect(options, deadline) {
@@ -117,7 +117,7 @@ pub(super) fn explained(error: ReadError, whom: &str, limit: Duration) -> LiveEr
     }
 }
 
-/// What helps against a broken connection. Libraries tell the reason only in words.
+/// Hint for a broken connection. The libraries give the reason as text only.
 fn hint_for(message: &str) -> &'static str {
     let has = |words: &[&str]| words.iter().any(|word| message.contains(word));
     if has(&["UnknownIssuer", "BadSignature", "unknown authority"]) {

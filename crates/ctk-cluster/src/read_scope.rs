@@ -1,4 +1,4 @@
-//! What is read of a living cluster, and what of an earlier reading is kept.
+//! Part of a live cluster that is read, and the part of an earlier reading that is kept.
 
 use std::collections::BTreeSet;
 
@@ -6,22 +6,22 @@ use super::index::{Index, Name};
 use super::service_scope::{ChosenPods, ServiceScope};
 use super::source::Loaded;
 
-/// Says which Pods are read, when all other kinds are; `None` for all of them.
+/// Chooses the Pods to read, from all other kinds; `None` reads all of them.
 pub type ChoosePods = Box<dyn FnOnce(&Index) -> Option<ChosenPods> + Send>;
 
-/// What is read; by default all of it.
+/// Part of the cluster that is read; by default all of it.
 #[derive(Default)]
 pub struct ReadScope {
     pub slices: Option<ServiceScope>,
     pub pods: Option<ChoosePods>,
-    /// For a second look.
+    /// Set when an earlier reading is renewed.
     pub again: Option<Reread>,
 }
 
-/// A reading that renews an earlier one.
+/// Renewal of an earlier reading.
 pub struct Reread {
-    /// Nodes, Pods and ServiceCIDRs are taken from it.
+    /// Earlier reading, from which Nodes, Pods and ServiceCIDRs are taken.
     pub first: Box<Loaded>,
-    /// Only these Services are read, by namespace and name. All of them are when one of the destinations has lost its owner.
+    /// Services to read, by namespace and name. All of them are read when one of the destinations has lost its owner.
     pub services: Option<BTreeSet<(Name, Name)>>,
 }

@@ -1,7 +1,8 @@
-//! What a walk of this node's own rules found. Plain data; the readers of iptables, nftables and IPVS fill it.
+//! Translation rules of this node, as plain data. The readers of iptables, nftables and IPVS fill it.
 //!
-//! [`present`] asks whether there can be any, and whether they changed. [`read`] runs the tools, [`text`] takes a saved rule set; both lead to the pure readers [`iptables`], [`nft`] and [`ipvs`].
-//! All of them walk from the entry chains: chains that nothing leads to any more linger on a node.
+//! [`present`] checks whether rules can exist, and whether they changed. [`read`] runs the tools, [`text`] parses a saved rule
+//! set. Both use the pure readers [`iptables`], [`nft`] and [`ipvs`]. Every reader walks from the entry chains, because chains
+//! that no rule leads to linger on a node.
 
 pub mod changes;
 mod guards;
@@ -25,33 +26,33 @@ use ipnet::IpNet;
 
 use super::index::Name;
 
-/// The node's rules as far as they translate destinations.
+/// Rules of the node, as far as they translate destinations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeRules {
-    /// kube-proxy's, by destination address, protocol and port.
+    /// Frontends of kube-proxy, by destination address, protocol and port.
     pub frontends: BTreeMap<(IpAddr, u8, u16), RuleFrontend>,
-    /// kube-proxy's, by family (true: IPv6), protocol and node port. See [`NodeRules::node_port`].
+    /// Node ports of kube-proxy, by family (true: IPv6), protocol and port. See [`NodeRules::node_port`].
     pub node_ports: BTreeMap<(bool, u8, u16), RuleFrontend>,
-    /// Where node ports answer. None of a family: on every address of the node.
+    /// Addresses on which node ports answer. Without one of a family: every address of the node.
     pub node_port_scopes: Vec<NodePortScope>,
-    /// DNAT rules of anybody else: published container ports, hostPorts of a network plug-in.
+    /// DNAT rules of other programs: published container ports, hostPorts of a network plug-in.
     pub forwards: Vec<Forward>,
     /// Destinations whose packets are not tracked (`NOTRACK` in the raw table): these have no entries by design.
     pub untracked: Vec<Untracked>,
-    /// What kube-proxy was seen to use.
+    /// Modes of kube-proxy that were found.
     pub proxies: BTreeSet<Proxy>,
-    /// Rules of kube-proxy whose shape is not understood at all, so that not even their frontend is known.
+    /// Number of rules of kube-proxy whose shape is unknown, so that not even their frontend is known.
     pub unknown_shapes: usize,
-    /// Some rules could not be read, or there were more than can be walked: what is missing here may exist.
+    /// Some rules could not be read, or exceed the bounds of the walk: a rule that is missing here may exist.
     pub cut: bool,
 }
 
-/// In which of its modes kube-proxy translates.
+/// Mode in which kube-proxy translates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Proxy {
     Iptables,
     Nftables,
-    /// Virtual servers; kube-proxy writes some iptables rules beside them.
+    /// Virtual servers. kube-proxy also writes some iptables rules in this mode.
     Ipvs,
 }
 
@@ -65,26 +66,26 @@ impl Proxy {
     }
 }
 
-/// A jump to the node ports (`--nodeport-addresses` of kube-proxy).
+/// Jump to the node ports (`--nodeport-addresses` of kube-proxy).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodePortScope {
     pub ipv6: bool,
-    /// `None`: every address of the node.
+    /// `None` for every address of the node.
     pub destination: Option<IpNet>,
-    /// Addresses left out, as kube-proxy leaves out loopback.
+    /// Excluded addresses, for example loopback.
     pub except: Option<IpNet>,
 }
 
-/// Packets to these are not tracked.
+/// Match of packets that are not tracked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Untracked {
     pub destination: IpNet,
-    /// `None`: every protocol.
+    /// `None` for every protocol.
     pub protocol: Option<u8>,
     pub ports: RangeInclusive<u16>,
 }
 
-/// How a frontend belongs to its Service, where the rules tell.
+/// Relation of a frontend to its Service, as far as the rules show it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum RuleKind {
     ClusterIp,
@@ -95,35 +96,35 @@ pub enum RuleKind {
     Unknown,
 }
 
-/// What kube-proxy's rules do with packets to one frontend.
+/// Effect of kube-proxy's rules on packets to one frontend.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RuleFrontend {
     pub kind: RuleKind,
-    /// Where the rules name it (comments, chain names).
+    /// Name in the comments or chain names of the rules, if any.
     pub service: Option<RuleService>,
-    /// Every endpoint that the frontend's chains can lead to, each once.
+    /// Every endpoint that the chains of the frontend can lead to, each once.
     pub targets: Vec<SocketAddr>,
     /// IPVS servers of weight 0: they keep their flows and get no new ones.
     pub draining: Vec<SocketAddr>,
-    /// Packets are rejected or dropped for want of endpoints; with traffic policy Local those of the node itself and of its
+    /// Packets are rejected or dropped because no endpoint exists. With traffic policy Local those of the node itself and of its
     /// pods may still be translated to `targets`.
     pub refused: bool,
-    /// False where a rule on the way has a shape that the reader does not know: `targets` may lack some then.
+    /// False where the reader does not know the shape of a rule on the path: `targets` may be incomplete then.
     pub understood: bool,
 }
 
 impl NodeRules {
-    /// kube-proxy's rules are among them.
+    /// Reports whether rules of kube-proxy are present.
     pub fn has_kube_proxy(&self) -> bool {
         self.proxies.contains(&Proxy::Iptables) || self.proxies.contains(&Proxy::Nftables)
     }
 
-    /// Every rule was read, and the frontend of each is known: a destination that is no frontend here has none.
+    /// Reports whether every rule was read with its frontend: a destination that is no frontend here has none.
     pub fn is_whole(&self) -> bool {
         !self.cut && self.unknown_shapes == 0
     }
 
-    /// Nothing here translates anything.
+    /// Reports whether no rule translates anything.
     pub fn is_empty(&self) -> bool {
         self.proxies.is_empty() && self.forwards.is_empty()
     }
@@ -144,7 +145,7 @@ impl NodeRules {
         rules.len()
     }
 
-    /// The frontend for packets to `address`; `local` tells whether it is one of this node's.
+    /// Returns the frontend for packets to `address`. `local`: the address is one of this node.
     pub fn frontend(
         &self,
         address: IpAddr,
@@ -156,13 +157,13 @@ impl NodeRules {
         direct.or_else(|| self.node_port(address, protocol, port, local))
     }
 
-    /// Some frontend has this address, with whatever protocol and port.
+    /// Reports whether some frontend has this address, with any protocol and port.
     pub fn has_address(&self, address: IpAddr) -> bool {
         let all = (address, 0, 0)..=(address, u8::MAX, u16::MAX);
         self.frontends.range(all).next().is_some()
     }
 
-    /// The node port that answers on `address`; `local` tells whether that is one of this node's.
+    /// Returns the node port that answers on `address`. `local`: the address is one of this node.
     pub fn node_port(
         &self,
         address: IpAddr,
@@ -181,7 +182,7 @@ impl NodeRules {
             None => local,
             Some(_) => scopes.any(|scope| {
                 let inside = match scope.destination {
-                    // kube-proxy named it: it is an address of this node.
+                    // kube-proxy lists it by name, so it is an address of this node.
                     Some(net) => net.contains(&address),
                     None => local,
                 };
@@ -191,7 +192,7 @@ impl NodeRules {
         answers.then_some(found)
     }
 
-    /// Frontends with a shape that is not understood, and rules of which not even that is known.
+    /// Number of frontends with an unknown shape, and of rules without a known frontend.
     pub fn not_understood(&self) -> usize {
         let all = self.frontends.values().chain(self.node_ports.values());
         self.unknown_shapes + all.filter(|frontend| !frontend.understood).count()
@@ -206,7 +207,7 @@ impl NodeRules {
             .filter_map(|(frontend, port)| Some((frontend.service.as_ref()?, port)))
     }
 
-    /// Adds what another reader found in the same namespace.
+    /// Adds the rules that another reader found in the same namespace.
     pub fn merge(&mut self, other: NodeRules) {
         for (key, frontend) in other.frontends {
             self.add_frontend(key, frontend);
@@ -245,7 +246,7 @@ fn add<K: Ord>(entry: Entry<'_, K, RuleFrontend>, frontend: RuleFrontend) {
 }
 
 impl RuleFrontend {
-    /// Two rules for one frontend: what either can lead to.
+    /// Merges two rules for one frontend: the targets of both.
     fn merge(&mut self, other: RuleFrontend) {
         if self.kind == RuleKind::Unknown {
             self.kind = other.kind;
@@ -267,7 +268,7 @@ fn union(all: &mut Vec<SocketAddr>, more: Vec<SocketAddr>) {
     all.extend(more.into_iter().filter(|target| !known.contains(target)));
 }
 
-/// `namespace/name:port`, or `namespace/name` for an unnamed port, as kube-proxy writes it (`ServicePortName.String` in
+/// Parses `namespace/name:port`, or `namespace/name` for an unnamed port, as kube-proxy writes it (`ServicePortName.String` in
 /// `pkg/proxy/types.go`).
 fn service_name(text: &str) -> Option<RuleService> {
     let (namespace, rest) = text.split_once('/')?;
@@ -287,12 +288,12 @@ fn service_name(text: &str) -> Option<RuleService> {
     })
 }
 
-/// Numbers of the protocols that have ports.
+/// IANA numbers of the protocols that have ports.
 const TCP: u8 = 6;
 const UDP: u8 = 17;
 const SCTP: u8 = 132;
 
-/// A protocol as rules name it: IANA number, or `None` for a word that is not known.
+/// Protocol in a rule: IANA number, or `None` for an unknown word.
 fn protocol(word: &str) -> Option<u8> {
     Some(match word {
         "tcp" => TCP,
@@ -317,38 +318,39 @@ pub struct RuleService {
     pub port: Option<Name>,
 }
 
-/// One DNAT rule that is not kube-proxy's.
+/// One DNAT rule of a program other than kube-proxy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forward {
-    /// IANA number.
+    /// IANA number of the protocol.
     pub protocol: u8,
-    /// `None`: any destination (often with `local_only`).
+    /// `None` for every destination (often with `local_only`).
     pub destination: Option<IpNet>,
     /// `addrtype LOCAL`: the destination is an address of this node.
     pub local_only: bool,
     pub ports: RangeInclusive<u16>,
     pub targets: Vec<ForwardTarget>,
-    /// Everything else that the rule asks for.
+    /// Further conditions of the rule.
     pub conditions: Vec<Condition>,
-    /// The rule as it was read, to be shown as evidence.
+    /// Text of the rule, shown as evidence.
     pub rule: String,
 }
 
-/// Where a rule sends packets.
+/// Destination of the translation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForwardTarget {
-    /// First to last, both included; one address is a range of one.
+    /// First and last address, both included; one address is a range of one.
     pub addresses: RangeInclusive<IpAddr>,
     pub ports: TargetPorts,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TargetPorts {
-    /// The rule leaves the port as it is, or says nothing of it.
+    /// The rule keeps the port.
     Unchanged,
-    /// Any of these.
+    /// One of these ports.
     Range(RangeInclusive<u16>),
-    /// The first port of the rule's range becomes this one, the next one the next (`--dport 8000:8010 ... --to-destination A:9000-9010/8000`).
+    /// The first port of the matched range becomes this one, the next one the next
+    /// (`--dport 8000:8010 ... --to-destination A:9000-9010/8000`).
     Shift(u16),
 }
 
@@ -361,8 +363,8 @@ pub enum Condition {
     Source { net: IpNet, equal: bool },
     /// `! -d NET`.
     NotDestination(IpNet),
-    /// Where the rule's chain is entered: packets that this node sends itself (`OUTPUT`), or those that come in (`PREROUTING`).
+    /// Hook at which the chain of the rule is entered: packets of this node itself (`OUTPUT`), or incoming ones (`PREROUTING`).
     Origin { local: bool },
-    /// One that the reader does not know; its text.
+    /// A match that the reader does not know, as text.
     Other(String),
 }

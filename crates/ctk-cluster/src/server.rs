@@ -1,25 +1,25 @@
-//! What a list is asked of: whoever sends a GET to the API server, and why there may be no answer.
+//! Transport for GET requests to the API server, and the errors of a request.
 
 use std::io::Read;
 use std::time::{Duration, Instant};
 
-/// How often one request is sent when the server is busy.
-const ATTEMPTS: u32 = 4;
+/// Number of times that one request is sent while the server is busy.
+const MAX_ATTEMPTS: u32 = 4;
 
-/// The wait before the second attempt, twice as long before each further one.
-const BACKOFF: Duration = Duration::from_millis(200);
+/// Wait before the second attempt. It doubles before each further attempt.
+const INITIAL_BACKOFF: Duration = Duration::from_millis(200);
 
-/// What carries requests to the API server. It reads as the body of its last answer, and fails so with
-/// [`std::io::ErrorKind::TimedOut`] when the time is over.
+/// Transport that sends requests to the API server. Reading it yields the body of the last answer. A read fails with
+/// [`std::io::ErrorKind::TimedOut`] after the deadline.
 pub trait Server: Read {
-    /// Sends a GET; `path` begins with a slash and has its query.
+    /// Sends a GET. `path` begins with a slash and includes the query.
     ///
     /// # Errors
-    /// Whatever is not the status 200.
+    /// Every status other than 200, and every failure of the transport.
     fn get(&mut self, path: &str) -> Result<(), GetError>;
 }
 
-/// Why a GET has no body that could be read.
+/// Reason why a GET has no readable body.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GetError {
     #[error("the API server does not accept these credentials (401 Unauthorized)")]
@@ -28,10 +28,10 @@ pub enum GetError {
     Forbidden,
     #[error("not served (404)")]
     NotServed,
-    /// The token for the next page is too old.
+    /// The token for the next page has expired.
     #[error("the list expired while it was read (410 Gone)")]
     Expired,
-    /// Later it may be answered.
+    /// A later attempt may succeed.
     #[error("the API server answers {status}")]
     Busy {
         status: u16,
@@ -41,7 +41,7 @@ pub enum GetError {
     Connection(String),
     #[error("the time for reading the cluster is over (--request-timeout)")]
     TimedOut,
-    /// A request was sent, and its time is over: how far it came.
+    /// The request was sent, and the deadline passed. The text describes how far the connection came.
     #[error("{0}")]
     Silent(String),
     #[error("{0}")]
@@ -49,7 +49,7 @@ pub enum GetError {
 }
 
 impl GetError {
-    /// Other requests would end in the same way.
+    /// Reports whether every other request would fail in the same way.
     pub fn ends_all(&self) -> bool {
         matches!(
             self,
@@ -61,14 +61,14 @@ impl GetError {
     }
 }
 
-/// Sends a GET again while the server is busy: it changes nothing, and nothing of an answer was taken yet. Not beyond
-/// `deadline`.
+/// Repeats a GET while the server is busy, until `deadline`. This is safe: a GET changes nothing, and no part of the answer
+/// was consumed.
 pub(super) fn get_patiently(
     server: &mut dyn Server,
     path: &str,
     deadline: Instant,
 ) -> Result<(), GetError> {
-    let mut wait = BACKOFF;
+    let mut wait = INITIAL_BACKOFF;
     let mut attempt = 1;
     loop {
         let (busy, pause) = match server.get(path) {
@@ -78,7 +78,7 @@ pub(super) fn get_patiently(
             other => return other,
         };
         let left = deadline.saturating_duration_since(Instant::now());
-        if attempt == ATTEMPTS || pause >= left {
+        if attempt == MAX_ATTEMPTS || pause >= left {
             return Err(busy);
         }
         std::thread::sleep(pause);
@@ -87,7 +87,7 @@ pub(super) fn get_patiently(
     }
 }
 
-/// A query value: a token may be any text.
+/// Percent-encodes a query value, because a token may hold any text.
 pub(super) fn encoded(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text.bytes() {

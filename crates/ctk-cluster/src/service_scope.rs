@@ -1,6 +1,6 @@
-//! How much of a living cluster is read: only what the question needs, where the answer cannot change by it.
+//! Part of a live cluster that a question needs. A narrow reading never changes the answer.
 //!
-//! A cluster of 5,000 nodes has 245 MB of Pods and 60 MB of EndpointSlices; one Service's slices are some KiB.
+//! A cluster of 5,000 nodes has 245 MB of Pods and 60 MB of EndpointSlices; the slices of one Service are some KiB.
 
 use std::collections::HashSet;
 use std::net::IpAddr;
@@ -8,35 +8,35 @@ use std::net::IpAddr;
 use super::addresses::Addresses;
 use super::index::{Name, Pod, Service, ServicePort};
 
-/// More Services than this are not asked for by name: a URL has its limits, and then the whole list is no longer.
-pub const MOST_SERVICES: usize = 50;
+/// Upper bound of the Services that are requested by name. A URL is limited in length, and beyond this the whole list is as fast.
+pub const MAX_NAMED_SERVICES: usize = 50;
 
-/// Pods with more addresses than this are not asked for one by one: all Pods are read.
-pub const MOST_ADDRESSES: usize = 50;
+/// Upper bound of the addresses whose Pods are requested one by one. Beyond this all Pods are read.
+pub const MAX_SELECTED_ADDRESSES: usize = 50;
 
-/// Addresses that are asked for only to name whoever has them: each costs the API server a look through all Pods.
-pub const MOST_NAMED: usize = 10;
+/// Upper bound of the addresses that are requested for a name only: for each one the API server searches all Pods.
+pub const MAX_NAME_LOOKUPS: usize = 10;
 
-/// Which Pods are worth reading: one node's, and those that have certain addresses.
+/// Pods to read: those of one node, and those that have certain addresses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChosenPods {
     pub node: String,
     pub addresses: ChosenAddresses,
 }
 
-/// Addresses whose Pods are worth reading.
+/// Addresses whose Pods are read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ChosenAddresses {
-    /// A verdict hangs on who has them.
+    /// Addresses whose owner decides a verdict.
     pub deciding: HashSet<IpAddr>,
-    /// Only a name hangs on it, the most wanted first. Not all of them need be asked for.
+    /// Addresses whose owner supplies only a name, the most important first. Some of them may be skipped.
     pub named: Vec<IpAddr>,
 }
 
 impl ChosenAddresses {
-    /// Those to ask for one by one. `None` where those that decide cannot be: they are too many, or not of one family with
-    /// the first address of every Pod of the node, the only one by which the API server selects. Addresses that a Pod shares
-    /// with the node do not count.
+    /// Addresses to request one by one. `None` where the deciding ones cannot be requested so: they are too many, or not of the
+    /// family of the first address of the node's Pods, the only one by which the API server selects. Addresses that a Pod shares
+    /// with the node are ignored.
     pub(super) fn one_by_one<'p>(
         mut self,
         pods_of_node: impl Iterator<Item = (&'p Pod, &'p Addresses)>,
@@ -46,24 +46,24 @@ impl ChosenAddresses {
             .filter_map(|(_, addresses)| Some(addresses.iter().next()?.is_ipv4()))
             .collect();
         let selects = |address: &IpAddr| first.len() == 1 && first.contains(&address.is_ipv4());
-        if self.deciding.len() > MOST_ADDRESSES || !self.deciding.iter().all(selects) {
+        if self.deciding.len() > MAX_SELECTED_ADDRESSES || !self.deciding.iter().all(selects) {
             return None;
         }
         self.named
             .retain(|address| selects(address) && !self.deciding.contains(address));
-        let room = MOST_NAMED.min(MOST_ADDRESSES - self.deciding.len());
+        let room = MAX_NAME_LOOKUPS.min(MAX_SELECTED_ADDRESSES - self.deciding.len());
         self.named.truncate(room);
         self.deciding.extend(self.named);
         Some(self.deciding)
     }
 }
 
-/// The Services whose EndpointSlices are read.
+/// Services whose EndpointSlices are read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServiceScope {
-    /// These (namespace, if given, and name), and every Service that shares a frontend with one of them.
+    /// These Services (namespace, if given, and name), and every Service that shares a frontend with one of them.
     Named(Vec<(Option<Box<str>>, Box<str>)>),
-    /// Every Service that one of these destinations may belong to.
+    /// Every Service to which one of these destinations may belong.
     Destinations(Destinations),
 }
 
@@ -71,15 +71,15 @@ pub enum ServiceScope {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Destinations {
     pub addresses: HashSet<IpAddr>,
-    /// Protocol and port, any of which may be a node port.
+    /// Protocol and port, each of which may be a node port.
     pub node_ports: HashSet<(u8, u16)>,
 }
 
 impl ServiceScope {
-    /// Names of the Services whose slices are read, `default/kubernetes` among them: it shows that the list is whole. `None`
-    /// when they are too many to name.
+    /// Names of the Services whose slices are read. `default/kubernetes` is among them, because it shows that the list is complete.
+    /// `None` when they are too many to name.
     pub(super) fn names(&self, services: &[(Service, Vec<ServicePort>)]) -> Option<HashSet<Name>> {
-        let shared: HashSet<Frontend> = match self {
+        let shared: HashSet<FrontendKey> = match self {
             ServiceScope::Destinations(_) => HashSet::new(),
             ServiceScope::Named(named) => {
                 let asked = services.iter().filter(|(one, _)| is_named(one, named));
@@ -100,7 +100,7 @@ impl ServiceScope {
             .filter(|(one, ports)| is_concerned(one, ports));
         let mut names: HashSet<Name> = concerned.map(|(one, _)| one.name.clone()).collect();
         names.insert(Name::from("kubernetes"));
-        (names.len() <= MOST_SERVICES).then_some(names)
+        (names.len() <= MAX_NAMED_SERVICES).then_some(names)
     }
 }
 
@@ -115,7 +115,7 @@ impl Destinations {
             || ports.iter().any(node_port)
     }
 
-    /// Every address belongs to one of these Services.
+    /// Reports whether every address belongs to one of these Services.
     pub(super) fn are_owned(&self, services: &[(Service, Vec<ServicePort>)]) -> bool {
         let owned: HashSet<IpAddr> = services
             .iter()
@@ -125,13 +125,13 @@ impl Destinations {
     }
 }
 
-/// Address (`None`: a node port, on whatever address of a node), protocol and port.
-type Frontend = (Option<IpAddr>, u8, u16);
+/// Address (`None` for a node port, on every address of a node), protocol and port.
+type FrontendKey = (Option<IpAddr>, u8, u16);
 
 fn frontends<'s>(
     service: &'s Service,
     ports: &'s [ServicePort],
-) -> impl Iterator<Item = Frontend> + use<'s> {
+) -> impl Iterator<Item = FrontendKey> + use<'s> {
     ports.iter().flat_map(move |port| {
         let by_address = service.addresses.iter();
         let by_address = by_address.map(|(address, _)| (Some(*address), port.protocol, port.port));
@@ -149,12 +149,12 @@ fn is_named(service: &Service, named: &[(Option<Box<str>>, Box<str>)]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::super::build::Builder;
-    use super::super::{list, testing};
+    use super::super::{list_decoder, testing};
     use super::*;
 
     fn builder(lines: &[&str]) -> Builder {
         let mut builder = Builder::new(&[]);
-        list::read(testing::list(lines).as_bytes(), &mut builder).unwrap();
+        list_decoder::read(testing::list(lines).as_bytes(), &mut builder).unwrap();
         builder
     }
 
@@ -182,7 +182,7 @@ mod tests {
     ];
 
     #[test]
-    fn a_service_comes_with_whoever_shares_a_frontend() {
+    fn a_service_is_read_with_those_that_share_a_frontend() {
         for (asked, found) in [
             ("alone", &["alone", "kubernetes"][..]),
             ("a/alone", &["alone", "kubernetes"]),
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn a_destination_comes_with_whoever_has_its_address_or_node_port() {
+    fn a_destination_selects_the_services_of_its_address_or_node_port() {
         let of = |addresses: &[&str], node_ports: &[(u8, u16)]| {
             ServiceScope::Destinations(Destinations {
                 addresses: addresses.iter().map(|a| a.parse().unwrap()).collect(),
@@ -221,9 +221,9 @@ mod tests {
     }
 
     #[test]
-    fn more_services_than_a_url_holds_are_read_with_all_others() {
+    fn too_many_services_for_a_url_are_read_by_the_whole_list() {
         let service = |n: usize| format!("svc a/s{n} 10.96.1.{n} external=203.0.113.5 p:53/UDP");
-        for (count, by_name) in [(MOST_SERVICES - 1, true), (MOST_SERVICES, false)] {
+        for (count, by_name) in [(MAX_NAMED_SERVICES - 1, true), (MAX_NAMED_SERVICES, false)] {
             let lines: Vec<String> = (1..=count).map(service).collect();
             let lines: Vec<&str> = lines.iter().map(String::as_str).collect();
             assert_eq!(names(&lines, &named("s1")).is_some(), by_name, "{count}");
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_read_is_not_known() {
+    fn services_that_were_not_read_are_unknown() {
         let mut builder = builder(&LINES);
         builder.slices_of(&named("one"));
         let index = builder.finish().unwrap().index;

@@ -1,4 +1,4 @@
-//! Where the cluster is read from, and how whole it is.
+//! Source that the cluster is read from, and its completeness.
 
 use std::ffi::OsStr;
 use std::fs::{File, Metadata};
@@ -12,27 +12,27 @@ use serde::Serialize;
 
 use super::build::{Builder, Built, Counts, NotAServiceRange};
 use super::index::{Completeness, Index};
-use super::list::{self, ListError};
-use super::listed::Listed;
+use super::list_decoder::{self, ListError};
+use super::list_status::Listed;
 use super::object::Kind;
 
-/// What `--cluster` names.
+/// Value of `--cluster`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClusterSource {
-    /// The API, else the node's rules, else nothing.
+    /// The API, else the rules of the node, else nothing.
     Auto,
     None,
     Api,
-    /// The node's own rules, or a saved rule set.
+    /// The rules of this node, or a saved rule set.
     Rules(Option<PathBuf>),
-    /// Objects of the API, a file or standard input, cross-checked with the node's own rules.
+    /// Objects of the API, a file or standard input, cross-checked with the rules of this node.
     WithRules(Box<ClusterSource>),
-    /// What kubectl printed.
+    /// Output of kubectl in a file.
     File(PathBuf),
     Stdin,
 }
 
-/// Why there is no cluster to compare with.
+/// Reason why no cluster is available for comparison.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterError {
     #[error("--cluster needs auto, none, api, rules, api,rules, a file, or - for standard input")]
@@ -55,7 +55,7 @@ pub enum ClusterError {
 }
 
 impl ClusterSource {
-    /// Reads the flag's value. Everything that is no word is a file: `./auto` names one called `auto`.
+    /// Parses the value of the flag. Every value that is no keyword is a file: `./auto` names a file called `auto`.
     pub fn parse(value: &OsStr) -> Result<Self, ClusterError> {
         let Some(word) = value.to_str() else {
             return Ok(ClusterSource::File(value.into()));
@@ -100,7 +100,7 @@ impl ClusterSource {
         }
     }
 
-    /// Reads objects from a file or standard input; `None` for every other source. `service_ranges` are those of `--service-cidr`.
+    /// Reads objects from a file or standard input. Returns `None` for every other source. `service_ranges` is `--service-cidr`.
     pub fn load(&self, service_ranges: &[IpNet]) -> Result<Option<Loaded>, ClusterError> {
         match self {
             ClusterSource::None => Ok(None),
@@ -113,25 +113,25 @@ impl ClusterSource {
                 };
                 load(std::io::stdin().lock(), source, service_ranges).map(Some)
             }
-            // Rules are no objects: see `rules::read`; and `live` reads the API.
+            // Rules hold no objects (see `rules::read`), and `live` reads the API.
             ClusterSource::Auto | ClusterSource::Rules(_) | ClusterSource::Api => Ok(None),
             ClusterSource::WithRules(objects) => objects.load(service_ranges),
         }
     }
 }
 
-/// Of which sort a source is.
+/// Kind of a source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SourceKind {
     File,
-    /// Standard input, or a file that is a pipe (`--cluster <(kubectl ...)`): can be read once only.
+    /// Standard input, or a file that is a pipe (`--cluster <(kubectl ...)`). It can be read only once.
     Stdin,
-    /// The API server, by whatever way it was asked.
+    /// The API server, asked directly or through kubectl.
     Api,
 }
 
 impl SourceKind {
-    /// The word of `summary.cluster.source` in JSON.
+    /// Value of `summary.cluster.source` in JSON.
     pub const fn name(self) -> &'static str {
         match self {
             SourceKind::File | SourceKind::Stdin => "file",
@@ -140,38 +140,38 @@ impl SourceKind {
     }
 }
 
-/// What was read.
+/// Source of a reading, and the age of its data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Source {
     pub kind: SourceKind,
-    /// Nothing newer can be in it: the file's modification time before it was read, or when reading began.
+    /// Upper bound of the age of the data: the modification time of the file before it was read, or the start of the reading.
     pub time: SystemTime,
-    /// `None` for standard input.
+    /// Path of the file; `None` for standard input.
     pub path: Option<PathBuf>,
 }
 
-/// A cluster as one source tells it.
+/// Cluster as read from one source.
 #[derive(Debug)]
 pub struct Loaded {
     pub index: Index,
-    /// One line each, to be shown on stderr.
+    /// Notes for stderr, one line each.
     pub warnings: Vec<String>,
     pub source: Source,
     pub summary: Summary,
-    /// What became of each list, where a live cluster was asked; else empty.
+    /// Status of each list of a live cluster; empty for other sources.
     pub listed: Vec<Listed>,
 }
 
 impl Loaded {
-    /// What `builder` collected from `source`.
+    /// Builds the index from the objects that `builder` collected from `source`.
     ///
     /// # Errors
-    /// A Service range that was given by hand holds an address of a Node or Pod.
+    /// A Service range given on the command line holds an address of a Node or Pod.
     pub fn build(builder: Builder, source: Source) -> Result<Self, NotAServiceRange> {
         Ok(Loaded::of(builder.finish()?, source))
     }
 
-    /// What came of a builder that was fed from `source`.
+    /// Wraps the result of a builder that was fed from `source`.
     pub fn of(built: Built, source: Source) -> Self {
         let Built {
             index,
@@ -187,9 +187,9 @@ impl Loaded {
         }
     }
 
-    /// Takes from an earlier reading what this one left out: Nodes, Pods and Service ranges.
+    /// Takes Nodes, Pods and Service ranges, which this reading left out, from an earlier one.
     pub(super) fn keep(&mut self, first: Loaded) {
-        // Of Services and slices that were read for a few destinations only, the earlier number says more of the cluster.
+        // Services and slices may have been read for a few destinations only: the earlier count describes the cluster better.
         let (few_services, few_slices) = (
             self.index.services_are_chosen(),
             self.index.slices_are_chosen(),
@@ -223,13 +223,13 @@ impl Loaded {
     }
 }
 
-/// What `summary.cluster` in JSON says.
+/// Content of `summary.cluster` in JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Summary {
     pub source: &'static str,
-    /// Services and EndpointSlices are whole: verdicts are possible. What else may lack is in `missing`.
+    /// Services and EndpointSlices are complete, so that verdicts are possible. `missing` names other gaps.
     pub complete: bool,
-    /// Resources that are missing or not whole, as `kubectl get` calls them.
+    /// Missing or incomplete resources, by the names that `kubectl get` uses.
     pub missing: Vec<&'static str>,
     pub counts: Counts,
 }
@@ -274,7 +274,7 @@ fn load_file(path: &Path, service_ranges: &[IpNet]) -> Result<Loaded, ClusterErr
     let file = File::open(path).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;
     let (kind, time) = if metadata.is_file() {
-        // Of the open file, so that the time belongs to what is read.
+        // Taken from the open file, so that the time belongs to the data that is read.
         (SourceKind::File, metadata.modified().map_err(failed)?)
     } else {
         (SourceKind::Stdin, began)
@@ -287,7 +287,7 @@ fn load_file(path: &Path, service_ranges: &[IpNet]) -> Result<Loaded, ClusterErr
     load(file, source, service_ranges)
 }
 
-/// Reads objects from `reader`, which is `source`. Memory holds one item's text and the index.
+/// Reads objects from `reader`, the content of `source`. Holds the text of one item and the index in memory.
 pub fn load(
     reader: impl Read,
     source: Source,
@@ -295,7 +295,7 @@ pub fn load(
 ) -> Result<Loaded, ClusterError> {
     let mut builder = Builder::new(service_ranges);
     let reader = BufReader::with_capacity(64 * 1024, reader);
-    list::read(reader, &mut builder).map_err(|error| ClusterError::List {
+    list_decoder::read(reader, &mut builder).map_err(|error| ClusterError::List {
         what: match &source.path {
             Some(path) => path.display().to_string(),
             None => "standard input".to_owned(),

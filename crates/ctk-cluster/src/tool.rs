@@ -1,4 +1,4 @@
-//! Programs of the machine that are asked what only they can read. They inherit the network namespace of the calling thread.
+//! Runs programs of this machine and collects their output. They inherit the network namespace of the calling thread.
 
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
@@ -7,17 +7,17 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Beside `PATH`, where users without privilege often lack them.
+/// Folders searched in addition to `PATH`, which often lacks them for users without privilege.
 const FOLDERS: [&str; 3] = ["/usr/sbin", "/sbin", "/usr/local/sbin"];
 
-/// Between two looks whether a program has ended.
-const TICK: Duration = Duration::from_millis(1);
+/// Interval between two checks whether a program has exited.
+const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// Why a program gave no answer.
+/// Reason why a program gave no output.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
     pub text: String,
-    /// For want of a capability.
+    /// The program lacked a capability.
     pub refused: bool,
 }
 
@@ -30,7 +30,7 @@ impl From<io::Error> for Fault {
     }
 }
 
-/// Where a program is.
+/// Finds the path of a program.
 pub fn find(tool: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders = std::env::split_paths(&path).chain(FOLDERS.iter().map(PathBuf::from));
@@ -39,10 +39,10 @@ pub fn find(tool: &str) -> Option<PathBuf> {
         .find(|file| file.is_file())
 }
 
-/// Standard output of a program that ends well, in time, and within `limit` bytes.
+/// Returns the standard output of a program that succeeds before `until` and prints at most `limit` bytes.
 ///
 /// # Errors
-/// [`Fault`], with the first line that it complained in.
+/// [`Fault`], with the first line of the program's standard error.
 pub fn output(
     path: &Path,
     arguments: &[&str],
@@ -94,7 +94,7 @@ fn too_much() -> Fault {
     }
 }
 
-/// Both streams to their ends; `None` when that takes too long or is too much.
+/// Reads both streams to their ends. Returns `None` when that takes too long or exceeds the limit.
 ///
 /// # Errors
 /// No thread can be started.
@@ -108,7 +108,7 @@ fn listen(child: &mut Child, until: Instant, limit: u64) -> io::Result<Option<(V
     Ok(said(printed).and_then(|printed| Some((printed, said(complaint)?))))
 }
 
-/// What a stream holds, read on a thread that ends with the program: its end of the pipe is closed then.
+/// Reads a stream on a thread. The thread ends with the program, which closes its end of the pipe.
 fn bounded(
     stream: Option<impl io::Read + Send + 'static>,
     limit: u64,
@@ -119,23 +119,23 @@ fn bounded(
         let read = stream?.take(limit).read_to_end(&mut bytes).ok()?;
         ((read as u64) < limit).then_some(bytes)
     };
-    // Nobody waits any more when it took too long.
+    // The receiver is gone after a time-out.
     thread::Builder::new().spawn(move || sender.send(read()))?;
     Ok(receiver)
 }
 
-/// Its end; `None` when it lives on. One that has closed its streams ends at once, nearly always.
+/// Waits for the exit of a program; `None` when it keeps running. A program that closed its streams nearly always exits at once.
 fn wait(child: &mut Child, until: Instant) -> io::Result<Option<ExitStatus>> {
     loop {
         match child.try_wait()? {
-            None if Instant::now() < until => thread::sleep(TICK),
+            None if Instant::now() < until => thread::sleep(EXIT_POLL_INTERVAL),
             ended => return Ok(ended),
         }
     }
 }
 
 fn end(child: &mut Child) {
-    // One that has ended by itself meanwhile is no error.
+    // A program that exited by itself meanwhile is no error.
     let _ = child.kill();
     let _ = child.wait();
 }
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_that_closes_its_streams_and_lives_on_is_ended() {
+    fn a_program_that_closes_its_streams_and_keeps_running_is_killed() {
         let shell = find("sh").unwrap();
         let until = Instant::now() + Duration::from_millis(500);
         let lives_on = output(&shell, &["-c", "exec >&- 2>&-; exec sleep 5"], until, 100);

@@ -1,7 +1,7 @@
-//! What was odd in a source, grouped so that 50,000 oddities are still a few lines.
+//! Oddities of a source, grouped so that 50,000 of them take a few lines.
 
-/// How many names a line shows before it only counts.
-const SHOWN: usize = 3;
+/// Number of names on a line; further ones are only counted.
+const MAX_NAMES_SHOWN: usize = 3;
 
 #[derive(Debug, Default)]
 pub(crate) struct Warnings {
@@ -16,7 +16,7 @@ struct Group {
 }
 
 impl Warnings {
-    /// Counts one more of `what`; `detail` is asked only while there is room to show it.
+    /// Counts one occurrence of `what`. `detail` is called only while the line has space for it.
     pub fn note(&mut self, what: &'static str, detail: impl FnOnce() -> String) {
         let position = self.groups.iter().position(|group| group.what == what);
         let at = position.unwrap_or_else(|| {
@@ -29,13 +29,13 @@ impl Warnings {
         });
         if let Some(group) = self.groups.get_mut(at) {
             group.count += 1;
-            if group.first.len() < SHOWN {
+            if group.first.len() < MAX_NAMES_SHOWN {
                 group.first.push(harmless(&detail()));
             }
         }
     }
 
-    /// One line a group: `unreadable items (5): Pod a/b, Pod a/c, Pod a/d and 2 more`.
+    /// Returns one line for each group: `unreadable items (5): Pod a/b, Pod a/c, Pod a/d and 2 more`.
     pub fn into_lines(self) -> Vec<String> {
         self.groups.into_iter().map(Group::line).collect()
     }
@@ -52,7 +52,7 @@ impl Group {
     }
 }
 
-/// Names come from a file: no control character of theirs may reach a terminal, and no line may be endless.
+/// Replaces control characters and bounds the length: names come from a file and may reach a terminal.
 fn harmless(text: &str) -> String {
     text.chars()
         .take(200)
@@ -65,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn many_oddities_make_one_counted_line() {
+    fn many_oddities_of_one_kind_become_one_counted_line() {
         let mut warnings = Warnings::default();
         for i in 0..10 {
             warnings.note("odd", || format!("x{i}"));

@@ -19,7 +19,7 @@ use ctk_cluster::follow::{Change, Follower};
 use ctk_cluster::index::Index;
 use ctk_cluster::read_scope::ReadScope;
 use ctk_cluster::rules::present::Revision;
-use ctk_cluster::service_scope::{ChosenAddresses, MOST_NAMED};
+use ctk_cluster::service_scope::{ChosenAddresses, MAX_NAME_LOOKUPS};
 use ctk_cluster::source::{ClusterSource, Loaded};
 use ctnetlink::flow::Flow;
 
@@ -282,7 +282,7 @@ impl<'a> WatchedCluster<'a> {
             }
             Some(Question::Names(address)) if foreign(address) => {
                 self.unnamed.insert(address);
-                if self.unnamed.len() > MOST_NAMED {
+                if self.unnamed.len() > MAX_NAME_LOOKUPS {
                     self.unnamed.pop_last();
                 }
             }

@@ -87,13 +87,13 @@ impl Check for RulesBehind {
 mod tests {
     use super::*;
     use crate::doctor::Severity;
-    use ctk_cluster::compare::{Difference, Place};
+    use ctk_cluster::compare::{Difference, FrontendAddress};
 
     #[test]
     fn only_against_the_api_it_is_kube_proxy_that_is_behind() {
         let lingers = Disagreement {
             service: None,
-            frontend: Place::Address("10.96.0.10:53".parse().unwrap()),
+            frontend: FrontendAddress::Address("10.96.0.10:53".parse().unwrap()),
             protocol: 17,
             difference: Difference::LingeringEndpoint("10.1.0.7:53".parse().unwrap()),
         };

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::*;
 use ctk_cluster::build::Builder;
-use ctk_cluster::list;
+use ctk_cluster::list_decoder;
 use ctk_cluster::service_scope::ServiceScope;
 use ctk_cluster::testing::{self, bare_world};
 
@@ -193,7 +193,7 @@ fn a_narrow_read_scope_gives_no_verdict_on_the_rest() {
     let judge = |narrow: fn(&mut Builder), entry: &str| {
         let mut builder = Builder::new(&[]);
         let text = ctk_cluster::testing::list(&lines);
-        ctk_cluster::list::read(text.as_bytes(), &mut builder).unwrap();
+        ctk_cluster::list_decoder::read(text.as_bytes(), &mut builder).unwrap();
         narrow(&mut builder);
         let index = builder.finish().unwrap().index;
         let setting = Setting {
@@ -242,7 +242,7 @@ fn an_unread_service_at_the_same_address_keeps_no_entry_from_a_verdict() {
         "slice b/other-port p:54/UDP 10.244.0.13",
     ];
     let mut builder = Builder::new(&[]);
-    list::read(testing::list(&lines).as_bytes(), &mut builder).unwrap();
+    list_decoder::read(testing::list(&lines).as_bytes(), &mut builder).unwrap();
     builder.slices_of(&ServiceScope::Named(vec![(None, "one".into())]));
     let (index, node) = (builder.finish().unwrap().index, this_node());
     let setting = Setting {

@@ -1,4 +1,4 @@
-//! Which cluster, and who asks: as kubectl decides it.
+//! Choice of the cluster and the user, by the rules of kubectl.
 
 use std::ffi::OsStr;
 use std::net::IpAddr;
@@ -14,22 +14,22 @@ use super::reach::Peer;
 use super::{error, plugin, token};
 use crate::connection::{LiveError, Options, no_config};
 
-/// A client, and how it was made.
+/// Client, with the facts about how it was made.
 #[derive(Clone)]
 pub struct Connected {
     pub client: Client,
     /// Scheme, host and port of the server, for messages.
     pub url: String,
     pub peer: Peer,
-    /// An exec plugin gave the credentials.
+    /// An exec plugin supplied the credentials.
     pub by_plugin: bool,
 }
 
-/// Logging in may take as long as `until`.
+/// Makes a client. The login may take until `until`.
 pub async fn client(options: &Options, until: Instant) -> Result<Connected, LiveError> {
     let mut config = config(options).await?;
     config.connect_timeout = Some(options.connect_limit);
-    // Retries are decided where the time that is left is known.
+    // Retries are decided by the caller, which knows the remaining time.
     config.default_retry = false;
     add_scheme(&mut config)?;
     let url = shown_url(&config.cluster_url);
@@ -93,7 +93,7 @@ async fn config(options: &Options) -> Result<Config, LiveError> {
             }
             Ok(config)
         }
-        // A kubeconfig without a choice in it, in a pod: kubectl takes the service account, too.
+        // In a pod, kubectl falls back to the service account when the kubeconfig selects no context.
         Err(KubeconfigError::CurrentContextNotSet) if is_pod() => in_cluster(),
         Err(failed) => Err(error::kubeconfig(&failed)),
     }
@@ -110,8 +110,8 @@ fn is_pod() -> bool {
     std::env::var_os("KUBERNETES_SERVICE_HOST").is_some()
 }
 
-/// The merged kubeconfig; `None` where there is none. A file that was named by flag must exist; one in `KUBECONFIG` need
-/// not (client-go, `ClientConfigLoadingRules`).
+/// Returns the merged kubeconfig, or `None` without one. A file named by a flag must exist; a file in `KUBECONFIG` need not
+/// (client-go, `ClientConfigLoadingRules`).
 fn kubeconfig(options: &Options) -> Result<Option<Kubeconfig>, LiveError> {
     let read = |path: &PathBuf| Kubeconfig::read_from(path);
     let merged = match &options.kubeconfig {
@@ -148,7 +148,7 @@ fn paths() -> Vec<PathBuf> {
         .collect()
 }
 
-/// The cluster of the context names a proxy itself, which `NO_PROXY` does not concern.
+/// Reports whether the cluster of the context names its own proxy, to which `NO_PROXY` does not apply.
 fn has_own_proxy(kubeconfig: &Kubeconfig, context: Option<&str>) -> bool {
     let context = context.or(kubeconfig.current_context.as_deref());
     let named = |name: &str| context == Some(name);
@@ -170,8 +170,8 @@ fn is_direct(config: &Config) -> bool {
     list.is_some_and(|list| without_proxy(host, &list))
 }
 
-/// Whether `NO_PROXY` excludes a host: `*`, a name (with the names below it), an address, or a network. As Go's httpproxy,
-/// which kubectl uses, takes it; ports are not looked at.
+/// Reports whether `NO_PROXY` excludes a host: `*`, a name (with its subdomains), an address, or a network. Follows httpproxy of
+/// Go, which kubectl uses; ports are ignored.
 fn without_proxy(host: &str, list: &str) -> bool {
     let host = host.trim_start_matches('[').trim_end_matches(']');
     let address: Option<IpAddr> = host.parse().ok();
@@ -197,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_proxy_keeps_the_way_to_the_api_server_direct() {
+    fn no_proxy_makes_the_connection_to_the_api_server_direct() {
         for (host, list, direct) in [
             ("10.0.0.1", "10.0.0.0/8", true),
             ("10.0.0.1", "192.168.0.0/16, 10.0.0.1", true),

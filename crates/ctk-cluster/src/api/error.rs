@@ -1,4 +1,4 @@
-//! Errors of kube, in words that help and hold no credentials.
+//! Errors of kube as messages with a hint, free of credentials.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use kube::config::{InClusterError, KubeconfigError};
 
 use crate::connection::{LiveError, Obstacle};
 
-/// An error with everything that caused it, each said once. Libraries differ in whether a message repeats its cause.
+/// Formats an error with its causes, each one once. Libraries differ in whether a message repeats its cause.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
@@ -21,11 +21,11 @@ pub fn chain(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Why a request got no answer.
+/// Formats the reason why a request got no answer.
 pub fn reason(error: &kube::Error) -> String {
     match error {
         kube::Error::Auth(error) => login(error).message,
-        // Its own words are only "service error".
+        // The message of this variant is only "service error".
         kube::Error::Service(error) => match error.source() {
             Some(_) => chain(&**error),
             None => match error.downcast_ref::<AuthError>() {
@@ -37,7 +37,7 @@ pub fn reason(error: &kube::Error) -> String {
     }
 }
 
-/// Why no client could be made.
+/// Error for a client that cannot be made.
 pub fn not_built(error: &kube::Error) -> LiveError {
     match error {
         kube::Error::Auth(error) => login(error),
@@ -57,7 +57,7 @@ pub fn not_built(error: &kube::Error) -> LiveError {
     }
 }
 
-/// An exec plugin that did not do its work, by its command. `said` goes on behind its name.
+/// Error for an exec plugin that failed. `said` follows the command in the message.
 pub fn plugin(command: &str, said: &str) -> LiveError {
     LiveError::new(
         Obstacle::Plugin,
@@ -66,7 +66,7 @@ pub fn plugin(command: &str, said: &str) -> LiveError {
     )
 }
 
-/// `hint`: how to install it, as the kubeconfig says.
+/// Error for an exec plugin that cannot be run. `hint` is the installation hint of the kubeconfig.
 pub fn plugin_not_run(command: &str, error: &std::io::Error, hint: Option<&str>) -> LiveError {
     let mut failed = plugin(command, &format!("cannot be run: {error}"));
     if let (Some(text), Some(more)) = (&mut failed.hint, hint.map(str::trim)) {
@@ -79,7 +79,7 @@ pub fn plugin_too_slow(command: &str) -> LiveError {
     LiveError::new(
         Obstacle::Plugin,
         format!("the exec plugin {command} did not end in time"),
-        "does it wait for somebody to log in? Run kubectl get nodes first, or give it more time with --request-timeout",
+        "it may wait for a login at the terminal: run kubectl get nodes first, or give it more time with --request-timeout",
     )
 }
 
@@ -116,7 +116,7 @@ pub fn token_file(name: &str, error: &std::io::Error) -> LiveError {
     bad_token_file(name, &format!("cannot be read: {error}"))
 }
 
-/// What kube cannot log in with. Its words for a failed program hold what that printed, which may be a token.
+/// Error for a login that kube cannot do. Its message for a failed program holds the output of that program, which may be a token.
 fn login(error: &AuthError) -> LiveError {
     match error {
         AuthError::AuthExec(_) => LiveError::new(
@@ -129,12 +129,12 @@ fn login(error: &AuthError) -> LiveError {
         }
         AuthError::AuthExecRun { status, .. } => LiveError::new(
             Obstacle::Plugin,
-            format!("the program that logs in (auth-provider) failed ({status})"),
+            format!("the login program (auth-provider) failed ({status})"),
             "kubectl get nodes shows whether logging in works",
         ),
         error => LiveError::new(
             Obstacle::NotBuilt,
-            format!("logging in: {error}"),
+            format!("login failed: {error}"),
             "see the user of this context in the kubeconfig",
         ),
     }
@@ -146,9 +146,9 @@ pub fn kubeconfig(error: &KubeconfigError) -> LiveError {
             "kubectl config get-contexts lists what --context can name"
         }
         KubeconfigError::ReadConfig(..) => "--kubeconfig names a file that can be read",
-        _ => "kubectl config view shows what is in it",
+        _ => "kubectl config view shows its content",
     };
-    // A broken YAML text is quoted in the message, and it may hold a token.
+    // The message for broken YAML quotes the text, which may hold a token.
     let message = match error {
         KubeconfigError::Parse(error) => match error.location() {
             Some(place) => format!("it is not valid YAML at line {}", place.line()),

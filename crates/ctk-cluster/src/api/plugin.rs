@@ -1,8 +1,8 @@
-//! The exec plugin of a kubeconfig: a program that prints a token or a client certificate.
+//! Runner of the exec plugin of a kubeconfig, which prints a token or a client certificate.
 //!
-//! kube would run it three times for one client (for the certificate, for the token, and for the time at which they expire)
-//! and wait for it for ever. Here it runs once for a client and is ended when the time is over. What it prints is put into the
-//! configuration as if it stood in the kubeconfig: whoever needs a client for longer than the credential lasts connects anew.
+//! kube would run it three times for one client (for the certificate, for the token, and for their expiry) and wait for it
+//! without a limit. This module runs it once for a client and kills it at the deadline. Its output is put into the configuration
+//! like credentials of the kubeconfig. A client that is needed for longer than the credential is valid must connect again.
 
 use std::io::{self, IsTerminal, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -18,36 +18,36 @@ use serde_json::{Value, json};
 use super::error;
 use crate::connection::LiveError;
 
-/// A credential is some KiB. Nobody prints more of one.
-const LIMIT: u64 = 1024 * 1024;
+/// Upper bound of the output in bytes. A credential has some KiB.
+const MAX_OUTPUT: u64 = 1024 * 1024;
 
-/// How often a look is taken whether the plugin has ended.
-const GLANCE: Duration = Duration::from_millis(5);
+/// Interval between two checks whether the plugin has exited.
+const EXIT_POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// What it printed is there when it has ended, unless a process that it left behind holds the pipe open.
-const LAST_WORDS: Duration = Duration::from_millis(200);
+/// Wait for the output after the exit. A process left behind by the plugin may hold the pipe open.
+const OUTPUT_GRACE: Duration = Duration::from_millis(200);
 
 #[derive(Deserialize)]
 struct Credential {
-    status: Option<Status>,
+    status: Option<CredentialStatus>,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Status {
+struct CredentialStatus {
     token: Option<String>,
     client_certificate_data: Option<String>,
     client_key_data: Option<String>,
 }
 
-/// Runs the plugin of this user, if it is the plugin that says who the user is, and keeps what it prints in `user`. Blocks no
-/// longer than `until`. `may_ask`: the plugin gets the terminal, where there is one.
+/// Runs the exec plugin of this user, if it decides the user's identity, and stores its output in `user`. Blocks until `until` at
+/// the latest. With `may_ask` the plugin gets the terminal, where one exists.
 ///
 /// # Errors
 /// The plugin cannot be run, fails, takes too long, or prints no credential.
 pub fn log_in(user: &mut AuthInfo, may_ask: bool, until: Instant) -> Result<(), LiveError> {
     let basic = user.username.is_some() && user.password.is_some();
-    // In the order of client-go: whatever stands in the kubeconfig itself comes first.
+    // Order of client-go: credentials of the kubeconfig itself take precedence.
     let known = basic || user.token.is_some() || user.token_file.is_some();
     if known || user.auth_provider.is_some() {
         return Ok(());
@@ -72,14 +72,14 @@ pub fn log_in(user: &mut AuthInfo, may_ask: bool, until: Instant) -> Result<(), 
     Ok(())
 }
 
-/// As kubeconfigs hold PEM texts.
+/// Encodes PEM text the way kubeconfigs hold it.
 fn base64(text: String) -> String {
     let value = serde_json::to_value(ByteString(text.into_bytes()));
     let text = value.as_ref().ok().and_then(Value::as_str);
     text.unwrap_or_default().to_owned()
 }
 
-/// What the plugin prints.
+/// Returns the standard output of the plugin.
 fn run(exec: &ExecConfig, name: &str, may_ask: bool, until: Instant) -> Result<Vec<u8>, LiveError> {
     let terminal = may_ask && io::stdin().is_terminal();
     let interactive = terminal && exec.interactive_mode != Some(ExecInteractiveMode::Never);
@@ -108,11 +108,11 @@ fn run(exec: &ExecConfig, name: &str, may_ask: bool, until: Instant) -> Result<V
         end(&mut child);
         return Err(error::plugin_too_slow(name));
     };
-    let said = |stream: mpsc::Receiver<Vec<u8>>| stream.recv_timeout(LAST_WORDS);
+    let said = |stream: mpsc::Receiver<Vec<u8>>| stream.recv_timeout(OUTPUT_GRACE);
     if status.success() {
         return Ok(said(printed).unwrap_or_default());
     }
-    // What it printed may be a token: only its complaint is shown.
+    // The output may hold a token, so that only the standard error is shown.
     let complaint = said(complaint).unwrap_or_default();
     let complaint = String::from_utf8_lossy(&complaint);
     let first = complaint
@@ -150,14 +150,14 @@ fn command(exec: &ExecConfig, name: &str, interactive: bool) -> Command {
     command
 }
 
-/// A stream to its end, on a thread that ends with it.
+/// Reads a stream to its end, on a thread that ends with it.
 fn listen(stream: Option<impl Read + Send + 'static>) -> io::Result<mpsc::Receiver<Vec<u8>>> {
     let (sender, receiver) = mpsc::channel();
     if let Some(stream) = stream {
         thread::Builder::new().spawn(move || {
             let mut bytes = Vec::new();
-            let _ = stream.take(LIMIT).read_to_end(&mut bytes);
-            // Nobody waits any more when it took too long.
+            let _ = stream.take(MAX_OUTPUT).read_to_end(&mut bytes);
+            // The receiver is gone after a time-out.
             let _ = sender.send(bytes);
         })?;
     }
@@ -165,17 +165,17 @@ fn listen(stream: Option<impl Read + Send + 'static>) -> io::Result<mpsc::Receiv
 }
 
 fn end(child: &mut Child) {
-    // One that has ended by itself meanwhile is no error.
+    // A plugin that exited by itself meanwhile is no error.
     let _ = child.kill();
     let _ = child.wait();
 }
 
-/// How it ended; `None` when it did not in time.
+/// Waits for the exit status; `None` after the deadline.
 fn wait(child: &mut Child, until: Instant) -> Option<ExitStatus> {
     loop {
         match child.try_wait() {
             Ok(Some(status)) => return Some(status),
-            Ok(None) if Instant::now() < until => thread::sleep(GLANCE),
+            Ok(None) if Instant::now() < until => thread::sleep(EXIT_POLL_INTERVAL),
             _ => return None,
         }
     }

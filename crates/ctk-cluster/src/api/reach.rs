@@ -1,7 +1,7 @@
-//! Why a request got no answer, in words that name the address, the time it took and the flag that bounds it.
+//! Explains why a request got no answer, with the address, the elapsed time and the flag that bounds it.
 //!
-//! The libraries end the whole way to the server (name, TCP, TLS) with one time-out and do not tell where it stood. A short
-//! look of its own tells.
+//! The libraries bound the whole connection (name, TCP, TLS) with one time-out and do not report the stage it reached. A short
+//! probe of its own finds the stage.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -13,23 +13,23 @@ use std::time::{Duration, Instant};
 use http::Uri;
 use kube::Config;
 
-/// Longest time for a look at where the way to the server ends, and the least where no time is left.
-const LOOK: Duration = Duration::from_millis(500);
-const LEAST_LOOK: Duration = Duration::from_millis(250);
+/// Bounds of the time for the probe: at most, and at least where no time is left.
+const MAX_PROBE_TIME: Duration = Duration::from_millis(500);
+const MIN_PROBE_TIME: Duration = Duration::from_millis(250);
 
-/// Where connections go to: the API server, or the proxy before it.
+/// Endpoint of the connections: the API server, or the proxy in front of it.
 #[derive(Clone, Debug)]
 pub struct Peer {
     host: String,
     port: u16,
     is_proxy: bool,
-    /// `--connect-timeout`.
+    /// Limit of connecting (`--connect-timeout`).
     limit: Duration,
-    /// Some request was answered: what comes later may use the same connection.
+    /// A request was answered, so that later ones may use the same connection.
     reached: Arc<AtomicBool>,
 }
 
-/// How far a connection comes.
+/// Stage that a connection reaches.
 #[derive(Debug)]
 enum Stage {
     NotResolved(Option<io::Error>),
@@ -57,7 +57,7 @@ impl Peer {
         self.reached.store(true, Ordering::Relaxed);
     }
 
-    /// A request failed after so long. `reason`: what the library says.
+    /// Describes a request that failed after the given time. `reason` is the message of the library.
     pub fn failed(&self, reason: &str, took: Duration, deadline: Instant) -> String {
         let Some((_, reason)) = reason.split_once("client error (Connect)") else {
             return format!("{reason} (after {})", rounded(took));
@@ -77,17 +77,17 @@ impl Peer {
         }
     }
 
-    /// A request was sent so long ago, and its time is over.
+    /// Describes a request that was sent and not answered before the deadline.
     pub fn silent(&self, waited: Duration) -> String {
         let within = format!("within {} (--request-timeout)", rounded(waited));
-        // A connection that is not there by its own limit never comes.
+        // A connection that is not established within its own limit is never established.
         if waited > self.limit || self.reached.load(Ordering::Relaxed) {
             return format!(
                 "{} is connected, and gives no answer {within}",
                 self.place()
             );
         }
-        self.stage(LEAST_LOOK).text(self, &within)
+        self.stage(MIN_PROBE_TIME).text(self, &within)
     }
 
     fn stage(&self, time: Duration) -> Stage {
@@ -145,7 +145,7 @@ impl Stage {
     }
 }
 
-/// The address behind a name.
+/// Resolves a name to an address.
 fn at(place: &str, address: &SocketAddr) -> String {
     match place.ends_with(&address.to_string()) {
         true => String::new(),
@@ -153,12 +153,12 @@ fn at(place: &str, address: &SocketAddr) -> String {
     }
 }
 
-/// Resolves on a thread of its own, which is left behind when a name server hangs: `Err(None)`.
+/// Resolves on a thread of its own, which is abandoned when a name server hangs: `Err(None)`.
 fn resolve(host: String, port: u16, time: Duration) -> Result<Vec<SocketAddr>, Option<io::Error>> {
     let (sender, receiver) = sync_channel(1);
     let work = move || {
         let found = (host.as_str(), port).to_socket_addrs();
-        // Nobody waits any more when it takes too long.
+        // The receiver is gone after a time-out.
         let _ = sender.send(found.map(Iterator::collect));
     };
     let spawned = std::thread::Builder::new()
@@ -174,10 +174,10 @@ fn resolve(host: String, port: u16, time: Duration) -> Result<Vec<SocketAddr>, O
 fn look_time(deadline: Instant) -> Duration {
     deadline
         .saturating_duration_since(Instant::now())
-        .clamp(LEAST_LOOK, LOOK)
+        .clamp(MIN_PROBE_TIME, MAX_PROBE_TIME)
 }
 
-/// Without the brackets of an IPv6 address.
+/// Strips the brackets of an IPv6 address.
 fn host(uri: &Uri) -> String {
     let host = uri.host().unwrap_or_default();
     host.trim_start_matches('[')
@@ -185,7 +185,7 @@ fn host(uri: &Uri) -> String {
         .to_owned()
 }
 
-/// Two digits are enough for people.
+/// Rounds to two digits, which suffice for messages.
 fn rounded(time: Duration) -> humantime::FormattedDuration {
     let step: u64 = match time.as_millis() {
         0..100 => 1,
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn one_time_out_is_told_by_how_far_a_connection_comes() {
+    fn a_time_out_names_the_stage_that_the_connection_reached() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let hangs = failed(&peer("127.0.0.1", port), TIMED_OUT);
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_of_a_library_is_told_with_address_and_time() {
+    fn a_library_error_is_reported_with_address_and_time() {
         for (reason, told) in [
             (
                 "client error (Connect): tcp connect error: Connection refused (os error 111)",
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_that_outlives_the_limit_of_connecting_was_sent_to_who_hangs() {
+    fn a_request_that_exceeds_the_connect_limit_was_sent_to_a_hanging_server() {
         let told = peer("192.0.2.1", 6443).silent(Duration::from_secs(5));
         assert_eq!(
             told,

@@ -1,6 +1,6 @@
-//! One connection to the API server for several threads, each with requests of its own.
+//! One connection to the API server that several threads share. Each thread sends requests of its own.
 //!
-//! kube's client belongs to the runtime that it was made in. A thread runs that one for as long as anybody holds it.
+//! The client of kube belongs to the runtime that made it. A thread runs that runtime until the last handle is dropped.
 
 use std::sync::Arc;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
@@ -14,21 +14,20 @@ use super::config::{self, Connected};
 use super::{Api, Engine};
 use crate::connection::{LiveError, Obstacle, Options};
 
-/// A client, and the thread that works for it. The thread ends with the last clone.
+/// Client, with the thread that runs its requests. The thread ends with the last clone.
 #[derive(Clone)]
 pub struct Shared {
     handle: Handle,
     connected: Connected,
-    /// The thread waits for its other end.
+    /// The thread waits until this sender is dropped.
     _held: Arc<oneshot::Sender<()>>,
 }
 
 impl Shared {
-    /// Finds the configuration and logs in as far as that needs no request to the server. A plugin that hangs is left
-    /// behind.
+    /// Finds the configuration and logs in, as far as that needs no request to the server. Abandons a plugin that hangs.
     ///
     /// # Errors
-    /// As [`Api::connect`], and when it takes longer than `deadline`.
+    /// Those of [`Api::connect`], and a time-out at `deadline`.
     pub fn connect(options: &Options, deadline: Instant) -> Result<Self, LiveError> {
         let (sender, receiver) = sync_channel(1);
         let asked = options.clone();
@@ -47,7 +46,7 @@ impl Shared {
                 connected,
                 _held: Arc::new(held),
             });
-            // Nobody may be waiting any more; then it is released at once.
+            // The receiver may be gone; the client is then dropped at once.
             drop(sender.send(shared));
             let _ = runtime.block_on(released);
             runtime.shutdown_background();
@@ -69,17 +68,17 @@ impl Shared {
         &self.connected.url
     }
 
-    /// An exec plugin gave the credentials.
+    /// Reports whether an exec plugin supplied the credentials.
     pub fn is_by_plugin(&self) -> bool {
         self.connected.by_plugin
     }
 
-    /// Waits on the calling thread; the work is done by the other one.
+    /// Blocks the calling thread; the work runs on the other thread.
     pub(super) fn block_on<F: Future>(&self, future: F) -> F::Output {
         self.handle.block_on(future)
     }
 
-    /// A client for one thread.
+    /// Returns a client for one thread.
     pub fn api(&self) -> Api {
         Api {
             engine: Engine::Shared(self.clone()),

@@ -36,7 +36,7 @@ struct Line<'a> {
 }
 
 #[derive(Deserialize)]
-struct Status {
+struct ErrorStatus {
     code: Option<u16>,
     reason: Option<String>,
 }
@@ -67,7 +67,7 @@ pub fn event(line: &[u8], kind: Kind) -> Result<Event<'_>, Malformed> {
         "DELETED" => item(raw, kind).map(|(item, version)| Event::Gone(item, version)),
         "BOOKMARK" => version(raw).map(Event::Bookmark),
         "ERROR" => {
-            let status: Status = serde_json::from_str(raw).map_err(|_| Malformed)?;
+            let status: ErrorStatus = serde_json::from_str(raw).map_err(|_| Malformed)?;
             let expired = matches!(status.reason.as_deref(), Some("Expired" | "Gone"));
             Ok(match status.code {
                 Some(410) => Event::Expired,

@@ -15,8 +15,8 @@ use super::pace::{Pace, REFUSED_WAIT};
 use super::reflector_state::{FeedHandle, Standing};
 use super::store::Decoder;
 use super::{DECIDING, Feed, Stream};
-use crate::listed::State;
-use crate::lists::{self, Asking, Failure};
+use crate::list_status::State;
+use crate::lister::{self, Asking, Failure};
 use crate::server::{GetError, Server, encoded};
 
 /// The API server is asked to end a stream after so many seconds.
@@ -64,7 +64,7 @@ pub(super) struct Reader {
 type At = Option<(String, &'static str)>;
 
 /// What came of an attempt, and where to go on from.
-enum Ended {
+enum StreamEnd {
     /// From this version on it can be followed.
     Listed(String, &'static str),
     /// As it should.
@@ -104,7 +104,7 @@ impl Reader {
                 None => self.list(),
                 Some((version, path)) => self.follow(version, path),
             };
-            if !matches!(ended, Ended::Listed(..)) && began.elapsed() > LIVED {
+            if !matches!(ended, StreamEnd::Listed(..)) && began.elapsed() > LIVED {
                 self.pace.reset();
             }
             let wait;
@@ -114,42 +114,42 @@ impl Reader {
     }
 
     /// Notes how it stands; where to go on from, and after which time.
-    fn conclude(&mut self, ended: Ended) -> (At, Duration) {
+    fn conclude(&mut self, ended: StreamEnd) -> (At, Duration) {
         let post = &self.post;
         let lost = |state, verb, why: &str| {
             let why = why.to_owned();
             post.set(Standing::Lost { state, verb, why });
         };
         match ended {
-            Ended::Listed(version, path) => {
+            StreamEnd::Listed(version, path) => {
                 self.recovered();
                 (Some((version, path)), Duration::ZERO)
             }
-            Ended::Closed(at) => {
+            StreamEnd::Closed(at) => {
                 post.broken("the stream ended");
                 (at, self.pace.after_end())
             }
-            Ended::Broken { at, why, after } => {
+            StreamEnd::Broken { at, why, after } => {
                 post.broken(&why);
                 self.troubled = true;
                 let wait = self.pace.after_failure();
                 (at, after.unwrap_or_default().max(wait))
             }
-            Ended::Refused { at, verb } => {
+            StreamEnd::Refused { at, verb } => {
                 lost(State::Forbidden, verb, "forbidden (403)");
                 self.troubled = true;
                 (at, self.pace.after_refusal(self.post.was_opened()))
             }
-            Ended::Expired => {
+            StreamEnd::Expired => {
                 post.broken("it is listed anew after 410 Gone");
                 (None, self.pace.after_end())
             }
-            Ended::Lost(why) => {
+            StreamEnd::Lost(why) => {
                 lost(State::Partial, "watch", &why);
                 self.troubled = true;
                 (None, self.pace.after_failure())
             }
-            Ended::Again => (None, self.pace.after_end()),
+            StreamEnd::Again => (None, self.pace.after_end()),
         }
     }
 
@@ -172,7 +172,7 @@ impl Reader {
         }
     }
 
-    fn list(&mut self) -> Ended {
+    fn list(&mut self) -> StreamEnd {
         let asked = Instant::now();
         let deadline = asked + self.limit;
         self.server.until(deadline);
@@ -182,7 +182,7 @@ impl Reader {
         };
         let (kind, selector) = (self.post.feed.kind(), self.post.feed.selector());
         let server = &mut *self.server as &mut dyn Server;
-        let listed = lists::one(server, asking, kind, selector.as_deref(), &self.ranges);
+        let listed = lister::one(server, asking, kind, selector.as_deref(), &self.ranges);
         let list = match listed {
             Ok(list) => list,
             Err(failure) => return self.not_listed(failure),
@@ -195,10 +195,10 @@ impl Reader {
         tracing::info!(feed = ?self.post.feed, items = decoded.items.len(), %version, "listed");
         self.partial = decoded.broken.then(|| Instant::now() + REFUSED_WAIT);
         self.post.replace(decoded, asked);
-        Ended::Listed(version, list.path)
+        StreamEnd::Listed(version, list.path)
     }
 
-    fn not_listed(&mut self, failure: Failure) -> Ended {
+    fn not_listed(&mut self, failure: Failure) -> StreamEnd {
         let error = match failure {
             Failure::Get(error) => error,
             Failure::Midway(why) => GetError::Other(why),
@@ -211,7 +211,7 @@ impl Reader {
             GetError::Busy { after, .. } => after,
             _ => None,
         };
-        Ended::Broken {
+        StreamEnd::Broken {
             at: None,
             why: error.to_string(),
             after,
@@ -234,14 +234,14 @@ impl Reader {
     }
 
     /// Opens a stream from this version, and takes from it until it ends.
-    fn follow(&mut self, version: String, path: &'static str) -> Ended {
+    fn follow(&mut self, version: String, path: &'static str) -> StreamEnd {
         let seconds = match self.post.feed {
             Feed::PodsAt(_) => SECONDS_OF_ADDRESS,
             _ if self.decides() => SECONDS_OF_DECIDING,
             _ => SECONDS,
         };
         let selector = self.post.feed.selector();
-        let selector = selector.map(|selector| format!("&{}", lists::field_selector(&selector)));
+        let selector = selector.map(|selector| format!("&{}", lister::field_selector(&selector)));
         let request = format!(
             "{path}?watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}&resourceVersion={}{}",
             encoded(&version),
@@ -252,13 +252,13 @@ impl Reader {
         self.post.opening();
         self.server.until(Instant::now() + ANSWER);
         let at = Some((version.clone(), path));
-        let broken = |at, why: String, after| Ended::Broken { at, why, after };
+        let broken = |at, why: String, after| StreamEnd::Broken { at, why, after };
         match self.server.get(&request) {
             Ok(()) => {}
-            Err(GetError::Expired) => return Ended::Expired,
+            Err(GetError::Expired) => return StreamEnd::Expired,
             Err(GetError::Forbidden) => {
                 let verb = "watch";
-                return Ended::Refused { at, verb };
+                return StreamEnd::Refused { at, verb };
             }
             Err(GetError::TimedOut | GetError::Silent(_)) => {
                 return broken(at, "the API server does not answer".to_owned(), None);
@@ -268,7 +268,7 @@ impl Reader {
             }
             // Not served any more, or not as it was: what is known is of no use.
             Err(error @ (GetError::NotServed | GetError::Other(_))) => {
-                return Ended::Lost(error.to_string());
+                return StreamEnd::Lost(error.to_string());
             }
             Err(error) => {
                 self.log_in(&error);
@@ -290,7 +290,7 @@ impl Reader {
         path: &'static str,
         asked: Instant,
         silence: Duration,
-    ) -> Ended {
+    ) -> StreamEnd {
         let opened = Instant::now();
         let mut heard = opened;
         let mut catching_up = !self.post.is_whole();
@@ -305,13 +305,13 @@ impl Reader {
                 match lines.next() {
                     Ok(None) => break,
                     Ok(Some(line)) => match self.event(line) {
-                        Ok(Told::Version(now)) => version = now,
-                        Ok(Told::Bookmark(now)) => (version, bookmark) = (now, true),
-                        Ok(Told::Expired) => return Ended::Expired,
-                        Ok(Told::Error(why)) => return Ended::Lost(why),
-                        Err(Malformed) => return Ended::Lost(Malformed.to_string()),
+                        Ok(EventOutcome::Version(now)) => version = now,
+                        Ok(EventOutcome::Bookmark(now)) => (version, bookmark) = (now, true),
+                        Ok(EventOutcome::Expired) => return StreamEnd::Expired,
+                        Ok(EventOutcome::Error(why)) => return StreamEnd::Lost(why),
+                        Err(Malformed) => return StreamEnd::Lost(Malformed.to_string()),
                     },
-                    Err(Malformed) => return Ended::Lost(Malformed.to_string()),
+                    Err(Malformed) => return StreamEnd::Lost(Malformed.to_string()),
                 }
             }
             let paused = heard.elapsed() >= PAUSE || opened.elapsed() >= CAUGHT_UP;
@@ -324,10 +324,10 @@ impl Reader {
             }
             let at = || Some((version.clone(), path));
             if self.post.is_over() || self.partial.is_some_and(|again| again <= Instant::now()) {
-                return Ended::Again;
+                return StreamEnd::Again;
             }
             if heard.elapsed() > silence {
-                return Ended::Broken {
+                return StreamEnd::Broken {
                     at: at(),
                     why: "the connection is silent".to_owned(),
                     after: None,
@@ -339,7 +339,7 @@ impl Reader {
                     if !catching_up {
                         self.post.proven(Instant::now());
                     }
-                    return Ended::Closed(at());
+                    return StreamEnd::Closed(at());
                 }
                 Ok(length) => {
                     lines.push(buffer.get(..length).unwrap_or_default());
@@ -347,7 +347,7 @@ impl Reader {
                 }
                 Err(error) if error.kind() == ErrorKind::TimedOut => {}
                 Err(error) => {
-                    return Ended::Broken {
+                    return StreamEnd::Broken {
                         at: at(),
                         why: format!("the stream broke off: {error}"),
                         after: None,
@@ -367,16 +367,18 @@ impl Reader {
     }
 
     /// Takes one line in.
-    fn event(&mut self, line: &[u8]) -> Result<Told, Malformed> {
+    fn event(&mut self, line: &[u8]) -> Result<EventOutcome, Malformed> {
         let kind = self.post.feed.kind();
         let (item, version, is) = match event(line, kind)? {
             Event::Is(item, version) => (item, version, true),
             Event::Gone(item, version) => (item, version, false),
-            Event::Bookmark(version) => return Ok(Told::Bookmark(version.to_owned())),
-            Event::Expired => return Ok(Told::Expired),
+            Event::Bookmark(version) => return Ok(EventOutcome::Bookmark(version.to_owned())),
+            Event::Expired => return Ok(EventOutcome::Expired),
             Event::Error(code) => {
                 let code = code.map_or_else(String::new, |code| format!(" {code}"));
-                return Ok(Told::Error(format!("the stream ended with error{code}")));
+                return Ok(EventOutcome::Error(format!(
+                    "the stream ended with error{code}"
+                )));
             }
         };
         let metadata = item.metadata.as_ref().ok_or(Malformed)?;
@@ -384,7 +386,7 @@ impl Reader {
         let version = version.to_owned();
         if !is {
             self.post.apply(key, None, None);
-            return Ok(Told::Version(version));
+            return Ok(EventOutcome::Version(version));
         }
         let mut decoded = self.decoder.item(kind, &item);
         if decoded.broken {
@@ -393,11 +395,11 @@ impl Reader {
         // An item that is of no interest here, such as a slice of no Service, is none.
         let slim = decoded.items.remove(&key);
         self.post.apply(key, slim, decoded.conflict);
-        Ok(Told::Version(version))
+        Ok(EventOutcome::Version(version))
     }
 }
 
-enum Told {
+enum EventOutcome {
     Version(String),
     Bookmark(String),
     Expired,

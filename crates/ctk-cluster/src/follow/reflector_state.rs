@@ -9,15 +9,15 @@ use std::time::{Duration, Instant, SystemTime};
 use super::store::{Decoded, Items, Key, Slim, Store};
 use super::{DECIDING, EndpointChange, Feed};
 use crate::build::NotAServiceRange;
-use crate::listed::{Listed, State};
-use crate::lists::refused_state;
+use crate::list_status::{Listed, State};
+use crate::lister::refused_state;
 use crate::object::Kind;
 use crate::server::GetError;
 
 /// A stream may be gone for so long before what it told is not believed any more.
 pub const GRACE: Duration = Duration::from_secs(2);
 /// Changes of endpoints that nobody has taken yet, at some 200 bytes each.
-const MOST_CHANGES: usize = 65_536;
+const MAX_CHANGES: usize = 65_536;
 
 /// How a feed stands.
 #[derive(Clone, Debug)]
@@ -140,7 +140,7 @@ impl Known {
         }
         let now = SystemTime::now();
         for change in told {
-            if self.changes.len() < MOST_CHANGES {
+            if self.changes.len() < MAX_CHANGES {
                 self.changes.push((now, change));
             } else {
                 self.dropped += 1;

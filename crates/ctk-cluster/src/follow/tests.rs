@@ -15,7 +15,7 @@ use super::update::notes;
 use super::{Change, EndpointChange, Feed, Follower, Stream};
 use crate::build::{Builder, NotAServiceRange};
 use crate::index::Index;
-use crate::listed::{Listed, State};
+use crate::list_status::{Listed, State};
 use crate::object::{Item, Kind};
 use crate::server::{GetError, Server};
 use crate::service_scope::ChosenAddresses;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::{EndpointChange, Follower};
 use crate::build::{Builder, NotAServiceRange};
-use crate::listed::{Listed, State, refused};
+use crate::list_status::{Listed, State, refused};
 use crate::object::Kind;
 use crate::source::{Loaded, Source, SourceKind};
 

@@ -1,4 +1,4 @@
-//! Which endpoints this node's rules lead to, and what changed in that. Pure.
+//! Endpoints that the rules of this node lead to, and the changes between two readings. Pure.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -9,24 +9,24 @@ use crate::index::Name;
 /// An endpoint that kube-proxy's rules lead to, for one port of a Service.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Target {
-    pub service: ServicePort,
+    pub service: ServicePortName,
     pub protocol: u8,
     pub place: SocketAddr,
 }
 
 /// Namespace, name and port name of a Service port.
-type ServicePort = (Name, Name, Option<Name>);
+type ServicePortName = (Name, Name, Option<Name>);
 
-/// Where the rules led when they were read.
+/// Targets of the rules at one reading.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Targets {
-    /// With the number of the Service port where a frontend tells it (a node port does not).
+    /// Targets, with the number of the Service port where a frontend shows it (a node port does not).
     known: BTreeMap<Target, Option<u16>>,
-    /// Service ports of which some rule is not understood: what is not in `known` may exist.
-    unknown: BTreeSet<ServicePort>,
+    /// Service ports with a rule that is not understood: a target missing in `known` may exist.
+    unknown: BTreeSet<ServicePortName>,
 }
 
-/// `None` where rules are missing, or some have a form in which not even the frontend is known: any target may lack then.
+/// Collects the targets. `None` where rules are missing, or a frontend is unknown: any target may be missing then.
 pub fn targets(rules: &NodeRules) -> Option<Targets> {
     if !rules.is_whole() {
         return None;
@@ -60,7 +60,7 @@ fn places(frontend: &RuleFrontend) -> impl Iterator<Item = SocketAddr> {
     frontend.targets.iter().chain(&frontend.draining).copied()
 }
 
-fn named(service: &RuleService) -> ServicePort {
+fn named(service: &RuleService) -> ServicePortName {
     (
         service.namespace.clone(),
         service.name.clone(),
@@ -68,8 +68,8 @@ fn named(service: &RuleService) -> ServicePort {
     )
 }
 
-/// What the rules gained (`true`) and lost, in the order of the targets. Nothing is told of Service ports that were not
-/// wholly understood in both readings.
+/// Targets that were added (`true`) and removed, in order. Omits Service ports that were not fully understood in both
+/// readings.
 pub fn changes(before: &Targets, now: &Targets) -> Vec<(bool, Target, Option<u16>)> {
     let understood = |target: &Target| {
         !before.unknown.contains(&target.service) && !now.unknown.contains(&target.service)
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn an_endpoint_is_gained_with_its_first_frontend_and_lost_with_its_last() {
+    fn an_endpoint_is_added_with_its_first_frontend_and_removed_with_its_last() {
         let (a, b) = ("10.244.1.7:53", "10.244.2.33:53");
         let both = rules(&[(VIP.0, VIP.1, &[a, b])], &[]);
         let one = rules(&[(VIP.0, VIP.1, &[a])], &[]);
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_told_of_rules_that_are_not_understood() {
+    fn rules_that_are_not_understood_yield_no_change() {
         let one = rules(&[(VIP.0, VIP.1, &["10.244.1.7:53"])], &[]);
         let mut cut = one.clone();
         cut.cut = true;
@@ -158,7 +158,11 @@ mod tests {
         odd.frontends
             .values_mut()
             .for_each(|f| f.understood = false);
-        assert_eq!(told(&one, &odd), [""; 0], "what is not read is not lost");
+        assert_eq!(
+            told(&one, &odd),
+            [""; 0],
+            "an unread rule is not a removed one"
+        );
         assert_eq!(told(&odd, &one), [""; 0]);
     }
 }

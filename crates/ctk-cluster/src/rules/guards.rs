@@ -1,33 +1,33 @@
-//! What a walk through chains that are not kube-proxy's gathers: DNAT rules, and the guards before them, which end a chain
-//! for some packets. The walk is the same whoever wrote the chains: its readers say what a rule does.
+//! State of a walk through chains of other programs than kube-proxy: DNAT rules, and the guards before them, which end a chain
+//! for some packets. The walk is the same for every rule format; the readers interpret each rule.
 
 use super::matches::{GUARDS, Guard, Matches, Ports};
 use super::{Forward, ForwardTarget, NodeRules};
 
-/// Chains within chains; iptables and the kernel (`NFT_JUMP_STACK_SIZE`) allow 16.
+/// Maximum depth of nested chains; iptables and the kernel (`NFT_JUMP_STACK_SIZE`) allow 16.
 pub const DEPTH: usize = 32;
-/// Rules looked at; a chain that many others call is looked at for each.
+/// Maximum number of visited rules. A chain that many others call is visited for each.
 const STEPS: usize = 200_000;
 
-/// One walk, from a hook to wherever it leads; then from the next one.
+/// One walk from a hook along its chains; further hooks reuse it.
 #[derive(Debug, Default)]
 pub struct Walked {
     pub found: Vec<Forward>,
-    /// Those met so far, from the hook on.
+    /// Guards met so far, from the hook on.
     guards: Vec<Guard>,
     steps: usize,
-    /// Not all was looked at.
+    /// The walk reached a bound.
     cut: bool,
 }
 
 impl Walked {
-    /// What a packet is at the hook from which the walk begins anew.
+    /// Restarts the walk with the conditions of a hook.
     pub fn at_hook(&mut self, output: bool) -> Matches {
         self.guards.clear();
         Matches::at_hook(output)
     }
 
-    /// Whether one more rule, with so much depth left, may be looked at.
+    /// Reports whether one more rule may be visited at this depth.
     pub fn step(&mut self, depth: usize) -> bool {
         self.steps += 1;
         let may = depth > 0 && self.steps <= STEPS;
@@ -49,7 +49,7 @@ impl Walked {
         self.guards.len()
     }
 
-    /// At the end of a chain that began at `mark`: packets that it gave back go on behind it.
+    /// Ends a chain that began at `mark`: packets that it returned continue after it.
     pub fn leave(&mut self, mark: usize) {
         let mut place = 0;
         self.guards.retain(|guard| {
@@ -58,12 +58,12 @@ impl Walked {
         });
     }
 
-    /// A rule that translates; see [`Matches::forwards`].
+    /// Adds a rule that translates; see [`Matches::forwards`].
     pub fn emit(&mut self, here: Matches, rule: &str, to: impl Fn(&Ports) -> Vec<ForwardTarget>) {
         self.found.extend(here.forwards(&self.guards, rule, to));
     }
 
-    /// What was found becomes part of the rules.
+    /// Moves the findings into the rules.
     pub fn give(mut self, rules: &mut NodeRules) {
         rules.forwards.append(&mut self.found);
         rules.cut |= self.cut;

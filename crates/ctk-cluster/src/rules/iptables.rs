@@ -1,7 +1,7 @@
-//! Rules as `iptables-save` and `ip6tables-save` print them.
+//! Reader of rules as `iptables-save` and `ip6tables-save` print them.
 //!
-//! Each `*table ... COMMIT` block is a table of its own, so files may be put together. Lines are only split into words when
-//! the walk comes to them: a node with thousands of Services has hundreds of thousands.
+//! Each `*table ... COMMIT` block is a table of its own, so that files may be concatenated. A line is split into words only when
+//! the walk reaches it: a node with thousands of Services has hundreds of thousands of lines.
 
 mod forward;
 mod kube;
@@ -33,7 +33,7 @@ impl<'t> Table<'t> {
         self.chains.contains_key(chain)
     }
 
-    /// Some rule of a hook's chain leads there, or it has rules of its own.
+    /// Reports whether a rule of a hook leads to the chain, or the chain has rules of its own.
     fn is_used(&self, chain: &str) -> bool {
         let called = ["PREROUTING", "OUTPUT"]
             .iter()
@@ -43,14 +43,14 @@ impl<'t> Table<'t> {
     }
 }
 
-/// kube-proxy's rules are in this text.
+/// Reports whether the text holds rules of kube-proxy.
 pub fn holds_kube_proxy(text: &str) -> bool {
     let tables = tables(text);
     let mut nat = tables.iter().filter(|table| table.name == "nat");
     nat.any(|table| table.is_used(kube::SERVICES))
 }
 
-/// Reads one saved rule set, or several. Never fails: what is not understood is marked so.
+/// Reads one or several saved rule sets. Never fails: rules that are not understood are marked.
 pub fn read(text: &str) -> NodeRules {
     let mut rules = NodeRules::default();
     for table in tables(text) {
@@ -67,7 +67,7 @@ pub fn read(text: &str) -> NodeRules {
     rules
 }
 
-/// How the rules of one Service spread new flows over endpoints. Packets are counted where `iptables-save` was run with `-c`.
+/// Reads how the rules of one Service spread new flows over endpoints. Packets are counted where `iptables-save` was run with `-c`.
 pub fn lb_chains(text: &str, filter: &ServiceFilter) -> Vec<LbChain> {
     let tables = tables(text);
     let nat = tables.iter().filter(|table| table.name == "nat");
@@ -77,7 +77,7 @@ pub fn lb_chains(text: &str, filter: &ServiceFilter) -> Vec<LbChain> {
 
 fn tables(text: &str) -> Vec<Table<'_>> {
     let mut all: Vec<Table<'_>> = Vec::new();
-    // What the header or an address told of the family of the table being read.
+    // Family of the table, from the header or an address.
     let (mut header, mut known) = (None, false);
     for line in text.lines() {
         let line = line.trim_end();
@@ -94,7 +94,7 @@ fn tables(text: &str) -> Vec<Table<'_>> {
             known = header.take().is_some();
         } else {
             if all.is_empty() && line.starts_with("-A ") {
-                // Rules alone, as somebody picked them: only those of nat can be meant.
+                // A text without table headers is an excerpt, which can only mean nat.
                 all.push(Table {
                     name: "nat",
                     ..Table::default()
@@ -117,7 +117,7 @@ fn tables(text: &str) -> Vec<Table<'_>> {
     all
 }
 
-/// The chain of an `-A` line, which `iptables-save -c` puts counters before.
+/// Chain of an `-A` line, which follows the counters of `iptables-save -c`.
 fn chain_of(line: &str) -> Option<&str> {
     let line = match line.strip_prefix('[') {
         Some(counted) => counted.split_once("] ")?.1,
@@ -126,38 +126,38 @@ fn chain_of(line: &str) -> Option<&str> {
     line.strip_prefix("-A ")?.split_whitespace().next()
 }
 
-/// Packets that a rule matched, as `iptables-save -c` prints them before it: `[12:720] -A ...`.
+/// Packets that matched a rule, as `iptables-save -c` prints them before it: `[12:720] -A ...`.
 fn packets(line: &str) -> Option<u64> {
     line.strip_prefix('[')?.split_once(':')?.0.parse().ok()
 }
 
-/// True for IPv6, by the first address in a rule.
+/// Returns true for IPv6, by the first address in a rule.
 fn family(line: &str) -> Option<bool> {
     let mut words = line.split_whitespace();
     let option = words.find(|word| matches!(*word, "-s" | "-d" | "--to-destination"))?;
     let value = words.next()?;
-    // An IPv4 target may have a port behind a colon.
+    // An IPv4 target may have a port after a colon.
     let colons = value.matches(':').count();
     Some(colons > usize::from(option.starts_with("--")) || value.starts_with('['))
 }
 
-/// A rule in words.
+/// A rule, split into its options.
 #[derive(Debug, Default)]
 struct Rule<'t> {
     source: Option<(IpNet, bool)>,
     destination: Option<(IpNet, bool)>,
-    /// `None`: any. Words that are no protocol are in `others`.
+    /// `None` for every protocol. Unknown protocol names are in `others`.
     protocol: Option<u8>,
     interface: Option<(Cow<'t, str>, bool)>,
-    /// Destination ports, and whether these are meant or all others.
+    /// Destination ports, and whether these or all others are matched.
     ports: Option<(Vec<Ports>, bool)>,
     /// `addrtype --dst-type LOCAL`.
     to_local: bool,
     comment: Option<Cow<'t, str>>,
-    /// Matches that have no field of their own.
+    /// Matches without a field of their own.
     others: Vec<Other<'t>>,
     target: Option<Cow<'t, str>>,
-    /// `-g`: the packet does not come back behind this rule.
+    /// `-g`: the packet does not return to the next rule.
     goto: bool,
     arguments: Vec<Cow<'t, str>>,
 }
@@ -179,7 +179,7 @@ impl<'t> Rule<'t> {
             let equal = !std::mem::take(&mut negated);
             match &*word {
                 "!" => negated = true,
-                // The chain, and the counters before it.
+                // Skips the chain and the counters before it.
                 "-A" => drop(words.next()),
                 _ if word.starts_with('[') => {}
                 "-m" | "--match" => {
@@ -225,7 +225,7 @@ impl<'t> Rule<'t> {
         }
     }
 
-    /// `None` where the option has no field.
+    /// Returns `None` where the option has no field.
     fn known(&mut self, option: &Given<'_, 't>, values: &[Cow<'t, str>]) -> Option<()> {
         let equal = option.equal;
         let [value] = values else { return None };
@@ -248,7 +248,7 @@ impl<'t> Rule<'t> {
                 self.ports = Some((ranges.collect::<Option<_>>()?, equal));
             }
             ("addrtype", "--dst-type") if equal && value == "LOCAL" => self.to_local = true,
-            // Only the first packet of a flow comes to the nat table.
+            // Only the first packet of a flow reaches the nat table.
             ("conntrack", "--ctstate") | ("state", "--state")
                 if equal && value.split(',').any(|s| s == "NEW") => {}
             _ => return None,
@@ -262,14 +262,14 @@ impl<'t> Rule<'t> {
     }
 }
 
-/// An option before it is understood.
+/// An option before interpretation.
 struct Given<'r, 't> {
     word: Cow<'t, str>,
     equal: bool,
     module: &'r str,
 }
 
-/// Modules that match nothing by being named: their options do.
+/// Modules that match nothing by themselves: their options do.
 const KNOWN: [&str; 13] = [
     "comment",
     "tcp",
@@ -286,7 +286,7 @@ const KNOWN: [&str; 13] = [
     "mark",
 ];
 
-/// An address or a CIDR.
+/// Parses an address or a CIDR.
 fn net(text: &str) -> Option<IpNet> {
     match text.parse::<IpNet>() {
         Ok(net) => Some(net.trunc()),
@@ -294,7 +294,7 @@ fn net(text: &str) -> Option<IpNet> {
     }
 }
 
-/// Words of a line, quotes and backslashes taken off.
+/// Words of a line, without quotes and backslashes.
 struct Words<'t>(&'t str);
 
 impl<'t> Iterator for Words<'t> {
@@ -328,7 +328,7 @@ impl<'t> Iterator for Words<'t> {
     }
 }
 
-/// Destinations that are exempt from tracking.
+/// Reads the destinations that are exempt from tracking.
 fn raw(table: &Table<'_>, rules: &mut NodeRules) {
     for line in table.rules("PREROUTING").chain(table.rules("OUTPUT")) {
         let rule = Rule::parse(line);

@@ -1,13 +1,13 @@
-//! IPVS virtual servers as `/proc/net/ip_vs` shows them (`ip_vs_info_seq_show` in the kernel's `net/netfilter/ipvs/ip_vs_ctl.c`).
+//! Reader of IPVS virtual servers in `/proc/net/ip_vs` (`ip_vs_info_seq_show` in the kernel's `net/netfilter/ipvs/ip_vs_ctl.c`).
 //!
-//! Addresses are hexadecimal, and nothing names a Service. A server of weight 0 gets no new flows and keeps its old ones:
-//! that is how kube-proxy drains a terminating endpoint.
+//! Addresses are hexadecimal, and the file holds no name of a Service. A server of weight 0 gets no new flows and keeps its old
+//! ones: kube-proxy drains a terminating endpoint that way.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use super::{NodeRules, Proxy, RuleFrontend, protocol};
 
-/// The first words of the file.
+/// First words of the file.
 pub const TITLE: &str = "IP Virtual Server version";
 
 /// Reads the file. Virtual servers by mark (`FWM`) have no address and are left out.
@@ -59,7 +59,7 @@ fn keep(rules: &mut NodeRules, found: Option<((IpAddr, u8, u16), RuleFrontend)>)
     }
 }
 
-/// `0A60000A:0035`, or `[fd00:...:000a]:0035`.
+/// Parses `0A60000A:0035`, or `[fd00:...:000a]:0035`.
 fn socket(text: &str) -> Option<SocketAddr> {
     let (address, port) = text.rsplit_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;

@@ -1,18 +1,18 @@
-//! Chains of kube-proxy in which the endpoint of a new flow is chosen: rule after rule, with the chance of each and the
-//! packets that took it. Only the first packet of a flow comes to these rules, so packets are new flows.
+//! Chains of kube-proxy that choose the endpoint of a new flow: each rule in order, with its chance and its packet counter. Only
+//! the first packet of a flow reaches these rules, so that packets are new flows.
 //!
-//! Read apart from [`super::NodeRules`], for one Service: counters and chances of every Service would double its size, and
-//! no two readings would be equal.
+//! These chains are read apart from [`super::NodeRules`], for one Service: counters and chances of every Service would double its
+//! size, and no two readings would be equal.
 
 use std::net::SocketAddr;
 
 use super::reach::each_chain;
 use super::{RuleKind, RuleService};
 
-/// The Service whose rules are wanted.
+/// Service whose rules are read.
 #[derive(Clone, Debug)]
 pub struct ServiceFilter {
-    /// `None`: in any namespace.
+    /// `None` for any namespace.
     pub namespace: Option<Box<str>>,
     pub name: Box<str>,
 }
@@ -24,44 +24,44 @@ impl ServiceFilter {
     }
 }
 
-/// A chain in which the endpoint of a new flow is chosen.
+/// A chain that chooses the endpoint of a new flow.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LbChain {
     pub chain: String,
     pub ipv6: bool,
-    /// IANA number.
+    /// IANA number of the protocol.
     pub protocol: u8,
     pub service: RuleService,
-    /// How the frontends that lead there belong to the Service; each once.
+    /// Relations to the Service of the frontends that lead here; each once.
     pub frontends: Vec<RuleKind>,
-    /// Some client addresses are sent where they were sent before.
+    /// Some clients are sent to their earlier endpoint.
     pub affinity: bool,
-    /// In the order of the rules; `None` where a rule has a shape that is not understood.
+    /// Shares in the order of the rules; `None` where the shape of a rule is not understood.
     pub shares: Option<Vec<BackendShare>>,
 }
 
-/// What one endpoint gets.
+/// Share of one endpoint.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BackendShare {
     pub endpoint: SocketAddr,
-    /// Chance that a packet which comes to this rule takes it; 1 for the last rule, that takes the rest.
+    /// Chance that a packet which reaches this rule takes it; 1 for the last rule, which takes the rest.
     pub probability: f64,
-    /// Part of the new flows of the chain that this endpoint gets, 0 to 1; those that affinity sends aside.
+    /// Share of the new flows of the chain, 0 to 1; flows by affinity are excluded.
     pub share: f64,
-    /// Packets that took the rule since it was loaded; `None` where nothing counts them.
+    /// Packets that took the rule since it was loaded; `None` without a counter.
     pub packets: Option<u64>,
-    /// Packets that affinity sent there.
+    /// Packets sent by affinity.
     pub pinned: Option<u64>,
 }
 
-/// Adds up the rules of one chain.
+/// Accumulates the rules of one chain.
 #[derive(Debug)]
 pub(super) struct ChainShares {
     /// Part of the packets that no rule has taken yet.
     left: f64,
     /// A rule is not understood.
     odd: bool,
-    /// Every packet that is left goes to another chain.
+    /// All remaining packets go to another chain.
     passes_on: bool,
     pub affinity: bool,
     shares: Vec<BackendShare>,
@@ -80,7 +80,7 @@ impl ChainShares {
         }
     }
 
-    /// The next rule takes a packet with this chance.
+    /// Adds a rule that takes a packet with this chance.
     pub fn add(&mut self, endpoint: SocketAddr, probability: f64, packets: Option<u64>) {
         self.shares.push(BackendShare {
             endpoint,
@@ -92,7 +92,7 @@ impl ChainShares {
         self.left *= 1.0 - probability;
     }
 
-    /// One rule takes every packet that is left, `parts` of `whole` for this endpoint.
+    /// Adds a part of a rule that takes all remaining packets: `parts` of `whole` go to this endpoint.
     pub fn add_part(&mut self, endpoint: SocketAddr, part: f64, packets: Option<u64>) {
         self.shares.push(BackendShare {
             endpoint,
@@ -103,12 +103,12 @@ impl ChainShares {
         });
     }
 
-    /// What [`ChainShares::add_part`] took, together.
+    /// Completes the rule of [`ChainShares::add_part`].
     pub fn taken(&mut self, parts: f64) {
         self.left *= (1.0 - parts).max(0.0);
     }
 
-    /// The next rule takes packets of clients that this endpoint had before.
+    /// Adds a rule that takes packets of earlier clients of this endpoint.
     pub fn pin(&mut self, endpoint: SocketAddr, packets: Option<u64>) {
         self.affinity = true;
         self.pinned.push((endpoint, packets));
@@ -118,13 +118,13 @@ impl ChainShares {
         self.odd = true;
     }
 
-    /// The next rule sends every packet to another chain: the endpoint is chosen there. Beside rules that choose one here,
-    /// this is no shape of kube-proxy's.
+    /// Adds a rule that sends every packet to another chain, which chooses the endpoint. kube-proxy never combines it with rules that
+    /// choose one here.
     pub fn pass_on(&mut self) {
         self.passes_on = true;
     }
 
-    /// No rule so far leads to an endpoint, and each is understood.
+    /// Reports whether no rule so far leads to an endpoint, and each is understood.
     pub fn is_empty(&self) -> bool {
         self.shares.is_empty() && self.pinned.is_empty() && !self.odd
     }
@@ -140,7 +140,7 @@ impl ChainShares {
     }
 }
 
-/// How packets come to a load-balancing chain.
+/// Path of packets to a load-balancing chain.
 pub(super) struct FrontendPath {
     pub service: RuleService,
     pub protocol: u8,
@@ -149,8 +149,8 @@ pub(super) struct FrontendPath {
 }
 
 impl FrontendPath {
-    /// Every load-balancing chain that a frontend's chain can lead to. `take` takes in the rules of one, and gives the names of
-    /// those that they lead to, other than endpoints'.
+    /// Collects every load-balancing chain that a frontend's chain can lead to. `take` reads the rules of one chain, and returns the
+    /// names of the chains that they lead to, without those of endpoints.
     pub fn walk(
         &self,
         chain: &str,
@@ -177,7 +177,7 @@ impl FrontendPath {
     }
 }
 
-/// One item for each chain: several frontends lead to one.
+/// Returns one item for each chain, because several frontends lead to one.
 pub(super) fn together(lb_chains: Vec<LbChain>) -> Vec<LbChain> {
     let mut all: Vec<LbChain> = Vec::new();
     for chain in lb_chains {
@@ -199,7 +199,7 @@ pub(super) fn together(lb_chains: Vec<LbChain>) -> Vec<LbChain> {
     all
 }
 
-/// Chances that are written as decimals stand for fractions: `0.33333333349` for one of three. `None` where none is meant.
+/// Fractions that decimals stand for: `0.33333333349` is one of three. `None` for other decimals.
 pub fn one_of(probability: f64) -> Option<u32> {
     let whole = (1.0 / probability).round();
     let near = (probability * whole - 1.0).abs() < 1e-6;
@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn decimals_are_told_as_fractions_only_where_they_are_some() {
+    fn only_decimals_that_stand_for_a_fraction_become_one() {
         for (probability, whole) in [
             (0.333_333_333_49, Some(3)),
             (0.5, Some(2)),

@@ -1,7 +1,7 @@
-//! What a packet must be to come to a rule, gathered on the way from the hook: for DNAT rules that are not kube-proxy's.
+//! Conditions that a packet meets on its path from the hook to a rule, for DNAT rules of other programs than kube-proxy.
 //!
-//! Rules that end a chain early (`RETURN`, `ACCEPT`) are conditions of all that follow: a container engine keeps packets of
-//! its own bridge from its DNAT rules that way.
+//! Rules that end a chain early (`RETURN`, `ACCEPT`) are conditions of all that follow: container engines exclude packets of
+//! their own bridge from their DNAT rules that way.
 
 use std::net::IpAddr;
 use std::ops::RangeInclusive;
@@ -10,7 +10,7 @@ use ipnet::IpNet;
 
 use super::{Condition, Forward, ForwardTarget, SCTP, TCP, TargetPorts, UDP};
 
-/// Guards of which the effect on later rules is worked out.
+/// Maximum number of guards whose effect on later rules is computed.
 pub const GUARDS: usize = 256;
 
 /// A rule that ends its chain, or the whole walk, for the packets that it matches.
@@ -18,19 +18,19 @@ pub const GUARDS: usize = 256;
 pub struct Guard {
     pub matches: Matches,
     pub rule: String,
-    /// `ACCEPT`, or what else ends more than the chain.
+    /// `ACCEPT`, or another target that ends more than the chain.
     pub ends_all: bool,
 }
 
-/// Rules that one rule may be shown as; more are shown as one without the destinations.
+/// Maximum number of rules that one rule expands to; beyond it the rule is shown once, without destinations.
 const EXPANDED: usize = 1024;
 
 pub type Ports = RangeInclusive<u16>;
 
-/// A conjunction.
+/// A conjunction of conditions.
 #[derive(Clone, Debug, Default)]
 pub struct Matches {
-    /// `None`: any.
+    /// `None` for every protocol.
     protocols: Option<Vec<u8>>,
     destinations: Option<Vec<IpNet>>,
     local_only: bool,
@@ -38,12 +38,12 @@ pub struct Matches {
     conditions: Vec<Condition>,
     /// Packets that this node sends: they have no input interface.
     output: bool,
-    /// Nothing matches.
+    /// No packet matches.
     never: bool,
 }
 
 impl Matches {
-    /// At the hook.
+    /// Conditions at the hook.
     pub fn at_hook(output: bool) -> Self {
         Matches {
             conditions: vec![Condition::Origin { local: output }],
@@ -101,7 +101,7 @@ impl Matches {
         self.ports = Some(both);
     }
 
-    /// Every port but these.
+    /// Excludes these ports.
     pub fn not_ports(&mut self, unwanted: &[Ports]) {
         self.ports(&complement(unwanted));
     }
@@ -138,7 +138,7 @@ impl Matches {
             })
     }
 
-    /// Protocol, destination and port of every packet that `other` matches are matched.
+    /// Reports whether all packets that `other` matches have a protocol, destination and port that this matches.
     fn covers(&self, other: &Matches) -> bool {
         fn within<T>(
             outer: &Option<Vec<T>>,
@@ -161,7 +161,7 @@ impl Matches {
             })
     }
 
-    /// Packets that `guard` matched do not come here.
+    /// Excludes the packets that `guard` matched.
     fn but_not(&mut self, guard: &Guard) {
         if guard.matches.is_disjoint(self) {
             return;
@@ -182,8 +182,8 @@ impl Matches {
         }
     }
 
-    /// The rule as plain data: one for each protocol, destination and range of ports. `targets` gives where packets to a
-    /// range of ports go.
+    /// Converts the rule to plain data: one for each protocol, destination and range of ports. `targets` returns the destination of
+    /// packets to a range of ports.
     pub fn forwards(
         mut self,
         guards: &[Guard],
@@ -275,7 +275,7 @@ fn complement(ranges: &[Ports]) -> Vec<Ports> {
     rest
 }
 
-/// `port`, `first-last` (or `first:last`) with the first not above the last.
+/// Parses `port`, `first-last` or `first:last`, where first does not exceed last.
 pub fn port_range(text: &str, separator: char) -> Option<Ports> {
     let (first, last) = match text.split_once(separator) {
         Some((first, last)) => (first, last),
@@ -285,7 +285,7 @@ pub fn port_range(text: &str, separator: char) -> Option<Ports> {
     (!range.is_empty()).then_some(range)
 }
 
-/// `address` or `first-last`.
+/// Parses `address` or `first-last`.
 pub fn address_range(text: &str) -> Option<RangeInclusive<IpAddr>> {
     let (first, last) = match text.split_once('-') {
         Some((first, last)) => (first, last),
@@ -295,7 +295,7 @@ pub fn address_range(text: &str) -> Option<RangeInclusive<IpAddr>> {
     (first.is_ipv4() == last.is_ipv4() && first <= last).then_some(first..=last)
 }
 
-/// Any address of the family: `REDIRECT` sends to whichever the packet's interface has.
+/// Every address of the family: `REDIRECT` uses the address of the packet's interface.
 pub fn any_address(ipv6: bool) -> RangeInclusive<IpAddr> {
     if ipv6 {
         IpAddr::from([0u8; 16])..=IpAddr::from([0xffu8; 16])
@@ -304,7 +304,7 @@ pub fn any_address(ipv6: bool) -> RangeInclusive<IpAddr> {
     }
 }
 
-/// Ports `to` for a rule whose port `base` becomes the first of them; `None` where the sum is no port.
+/// Maps ports to `to`: port `base` becomes the first of them. `None` where a sum exceeds the port range.
 pub fn shifted(to: &Ports, base: u16, ports: &Ports) -> Option<TargetPorts> {
     let first = ports.start().checked_sub(base)?.checked_add(*to.start())?;
     Some(TargetPorts::Shift(first))
@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_that_ends_the_chain_early_is_a_condition_of_what_follows() {
+    fn a_rule_that_ends_the_chain_early_is_a_condition_of_later_rules() {
         let at = |port: Option<u16>, conditions: &[Condition]| {
             let mut matches = Matches::at_hook(false);
             matches.protocols(&[UDP]);

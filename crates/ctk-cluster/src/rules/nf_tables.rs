@@ -1,7 +1,7 @@
-//! Tables and generation of nf_tables in the calling thread's network namespace, asked of the kernel over netlink
+//! Tables and generation of nf_tables in the network namespace of the calling thread, requested from the kernel over netlink
 //! (`nf_tables_api.c`).
 //!
-//! `nft list tables` loads every chain and rule before it prints the names, `iptables-nft`'s among them.
+//! `nft list tables` is not used: it loads every chain and rule before it prints the names, those of `iptables-nft` included.
 
 use std::io;
 use std::time::Duration;
@@ -31,9 +31,9 @@ const TYPE_MASK: u16 = 0x3fff;
 const HEADER: usize = 16;
 const FAMILY_HEADER: usize = 4;
 
-/// A dump is repeated so often when a table came or went meanwhile.
+/// Number of attempts at a dump, which is interrupted when a table is added or removed.
 const ATTEMPTS: usize = 3;
-/// The kernel answers at once; this bounds the wait for an answer that was lost.
+/// Wait for a lost answer; the kernel answers at once.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Family of a table that can translate destinations of IP packets.
@@ -55,7 +55,7 @@ impl Family {
         }
     }
 
-    /// As `nft` calls it.
+    /// Name of the family in `nft`.
     pub const fn name(self) -> &'static str {
         match self {
             Family::Inet => "inet",
@@ -72,10 +72,10 @@ pub struct Table {
     pub name: String,
 }
 
-/// Tables of the families ip, ip6 and inet; none where the kernel has no nf_tables.
+/// Lists the tables of the families ip, ip6 and inet; none where the kernel has no nf_tables.
 ///
 /// # Errors
-/// Not permitted, or the tables change faster than they are listed.
+/// No permission, or the tables change faster than they are listed.
 pub fn tables() -> io::Result<Vec<Table>> {
     for _ in 0..ATTEMPTS {
         let mut tables = Vec::new();
@@ -99,10 +99,10 @@ pub fn tables() -> io::Result<Vec<Table>> {
     ))
 }
 
-/// Number that every committed change of nf_tables rules in the namespace raises; `None` where the kernel has no nf_tables.
+/// Returns the generation, which every committed change of the namespace's rules raises; `None` where the kernel has no nf_tables.
 ///
 /// # Errors
-/// Not permitted.
+/// No permission.
 pub fn generation() -> io::Result<Option<u32>> {
     let mut found = None;
     let asked = ask(GET_GENERATION, REQUEST, |message| {
@@ -118,12 +118,12 @@ pub fn generation() -> io::Result<Option<u32>> {
     }
 }
 
-/// nfnetlink answers so where the module is neither loaded nor to be had.
+/// Error of nfnetlink where the module is neither loaded nor available.
 fn is_absent(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::INVAL.raw_os_error())
 }
 
-/// Sends one request and hands over what is answered until `each` says that it was the last message.
+/// Sends one request and passes each answer to `each`, until it reports the last message.
 fn ask(
     kind: u16,
     flags: u16,
@@ -142,7 +142,7 @@ fn ask(
     }
 }
 
-/// A netlink header (length, type, flags, sequence, port), and the family with the version behind it.
+/// Builds a netlink header (length, type, flags, sequence, port), followed by family and version.
 fn request(kind: u16, flags: u16) -> Vec<u8> {
     let length = (HEADER + FAMILY_HEADER) as u32;
     let mut bytes = Vec::with_capacity(length as usize);
@@ -159,10 +159,10 @@ struct Message<'b> {
     body: &'b [u8],
 }
 
-/// Hands over the messages of a datagram; whether one of them was the last.
+/// Passes on the messages of a datagram. Returns whether one of them was the last.
 ///
 /// # Errors
-/// The kernel's, those of `each`, and `InvalidData` for what is no message.
+/// Those of the kernel and of `each`, and `InvalidData` for a malformed message.
 fn each_message(
     datagram: &[u8],
     each: &mut impl FnMut(&Message<'_>) -> io::Result<bool>,
@@ -189,7 +189,7 @@ fn each_message(
     Ok(false)
 }
 
-/// The negative `errno` that `NLMSG_ERROR` and `NLMSG_DONE` begin with.
+/// Negative `errno` at the start of `NLMSG_ERROR` and `NLMSG_DONE`.
 fn refused(body: &[u8]) -> io::Result<()> {
     let (code, _) = body.split_first_chunk::<4>().ok_or_else(malformed)?;
     match i32::from_ne_bytes(*code) {
@@ -198,7 +198,7 @@ fn refused(body: &[u8]) -> io::Result<()> {
     }
 }
 
-/// The table that `NFT_MSG_NEWTABLE` tells of; `None` for a family that is not listed.
+/// Decodes the table of `NFT_MSG_NEWTABLE`; `None` for a family that is not listed.
 fn table(body: &[u8]) -> io::Result<Option<Table>> {
     let Some(family) = body.first().copied().and_then(Family::of) else {
         return Ok(None);
@@ -211,7 +211,7 @@ fn table(body: &[u8]) -> io::Result<Option<Table>> {
     }))
 }
 
-/// `NFTA_GEN_ID`.
+/// Decodes `NFTA_GEN_ID`.
 fn number(body: &[u8]) -> io::Result<u32> {
     let (bytes, _) = first_attribute(body)?
         .split_first_chunk::<4>()
@@ -219,7 +219,7 @@ fn number(body: &[u8]) -> io::Result<u32> {
     Ok(u32::from_be_bytes(*bytes))
 }
 
-/// Value of the attribute that holds a table's name or the generation.
+/// Value of the attribute that holds the name of a table or the generation.
 fn first_attribute(body: &[u8]) -> io::Result<&[u8]> {
     let mut rest = body.get(FAMILY_HEADER..).ok_or_else(malformed)?;
     while let Some(([a, b, c, d], _)) = rest.split_first_chunk::<4>() {
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn a_dump_ends_with_its_last_message_or_with_the_error_of_the_kernel() {
+    fn a_dump_ends_at_its_last_message_or_at_an_error_of_the_kernel() {
         let new = message(NEW_TABLE, &body(2, &[attribute(1, b"nat\0")]));
         let done = message(DONE, &[0; 4]);
         assert_eq!(kinds(&new).unwrap(), (vec![NEW_TABLE], false));

@@ -1,7 +1,7 @@
-//! nftables rules as `nft -j list ruleset` or `nft -j list table FAMILY NAME` prints them (libnftables-json(5)).
+//! Reader of nftables rules as `nft -j list ruleset` or `nft -j list table FAMILY NAME` prints them (libnftables-json(5)).
 //!
-//! Expressions stay text until the walk comes to them. Tables that `iptables-nft` wrote hide their targets from nft behind
-//! `xt` expressions: these are read by [`super::iptables`], and are marked here only where nobody else read them.
+//! Expressions stay text until the walk reaches them. Tables of `iptables-nft` hide their targets from nft in `xt` expressions:
+//! [`super::iptables`] reads these, and this reader only marks them where no other one did.
 
 mod draw;
 mod entrance;
@@ -28,7 +28,7 @@ struct Document<'t> {
     nftables: Vec<Item<'t>>,
 }
 
-/// One object of the list; exactly one member is there, others are of no use here.
+/// One object of the list, with exactly one member set. Other objects are ignored.
 #[derive(Deserialize)]
 struct Item<'t> {
     #[serde(borrow, default)]
@@ -93,7 +93,7 @@ struct Table<'t> {
 }
 
 impl<'t> Table<'t> {
-    /// Expressions of a chain's rules.
+    /// Expressions of the rules of a chain.
     fn rules(&self, chain: &str) -> impl Iterator<Item = Vec<Value>> + use<'_, 't> {
         let rules = self.chains.get(chain).into_iter().flatten();
         rules.map(|raw| serde_json::from_str(raw.get()).unwrap_or_default())
@@ -103,7 +103,7 @@ impl<'t> Table<'t> {
         self.chains.contains_key(chain)
     }
 
-    /// Elements of a named set or map; `None` where there is none of that name.
+    /// Elements of a named set or map; `None` for an unknown name.
     fn named(&self, name: &str) -> Option<Vec<Value>> {
         let raw = self.elements.get(name)?;
         Some(raw.map_or_else(Vec::new, |raw| {
@@ -118,18 +118,18 @@ impl<'t> Table<'t> {
     }
 }
 
-/// Reads one document. `others_read`: families of which the rules of iptables were read by its own tool.
+/// Reads one document. `others_read`: families whose iptables rules another tool has read.
 ///
 /// # Errors
-/// What is no such document.
+/// The text is no such document.
 pub fn read(json: &str, others_read: &[&str]) -> Result<NodeRules, serde_json::Error> {
     Ok(walk(serde_json::from_str(json)?, others_read))
 }
 
-/// Reads the document that `json` begins with; also how many bytes that was.
+/// Reads the document at the start of `json`. Also returns its length in bytes.
 ///
 /// # Errors
-/// As [`read`].
+/// Those of [`read`].
 pub fn read_first(
     json: &str,
     others_read: &[&str],
@@ -142,10 +142,10 @@ pub fn read_first(
     Ok((rules, documents.byte_offset()))
 }
 
-/// How kube-proxy's rules of one Service spread new flows over endpoints, by the document that `json` begins with.
+/// Reads how kube-proxy's rules of one Service spread new flows over endpoints, from the document at the start of `json`.
 ///
 /// # Errors
-/// As [`read`].
+/// Those of [`read`].
 pub fn lb_chains(json: &str, filter: &ServiceFilter) -> Result<Vec<LbChain>, serde_json::Error> {
     let mut documents = serde_json::Deserializer::from_str(json).into_iter::<Document<'_>>();
     let Some(first) = documents.next() else {
@@ -158,7 +158,7 @@ pub fn lb_chains(json: &str, filter: &ServiceFilter) -> Result<Vec<LbChain>, ser
         .collect())
 }
 
-/// kube-proxy calls its table so, in each family.
+/// Name of kube-proxy's table, in each family.
 pub fn is_kube_proxy(table: &str) -> bool {
     table == kube::TABLE
 }
@@ -170,7 +170,7 @@ fn walk(document: Document<'_>, others_read: &[&str]) -> NodeRules {
             continue;
         }
         if table.is_xtables() {
-            // Its own tool shows the chains that iptables knows; nft may have hooked others into the same table.
+            // The tool of iptables shows the chains that it knows; nft may have added others to the same table.
             let read = others_read.contains(&table.family.as_str());
             let foreign = |chain: &str| !matches!(chain, "PREROUTING" | "OUTPUT");
             rules.cut |= !read && !table.hooks.is_empty();
@@ -227,7 +227,7 @@ fn gather(document: Document<'_>) -> BTreeMap<(String, String), Table<'_>> {
     all
 }
 
-/// The target of `{"jump": {"target": ...}}` or `goto`, and which of the two.
+/// Target of `{"jump": {"target": ...}}` or `goto`, and which of the two it is.
 fn jump(expression: &Value) -> Option<(&str, bool)> {
     let goto = expression.get("goto");
     let target = goto.or_else(|| expression.get("jump"))?.get("target")?;
@@ -258,7 +258,7 @@ fn pairs(table: &Table<'_>, data: &Value) -> Option<Vec<(Value, Value)>> {
     list.into_iter().map(pair).collect()
 }
 
-/// An address, or a prefix of them.
+/// Parses an address or a prefix.
 fn net(value: &Value) -> Option<IpNet> {
     if let Some(text) = value.as_str() {
         return Some(text.parse::<IpAddr>().ok()?.into());

@@ -1,34 +1,33 @@
-//! Whether this network namespace can hold rules at all, and whether they are still those that were read, asked of the
-//! kernel: running the tools takes ten times as long as a small listing, and most machines that are no node have nothing to
-//! show.
+//! Checks with the kernel whether this network namespace can hold rules, and whether they changed since a reading. Running the
+//! tools takes ten times as long as a small listing, and most machines that are no node have no rules.
 
 use std::fs;
 use std::io;
 
 use super::nf_tables;
 
-/// False only where it is certain that there are neither tables of nftables (iptables-nft's among them), nor a nat table of
-/// iptables-legacy, nor IPVS. Of the calling thread's namespace.
+/// Returns false only where the namespace of the calling thread certainly has no tables of nftables (those of iptables-nft
+/// included), no nat table of iptables-legacy, and no IPVS.
 pub fn can_be() -> bool {
     let balanced = match proc_net("ip_vs") {
-        // The title is there without any server.
+        // The title is present without any server.
         Ok(text) => text.lines().nth(3).is_some(),
         Err(error) => error.kind() != io::ErrorKind::NotFound,
     };
     balanced || has_legacy() || nf_tables::tables().map_or(true, |tables| !tables.is_empty())
 }
 
-/// A state of the rules that can be compared with a later one without running a tool.
+/// State of the rules, which is compared with a later one without running a tool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Revision {
-    /// Of nf_tables; `None` in a kernel without.
+    /// Generation of nf_tables; `None` in a kernel without it.
     generation: Option<u32>,
     /// Servers of IPVS and their weights, without the counters.
     servers: Vec<String>,
 }
 
 impl Revision {
-    /// The present one, of the calling thread's namespace. `None` where changes cannot be told: iptables-legacy counts none.
+    /// Reads the state of the calling thread's namespace. `None` where changes are not detectable: iptables-legacy counts none.
     pub fn now() -> Option<Self> {
         if has_legacy() {
             return None;
@@ -45,7 +44,7 @@ impl Revision {
     }
 }
 
-/// Lines of `/proc/net/ip_vs`; of servers (`->`) address, method and weight: the connections behind them always change.
+/// Lines of `/proc/net/ip_vs`. Servers (`->`) keep address, method and weight only, because their connection counts always change.
 fn servers(text: &str) -> Vec<String> {
     let lines = text.lines().map(|line| {
         let words = line.split_whitespace();
@@ -58,7 +57,7 @@ fn servers(text: &str) -> Vec<String> {
     lines.collect()
 }
 
-/// iptables-legacy has a nat table, or it is not known.
+/// Reports whether iptables-legacy has a nat table, or that is unknown.
 fn has_legacy() -> bool {
     ["ip_tables_names", "ip6_tables_names"]
         .into_iter()
@@ -68,7 +67,7 @@ fn has_legacy() -> bool {
         })
 }
 
-/// Of the calling thread's namespace; `/proc/net` is that of the process's first thread.
+/// Path for the namespace of the calling thread; `/proc/net` is that of the first thread of the process.
 pub(super) fn proc_net(name: &str) -> io::Result<String> {
     fs::read_to_string(format!("/proc/thread-self/net/{name}"))
 }
@@ -78,7 +77,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connections_of_ipvs_do_not_change_its_servers_and_weights_do() {
+    fn a_changed_weight_changes_the_ipvs_state_and_a_connection_count_does_not() {
         let text = |weight: u32, connections: u32| {
             format!(
                 "IP Virtual Server version 1.2.1 (size=4096)

@@ -1,11 +1,11 @@
-//! What kube-proxy's chains lead to. The walk is the same whoever wrote the chains: its readers say what is in one.
+//! Endpoints that a chain of kube-proxy leads to. The walk is the same for every rule format; the readers interpret each chain.
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 
 use super::{RuleFrontend, RuleKind, RuleService};
 
-/// Looks at a chain and at every one that it leads to, each once; `look` gives the names of those.
+/// Visits a chain and every chain that it leads to, each once. `look` returns the names of the latter.
 pub(super) fn each_chain(start: &str, mut look: impl FnMut(&str) -> Vec<String>) {
     let mut visited = HashSet::from([start.to_owned()]);
     let mut ahead = vec![start.to_owned()];
@@ -15,20 +15,20 @@ pub(super) fn each_chain(start: &str, mut look: impl FnMut(&str) -> Vec<String>)
     }
 }
 
-/// What a chain can lead to.
+/// Endpoints that a chain can lead to.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Reach {
     /// Sorted, each once.
     pub targets: Vec<SocketAddr>,
     pub refused: bool,
-    /// A rule on the way matches by what the reader does not know, so that other packets may go elsewhere.
+    /// A rule on the path has an unknown match, so that other packets may go elsewhere.
     pub not_understood: bool,
-    /// A rule on the way leads to what the reader does not know: a target of another kind, or a chain that is missing.
+    /// A rule on the path leads to an unknown target or to a missing chain.
     pub unknown_target: bool,
 }
 
 impl Reach {
-    /// Some packets may be translated or refused.
+    /// Reports whether some packets may be translated or refused.
     pub fn may_translate(&self) -> bool {
         !self.targets.is_empty() || self.refused || self.unknown_target
     }
@@ -45,12 +45,12 @@ impl Reach {
     }
 }
 
-/// What was found, by the chain that a frontend jumps to: several jump to one.
+/// Results by the chain that a frontend jumps to: several frontends jump to one.
 #[derive(Debug, Default)]
 pub(super) struct Reached(HashMap<String, Reach>);
 
 impl Reached {
-    /// `look` notes what one chain does, and gives the names of those that it leads to.
+    /// `look` notes the effect of one chain, and returns the names of the chains that it leads to.
     pub fn from(
         &mut self,
         chain: &str,

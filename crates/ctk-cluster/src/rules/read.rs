@@ -1,7 +1,7 @@
-//! Asks this machine for its rules: the tools of iptables and nftables, and what the kernel shows of IPVS.
+//! Reads the rules of this machine with the tools of iptables and nftables, and from the kernel's list of IPVS servers.
 //!
-//! The tools are run without a table's name: `iptables-legacy-save -t nat` would load the table where there is none, and
-//! with it connection tracking. They inherit the network namespace of the calling thread.
+//! The tools are run without the name of a table: `iptables-legacy-save -t nat` would load a missing table, and with it
+//! connection tracking. They inherit the network namespace of the calling thread.
 
 use std::fs;
 use std::io::{self, Read as _};
@@ -16,33 +16,31 @@ use super::present::proc_net;
 use super::text::{self, TextError};
 use super::{NodeRules, iptables, ipvs, nft};
 
-/// For all tools together.
+/// Time limit of all tools together.
 const BUDGET: Duration = Duration::from_secs(5);
-/// What one tool may print: about a million rules.
+/// Maximum output of one tool in bytes: about a million rules.
 const LIMIT: u64 = 256 << 20;
 /// Tables of iptables.
 const BUILT_IN: [&str; 5] = ["nat", "filter", "mangle", "raw", "security"];
 
-/// Rules, and how they were read.
+/// Rules, and their source.
 #[derive(Debug)]
 pub struct Read {
     pub rules: NodeRules,
-    /// Nothing newer can be in them: when reading began, or the file's modification time.
+    /// Upper bound of the age: the start of the reading, or the modification time of the file.
     pub time: SystemTime,
-    /// The file; `None` for this machine's own rules.
+    /// Path of the file; `None` for the rules of this machine.
     pub path: Option<PathBuf>,
-    /// One line each: what could not be read, and what is odd.
+    /// Notes, one line each: unreadable rules and oddities.
     pub notes: Vec<String>,
-    /// How the rules of the Service that was asked for spread new flows over endpoints.
+    /// Shares of endpoints in the new flows of the requested Service.
     pub lb_chains: Vec<LbChain>,
 }
 
-/// Why there are no rules at all.
+/// Reason why no rules could be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    #[error(
-        "there is no tool to read this node's rules with: neither nft nor iptables-save was found"
-    )]
+    #[error("no tool to read this node's rules was found: neither nft nor iptables-save was found")]
     NoTool,
     #[error("reading this node's rules was refused: {0}")]
     Refused(String),
@@ -54,7 +52,7 @@ pub enum ReadError {
     Text { path: PathBuf, error: TextError },
 }
 
-/// Reads a saved rule set; `wanted`: and how the rules of this Service spread new flows over endpoints.
+/// Reads a saved rule set. With `wanted` also the shares of endpoints in the new flows of that Service.
 ///
 /// # Errors
 /// [`ReadError::File`], [`ReadError::Text`]
@@ -86,10 +84,10 @@ pub fn file(path: &Path, filter: Option<&ServiceFilter>) -> Result<Read, ReadErr
     })
 }
 
-/// Reads the rules of the network namespace that the calling thread is in; `wanted` as in [`file()`].
+/// Reads the rules of the calling thread's network namespace; `wanted` as in [`file()`].
 ///
 /// # Errors
-/// No tool, or none that worked.
+/// No tool is installed, or every tool failed.
 pub fn here(filter: Option<&ServiceFilter>) -> Result<Read, ReadError> {
     let mut reader = Reader::new(filter);
     let time = SystemTime::now();
@@ -112,35 +110,35 @@ pub fn here(filter: Option<&ServiceFilter>) -> Result<Read, ReadError> {
     }
 }
 
-/// What a tool said.
+/// Result of running a tool.
 enum Said {
     Text(String),
-    /// It is not installed.
+    /// The tool is not installed.
     NoTool,
-    /// It could not, or took too long.
+    /// The tool failed or took too long.
     Failed,
 }
 
-/// A family of which `iptables-nft-save` gave these tables.
+/// Tables of one family that `iptables-nft-save` printed.
 struct Saved {
     family: &'static str,
     text: String,
 }
 
 impl Saved {
-    /// The table is one of iptables, and all of it is here.
+    /// Reports whether the table is one of iptables and was read completely.
     fn is_of(&self, table: &Table) -> bool {
         let name = &*table.name;
         BUILT_IN.contains(&name) && self.family == table.family.name() && self.has(name)
     }
 
-    /// The table is there, and all of it.
+    /// Reports whether the table exists and was read completely.
     fn has(&self, table: &str) -> bool {
         let mut lines = self.text.lines();
         lines.any(|line| line.strip_prefix('*') == Some(table)) && !self.is_foreign(table)
     }
 
-    /// `nft` wrote into the table what iptables cannot show.
+    /// Reports whether `nft` added chains to the table that iptables cannot show.
     fn is_foreign(&self, table: &str) -> bool {
         let name = format!("`{table}'");
         let mut lines = self.text.lines();
@@ -149,7 +147,7 @@ impl Saved {
         })
     }
 
-    /// Tables that `nft` wrote itself under a name of iptables.
+    /// Tables that `nft` itself wrote under a name of iptables.
     fn has_foreign(&self) -> bool {
         let mut lines = self.text.lines();
         lines.any(|line| line.starts_with('#') && line.contains("incompatible"))
@@ -163,7 +161,7 @@ struct Reader<'w> {
     lb_chains: Vec<LbChain>,
     notes: Vec<String>,
     worked: usize,
-    /// nf_tables holds no table beside those that were read.
+    /// Reports whether nf_tables holds only tables that were read.
     no_tool_needed: bool,
     refused: Option<String>,
     failed: Option<String>,
@@ -184,9 +182,9 @@ impl<'w> Reader<'w> {
         }
     }
 
-    /// Both flavours of one family: their rules are in force side by side.
+    /// Reads both flavours of one family: the rules of both are in force.
     fn iptables(&mut self, tool: &str, family: &'static str, saved: &mut Vec<Saved>) {
-        // Packets are of use only where somebody asked how they were spread.
+        // Packets are counted only where the shares of a Service are requested.
         let counted: &[&str] = match self.filter {
             Some(_) => &["-c"],
             None => &[],
@@ -232,7 +230,7 @@ impl<'w> Reader<'w> {
         self.lb_chains.extend(lb_chains.into_iter().flatten());
     }
 
-    /// Tables that iptables did not write.
+    /// Reads the tables that iptables did not write.
     fn nft(&mut self, saved: &[Saved]) {
         let others: Vec<Table> = match nf_tables::tables() {
             Ok(tables) => {
@@ -279,7 +277,7 @@ impl<'w> Reader<'w> {
     }
 
     fn ipvs(&mut self) {
-        // Without the module, or where nothing was ever balanced, there is no such file.
+        // The file is missing without the module, and where IPVS was never used.
         match proc_net("ip_vs") {
             Ok(text) => self.rules.merge(ipvs::read(&text)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
@@ -290,7 +288,7 @@ impl<'w> Reader<'w> {
         }
     }
 
-    /// Rules that exist were not read.
+    /// Notes that existing rules were not read.
     fn fault(&mut self, what: String, refused: bool) {
         tracing::info!(what, "rules");
         self.rules.cut = true;
@@ -327,7 +325,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn tables_that_only_nft_could_read_are_named_and_kube_proxys_is_missed() {
+    fn unread_tables_of_nft_are_named_and_one_of_kube_proxy_makes_the_rules_incomplete() {
         let unread = |name: &str| {
             let mut reader = Reader::new(None);
             let (family, name) = (Family::Ip6, name.to_owned());

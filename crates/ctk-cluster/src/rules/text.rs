@@ -1,10 +1,10 @@
-//! A saved rule set: what `iptables-save`, `ip6tables-save`, `nft -j list ruleset` and `/proc/net/ip_vs` print, one or
-//! several behind each other, told apart by content.
+//! Reader of a saved rule set: output of `iptables-save`, `ip6tables-save`, `nft -j list ruleset` and `/proc/net/ip_vs`, one or
+//! several in sequence, distinguished by content.
 
 use super::lb_chain::{LbChain, ServiceFilter};
 use super::{NodeRules, iptables, ipvs, nft};
 
-/// Why a text is no saved rule set.
+/// Reason why a text is no saved rule set.
 #[derive(Debug, thiserror::Error)]
 pub enum TextError {
     #[error("line {line} begins JSON that is not nft's: {error}")]
@@ -16,16 +16,16 @@ pub enum TextError {
     NoRules,
 }
 
-/// What a piece of the text is.
+/// Format of a piece of the text.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     Json,
     Ipvs,
-    /// iptables, or lines that are nothing.
+    /// iptables, or lines without meaning.
     Lines,
 }
 
-/// Reads the whole text; `wanted`: and how the rules of this Service spread new flows over endpoints.
+/// Reads the whole text. With `wanted` also the shares of endpoints in the new flows of that Service.
 ///
 /// # Errors
 /// [`TextError`]
@@ -36,7 +36,7 @@ pub fn read(
     let mut rules = NodeRules::default();
     let mut lb_chains = Vec::new();
     let mut found = false;
-    // Whether the targets of tables that iptables wrote were given, too.
+    // Whether the targets of tables that iptables wrote are present as well.
     let saved: &[&str] = match text.lines().any(|line| line.starts_with('*')) {
         true => &["ip", "ip6"],
         false => &[],
@@ -93,7 +93,7 @@ fn kind(text: &str) -> Kind {
     }
 }
 
-/// Bytes to the next line that begins another piece.
+/// Number of bytes up to the line at which the next piece begins.
 fn next_piece(text: &str, kind: Kind) -> usize {
     let mut at = 0;
     for line in text.split_inclusive('\n') {
@@ -120,7 +120,7 @@ mod tests {
     const IPVS: &str = "IP Virtual Server version 1.2.1 (size=4096)\nProt LocalAddress:Port Scheduler Flags\n  -> RemoteAddress:Port Forward Weight ActiveConn InActConn\nUDP  0A607F09:0202 rr\n  -> 0AF48003:0202      Masq    1      0          2\n";
 
     #[test]
-    fn saved_sets_behind_each_other_are_told_apart() {
+    fn saved_sets_in_sequence_are_separated() {
         for parts in [
             [SAVED, JSON, IPVS],
             [IPVS, SAVED, JSON],
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_rule_set_is_an_error() {
+    fn text_without_rules_is_an_error() {
         for text in ["", "\n\n", "hello\n", "apiVersion: v1\n"] {
             assert!(
                 matches!(read(text, None), Err(TextError::NoRules)),

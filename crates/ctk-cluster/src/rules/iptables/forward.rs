@@ -6,7 +6,7 @@ use super::super::{Condition, ForwardTarget, NodeRules, TargetPorts};
 use super::{Rule, Table, kube};
 
 pub(super) fn nat(table: &Table<'_>, rules: &mut NodeRules) {
-    let mut walk = Walk {
+    let mut walk = ForwardWalk {
         table,
         walked: Walked::default(),
     };
@@ -17,12 +17,12 @@ pub(super) fn nat(table: &Table<'_>, rules: &mut NodeRules) {
     walk.walked.give(rules);
 }
 
-struct Walk<'a, 't> {
+struct ForwardWalk<'a, 't> {
     table: &'a Table<'t>,
     walked: Walked,
 }
 
-impl Walk<'_, '_> {
+impl ForwardWalk<'_, '_> {
     fn chain(&mut self, chain: &str, above: &Matches, depth: usize) {
         let mark = self.walked.mark();
         for line in self.table.rules(chain) {

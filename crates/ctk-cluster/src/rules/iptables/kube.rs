@@ -39,12 +39,12 @@ fn only_chooses(rule: &Rule<'_>) -> bool {
     rule.others.iter().all(is_choice)
 }
 
-struct Walk<'a, 't> {
+struct ServiceWalk<'a, 't> {
     table: &'a Table<'t>,
     reached: Reached,
 }
 
-impl Walk<'_, '_> {
+impl ServiceWalk<'_, '_> {
     fn reach(&mut self, chain: &str) -> Reach {
         let table = self.table;
         self.reached.from(chain, |chain, reach| {
@@ -91,7 +91,7 @@ pub(super) fn nat(table: &Table<'_>, rules: &mut NodeRules) {
         return;
     }
     rules.proxies.insert(Proxy::Iptables);
-    let mut walk = Walk {
+    let mut walk = ServiceWalk {
         table,
         reached: Reached::default(),
     };
@@ -148,7 +148,7 @@ fn scope(rule: &Rule<'_>, ipv6: bool, rules: &mut NodeRules) -> bool {
     true
 }
 
-fn node_ports(walk: &mut Walk<'_, '_>, rules: &mut NodeRules) {
+fn node_ports(walk: &mut ServiceWalk<'_, '_>, rules: &mut NodeRules) {
     let table = walk.table;
     for line in table.rules(NODE_PORTS) {
         let rule = Rule::parse(line);

@@ -12,7 +12,7 @@ use super::{Table, element, jump, net, pairs, port, protocol, show};
 
 /// Walks from the hooks that are `wanted`.
 pub(super) fn table(table: &Table<'_>, rules: &mut NodeRules, filter: impl Fn(&str) -> bool) {
-    let mut walk = Walk {
+    let mut walk = ForwardWalk {
         table,
         walked: Walked::default(),
     };
@@ -23,12 +23,12 @@ pub(super) fn table(table: &Table<'_>, rules: &mut NodeRules, filter: impl Fn(&s
     walk.walked.give(rules);
 }
 
-struct Walk<'a, 't> {
+struct ForwardWalk<'a, 't> {
     table: &'a Table<'t>,
     walked: Walked,
 }
 
-impl Walk<'_, '_> {
+impl ForwardWalk<'_, '_> {
     fn chain(&mut self, chain: &str, above: &Matches, depth: usize) {
         let mark = self.walked.mark();
         for rule in self.table.rules(chain) {

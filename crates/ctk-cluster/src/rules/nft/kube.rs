@@ -22,7 +22,7 @@ const NODE_PORT_IPS: &str = "nodeport-ips";
 /// kube-proxy cuts chain names that are longer.
 const NAME_LIMIT: usize = 240;
 
-struct Walk<'a, 't> {
+struct ServiceWalk<'a, 't> {
     table: &'a Table<'t>,
     reached: Reached,
 }
@@ -36,7 +36,7 @@ pub(super) fn table(table: &Table<'_>, rules: &mut NodeRules) {
         return;
     };
     let kinds = Kinds::of_table(table);
-    let mut walk = Walk {
+    let mut walk = ServiceWalk {
         table,
         reached: Reached::default(),
     };
@@ -86,7 +86,7 @@ impl Kinds {
     }
 }
 
-fn node_ports(walk: &mut Walk<'_, '_>, rules: &mut NodeRules) {
+fn node_ports(walk: &mut ServiceWalk<'_, '_>, rules: &mut NodeRules) {
     let table = walk.table;
     let ipv6 = table.family == "ip6";
     for pair in table.named(NODE_PORTS).unwrap_or_default() {
@@ -154,7 +154,7 @@ fn refused(table: &Table<'_>, rules: &mut NodeRules) {
     }
 }
 
-impl Walk<'_, '_> {
+impl ServiceWalk<'_, '_> {
     fn frontend(&mut self, verdict: &Value, comment: Option<&str>, kind: RuleKind) -> RuleFrontend {
         let Some((chain, _)) = jump(verdict) else {
             return RuleFrontend {

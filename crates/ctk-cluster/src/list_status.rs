@@ -1,34 +1,34 @@
-//! What became of each list of a living cluster, and how people and scripts are told.
+//! Status of each list of a live cluster, and its messages.
 
 use serde::Serialize;
 
 use super::object::Kind;
 
-/// How whole a list is.
+/// Completeness of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
     Complete,
     Forbidden,
     Failed,
-    /// Some pages or items of it are missing.
+    /// Some pages or items are missing.
     Partial,
-    /// The API server has no such resource: ServiceCIDRs before Kubernetes 1.31.
+    /// The API server has no such resource, for example ServiceCIDRs before Kubernetes 1.31.
     NotServed,
 }
 
-/// What became of one list.
+/// Status of one list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listed {
     pub kind: Kind,
     pub state: State,
-    /// What was asked for last: `list`, or `watch` where it is followed.
+    /// Verb of the last request: `list`, or `watch` where the kind is followed.
     pub verb: &'static str,
-    /// For people; `None` when complete.
+    /// Reason for messages; `None` when complete.
     pub why: Option<String>,
 }
 
-/// As an RBAC rule names it: resource and group.
+/// Resource and group, as an RBAC rule names them.
 fn rule(kind: Kind) -> &'static str {
     match kind {
         Kind::Service => "services",
@@ -39,7 +39,7 @@ fn rule(kind: Kind) -> &'static str {
     }
 }
 
-/// What RBAC refused, as rules to add: `list on pods, nodes`. `None` when nothing was refused.
+/// RBAC rules that are missing: `list on pods, nodes`. `None` when nothing was refused.
 pub fn refused(listed: &[Listed]) -> Option<String> {
     let refused = listed.iter().filter(|one| one.state == State::Forbidden);
     let refused: Vec<&Listed> = refused.collect();
@@ -52,7 +52,7 @@ pub fn refused(listed: &[Listed]) -> Option<String> {
     (!both.is_empty()).then(|| both.join("; "))
 }
 
-/// A line for all that was refused, and one for each list that failed.
+/// One line for all refused lists, and one for each list that failed.
 pub(super) fn gaps(listed: &[Listed]) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(rules) = refused(listed) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::read_scope::ChoosePods;
-use crate::service_scope::{ChosenAddresses, MOST_NAMED};
+use crate::service_scope::{ChosenAddresses, MAX_NAME_LOOKUPS};
 
 /// A server that keeps its answers in the order in which it is asked for them.
 struct Script {
@@ -129,7 +129,7 @@ fn pods_asked_for(addresses: ChosenAddresses) -> (Loaded, Vec<String>) {
     const PODS: &str = r#"{"kind":"PodList","apiVersion":"v1","items":[{"metadata":{"namespace":"a","name":"b"},
         "spec":{"nodeName":"n"},"status":{"podIP":"10.0.0.1","podIPs":[{"ip":"10.0.0.1"},{"ip":"fd00::1"}]}}]}"#;
     let mut answers = [SERVICES, SLICES, NODES, RANGES].map(Ok).to_vec();
-    answers.resize(4 + 2 * MOST_NAMED, Ok(PODS));
+    answers.resize(4 + 2 * MAX_NAME_LOOKUPS, Ok(PODS));
     let mut server = script(answers);
     let choose: ChoosePods = Box::new(move |_| {
         Some(ChosenPods {
@@ -190,8 +190,8 @@ fn addresses_that_only_want_a_name_are_few_and_never_a_reason_to_read_all_pods()
             .chain(named)
             .collect(),
     });
-    assert_eq!(asked.len(), 2 + MOST_NAMED, "{asked:?}");
-    let last = address(100 + MOST_NAMED as u8);
+    assert_eq!(asked.len(), 2 + MAX_NAME_LOOKUPS, "{asked:?}");
+    let last = address(100 + MAX_NAME_LOOKUPS as u8);
     assert!(loaded.index.pods_known_at(last));
     assert!(!loaded.index.pods_known_at(address(150)));
 }

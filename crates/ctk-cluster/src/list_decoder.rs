@@ -1,7 +1,7 @@
-//! Reads the lists that the API and kubectl print, one item at a time.
+//! Decoder of lists as the API and kubectl print them, one item at a time.
 //!
-//! The text of 50,000 Pods is some 300 MB. Only one item of it is ever held: its text is taken whole (so that a broken item
-//! can be named and left out while the reader goes on behind it), decoded into the slim shape, and forgotten.
+//! The text of 50,000 Pods is some 300 MB, of which only one item is held at a time. Its text is taken whole, so that a broken
+//! item can be named and skipped. It is decoded into the slim shape and dropped.
 
 use std::cell::Cell;
 use std::fmt;
@@ -16,7 +16,7 @@ use serde_json::value::RawValue;
 use super::build::Builder;
 use super::object::{Header, Item, Kind, Named, Str, text};
 
-/// Why a text is no list of objects. `byte` counts from the start of the text.
+/// Reason why a text is no list of objects. `byte` counts from the start of the text.
 #[derive(Debug, thiserror::Error)]
 pub enum ListError {
     #[error("cannot be read: {0}")]
@@ -42,18 +42,18 @@ pub enum ListError {
     NotAList { kind: String, byte: u64 },
 }
 
-/// What one page of a list of one kind said of itself.
+/// Metadata of one page of a list of one kind.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Page {
-    /// What to ask with for the next page; `None` after the last one.
+    /// Token that requests the next page; `None` after the last one.
     pub token: Option<String>,
-    /// The state of the cluster that the list shows, to be followed from there.
+    /// Resource version of the list, from which a watch can start.
     pub version: Option<String>,
 }
 
-/// Feeds the items of one page to the builder. That more pages follow is the caller's business.
+/// Feeds the items of one page to the builder. The caller requests further pages.
 ///
-/// After an error the items before it are in the builder: the kind is not whole then.
+/// After an error the builder holds the items before it: the kind is incomplete then.
 pub fn read_page(reader: impl Read, kind: Kind, builder: &mut Builder) -> Result<Page, ListError> {
     let position = Position::new(MAX_ITEM_BYTES);
     let bounded = Bounded {
@@ -71,7 +71,7 @@ fn read_document(
     builder: &mut Builder,
 ) -> Result<Page, Problem> {
     let mut json = serde_json::Deserializer::from_reader(reader);
-    let list = Document { builder, position }
+    let list = ListVisitor { builder, position }
         .deserialize(&mut json)
         .map_err(Problem::Json)?;
     json.end().map_err(Problem::Json)?;
@@ -86,7 +86,7 @@ fn read_document(
 
 /// Feeds every item of every list in `reader` to the builder. Lists may follow each other (`cat services.json pods.json`).
 ///
-/// An error means that the text as a whole cannot be trusted; what the builder holds by then must not be used.
+/// After an error the text as a whole is not trustworthy: the content of the builder must not be used.
 pub fn read(reader: impl Read, builder: &mut Builder) -> Result<(), ListError> {
     read_with(reader, builder, MAX_ITEM_BYTES)
 }
@@ -135,7 +135,7 @@ fn read_documents(
             Err(error) if error.is_io() => return Err(Problem::Json(error)),
             Err(_) => {} // more text follows: the next document
         }
-        let document = Document { builder, position };
+        let document = ListVisitor { builder, position };
         let list = document.deserialize(&mut json).map_err(Problem::Json)?;
         if !list.has_items {
             return Err(list.not_expected());
@@ -161,8 +161,8 @@ fn placed(error: serde_json::Error, byte: u64) -> ListError {
     }
 }
 
-/// The message without serde_json's own " at line 1 column 2": inside an item it counts from the item's start, which helps
-/// nobody.
+/// Removes " at line 1 column 2" of serde_json from a message: inside an item it counts from the start of the item, which
+/// helps nobody to find it.
 fn without_place(error: &serde_json::Error) -> String {
     let message = error.to_string();
     match message.rsplit_once(" at line ") {
@@ -225,19 +225,19 @@ impl<R: Read> Read for Bounded<'_, R> {
     }
 }
 
-/// What a list says of itself, known for certain only at its end: kubectl prints `kind` behind `items`.
+/// Metadata of a list. It is certain only at the end of the list: kubectl prints `kind` after `items`.
 #[derive(Default)]
 struct ListHead {
     kind: Option<String>,
     api_version: Option<String>,
     has_items: bool,
-    /// There are more pages, and this asks for the next one.
+    /// Token that requests the next page, if any.
     token: Option<String>,
     version: Option<String>,
 }
 
 impl ListHead {
-    /// `ServiceList` holds items of kind `Service`; a plain `List` says nothing.
+    /// Kind of the items: `ServiceList` holds items of kind `Service`; a plain `List` has none.
     fn item_kind(&self) -> Option<&str> {
         let kind = self.kind.as_deref()?.strip_suffix("List")?;
         (!kind.is_empty()).then_some(kind)
@@ -261,19 +261,19 @@ struct ListMetadata<'a> {
     version: Option<Str<'a>>,
 }
 
-struct Document<'b> {
+struct ListVisitor<'b> {
     builder: &'b mut Builder,
     position: &'b Position,
 }
 
-impl<'de> DeserializeSeed<'de> for Document<'_> {
+impl<'de> DeserializeSeed<'de> for ListVisitor<'_> {
     type Value = ListHead;
     fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<ListHead, D::Error> {
         json.deserialize_map(self)
     }
 }
 
-impl<'de> Visitor<'de> for Document<'_> {
+impl<'de> Visitor<'de> for ListVisitor<'_> {
     type Value = ListHead;
 
     fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
@@ -297,7 +297,7 @@ impl<'de> Visitor<'de> for Document<'_> {
                 }
                 "items" => {
                     head.has_items = true;
-                    map.next_value_seed(Items {
+                    map.next_value_seed(ItemsVisitor {
                         builder: self.builder,
                         position: self.position,
                         head: &head,
@@ -316,22 +316,22 @@ impl<'de> Visitor<'de> for Document<'_> {
     }
 }
 
-struct Items<'b> {
+struct ItemsVisitor<'b> {
     builder: &'b mut Builder,
     position: &'b Position,
     head: &'b ListHead,
-    /// Items without a kind in a list whose kind is not known yet, written anew in their slim shape.
+    /// Items without a kind, in their slim shape, kept until the kind of the list is known.
     kindless: &'b mut Vec<Box<str>>,
 }
 
-impl<'de> DeserializeSeed<'de> for Items<'_> {
+impl<'de> DeserializeSeed<'de> for ItemsVisitor<'_> {
     type Value = ();
     fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
         json.deserialize_any(self)
     }
 }
 
-impl<'de> Visitor<'de> for Items<'_> {
+impl<'de> Visitor<'de> for ItemsVisitor<'_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
@@ -344,7 +344,7 @@ impl<'de> Visitor<'de> for Items<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
-        // Only while the list may still say its kind is there a reason to keep anything.
+        // Items are kept only while the kind of the list is unknown.
         let mut kindless = self.head.kind.is_none().then_some(self.kindless);
         while let Some(raw) = items.next_element::<Box<RawValue>>()? {
             self.position.end_of_item();
@@ -365,14 +365,14 @@ impl<'de> Visitor<'de> for Items<'_> {
     }
 }
 
-/// Hands one item to the builder, or says why not. An item that does not say its kind goes to `kindless`, if given.
+/// Passes one item to the builder, or notes why not. An item without a kind goes to `kindless`, if given.
 fn feed(raw: &str, head: &ListHead, builder: &mut Builder, kindless: Option<&mut Vec<Box<str>>>) {
     let list = (head.item_kind(), head.api_version.as_deref());
     let error = match serde_json::from_str::<Item>(raw) {
         Ok(item) => match kind_of(text(&item.kind), text(&item.api_version), list) {
-            Said::Known(kind) => return builder.add(kind, &item),
-            Said::Other => return builder.skip(),
-            Said::Nothing => match (kindless, serde_json::to_string(&item)) {
+            ItemKind::Known(kind) => return builder.add(kind, &item),
+            ItemKind::Other => return builder.skip(),
+            ItemKind::Nothing => match (kindless, serde_json::to_string(&item)) {
                 (Some(kindless), Ok(slim)) => return kindless.push(slim.into_boxed_str()),
                 _ => "it has no kind".to_owned(),
             },
@@ -382,7 +382,7 @@ fn feed(raw: &str, head: &ListHead, builder: &mut Builder, kindless: Option<&mut
     let header = serde_json::from_str::<Header>(raw).ok();
     let kind = match &header {
         Some(header) => kind_of(text(&header.kind), text(&header.api_version), list),
-        // Not even an object: all that is known is the list that it stands in.
+        // The item is no object: only the kind of its list is known.
         None => kind_of(None, None, list),
     };
     let metadata = header.as_ref().and_then(|header| header.metadata);
@@ -390,31 +390,31 @@ fn feed(raw: &str, head: &ListHead, builder: &mut Builder, kindless: Option<&mut
     let name = named.as_ref().and_then(|named| text(&named.name));
     let namespace = named.as_ref().and_then(|named| text(&named.namespace));
     match kind {
-        Said::Known(kind) => builder.broken(Some(kind), namespace, name, &error),
-        Said::Other => builder.skip(),
-        Said::Nothing => builder.broken(None, namespace, name, &error),
+        ItemKind::Known(kind) => builder.broken(Some(kind), namespace, name, &error),
+        ItemKind::Other => builder.skip(),
+        ItemKind::Nothing => builder.broken(None, namespace, name, &error),
     }
 }
 
-enum Said {
+enum ItemKind {
     Known(Kind),
-    /// A kind that is not read here.
+    /// A kind that this crate does not read.
     Other,
     Nothing,
 }
 
-/// The kind that an item says, else the one of its list.
+/// Kind of the item, else the kind of its list.
 fn kind_of(
     kind: Option<&str>,
     api_version: Option<&str>,
     list: (Option<&str>, Option<&str>),
-) -> Said {
+) -> ItemKind {
     let (kind, api_version) = match (kind, list) {
         (Some(kind), _) => (kind, api_version),
         (None, (Some(kind), of_list)) => (kind, api_version.or(of_list)),
-        (None, (None, _)) => return Said::Nothing,
+        (None, (None, _)) => return ItemKind::Nothing,
     };
-    Kind::of(kind, api_version).map_or(Said::Other, Said::Known)
+    Kind::of(kind, api_version).map_or(ItemKind::Other, ItemKind::Known)
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! The lists of a live cluster, one GET after the other, whoever carries the requests.
+//! Requests the lists of a live cluster, one GET after the other, over any transport.
 //!
-//! Every list ends in a [`State`] of its own: what cannot be had of one kind takes nothing away from the others. Services
-//! come before EndpointSlices, so that no slice is met whose Service is only missing because it was listed too early; and what
-//! only gives names comes last: where time runs out, verdicts are possible all the same.
+//! Every list ends in its own [`State`]: a failure of one kind does not affect the others. Services are listed before
+//! EndpointSlices, so that no slice lacks its Service only because that was listed too early. Kinds that supply only names come
+//! last: verdicts stay possible when time runs out.
 
 use std::io::BufReader;
 use std::time::{Instant, SystemTime};
@@ -10,8 +10,8 @@ use std::time::{Instant, SystemTime};
 use ipnet::IpNet;
 
 use super::build::{Builder, NotAServiceRange};
-use super::list::{self, ListError};
-use super::listed::{Listed, State, gaps};
+use super::list_decoder::{self, ListError};
+use super::list_status::{Listed, State, gaps};
 use super::object::Kind;
 use super::read_scope::{ReadScope, Reread};
 use super::server::{self, encoded};
@@ -19,20 +19,20 @@ pub use super::server::{GetError, Server};
 use super::service_scope::{ChosenPods, ServiceScope};
 use super::source::{Loaded, Source, SourceKind};
 
-/// Items of a page of a consistent list, as kubectl has it: small enough for the API server to collect at once.
-const PAGE: u32 = 500;
+/// Items on one page of a consistent list. The value is that of kubectl: the API server collects such a page at once.
+const PAGE_ITEMS: u32 = 500;
 
-/// How to ask.
+/// Parameters of a listing.
 #[derive(Clone, Copy, Debug)]
 pub struct Asking {
-    /// When all must be read.
+    /// Deadline of all requests.
     pub deadline: Instant,
-    /// Of every kind the newest state, as for a delete. Else only of Services and EndpointSlices, which decide verdicts;
-    /// what gives names may come from the API server's cache.
+    /// Requests the newest state of every kind, as a delete needs it. Otherwise only Services and EndpointSlices, which decide
+    /// verdicts, are the newest; kinds that supply names may come from the cache of the API server.
     pub consistent: bool,
 }
 
-/// Why nothing at all could be read.
+/// Reason why nothing could be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     #[error(transparent)]
@@ -92,16 +92,16 @@ pub fn read(
     Ok(loaded)
 }
 
-/// One list, from which its kind is followed.
+/// One list, from which its kind can be followed.
 pub(super) struct List {
     pub builder: Builder,
-    /// See [`list::Page::version`].
+    /// See [`list_decoder::Page::version`].
     pub version: Option<String>,
-    /// Where it is served.
+    /// Path at which it is served.
     pub path: &'static str,
 }
 
-/// Reads one list, or what a field selector chooses of it.
+/// Reads one list, or the part of it that a field selector chooses.
 pub(super) fn one(
     server: &mut dyn Server,
     asking: Asking,
@@ -119,7 +119,7 @@ pub(super) fn one(
     })
 }
 
-/// As a part of a query.
+/// Formats a field selector as a part of a query.
 pub(super) fn field_selector(selector: &str) -> String {
     format!("fieldSelector={}", encoded(selector))
 }
@@ -129,17 +129,17 @@ struct Reading<'s> {
     asking: Asking,
     builder: Builder,
     listed: Vec<Listed>,
-    /// After it no request is sent.
+    /// Deadline: no request is sent after it.
     ended: Option<GetError>,
-    /// What the last page says of itself.
+    /// Metadata of the last page.
     version: Option<String>,
 }
 
-/// Why a list is not whole.
+/// Reason why a list is incomplete.
 pub(super) enum Failure {
-    /// Before its first page.
+    /// It failed before its first page.
     Get(GetError),
-    /// In it or behind it: something of it was taken.
+    /// It failed after its first page: a part of it was taken.
     Midway(String),
 }
 
@@ -159,7 +159,7 @@ impl<'s> Reading<'s> {
         self.served(kind, "").map(|_| ())
     }
 
-    /// Reads a list where it is served, and says where that is.
+    /// Reads a list, and returns the path at which it is served.
     fn served(&mut self, kind: Kind, selector: &str) -> Result<&'static str, Failure> {
         let mut result = Err(Failure::Get(GetError::NotServed));
         for path in paths(kind) {
@@ -171,7 +171,7 @@ impl<'s> Reading<'s> {
         result
     }
 
-    /// All Services, or those that an earlier reading found.
+    /// Reads all Services, or those that an earlier reading found.
     fn services(
         &mut self,
         again: Option<&Reread>,
@@ -192,12 +192,12 @@ impl<'s> Reading<'s> {
             self.builder.knows_services_of(destinations);
             return Ok(());
         }
-        // One was deleted, or changed its address: somebody else may have it by now.
+        // A Service was deleted or changed its address: another one may have the address by now.
         self.builder.forget(Kind::Service);
         self.list(Kind::Service)
     }
 
-    /// All EndpointSlices, or those of some Services.
+    /// Reads all EndpointSlices, or those of some Services.
     fn slices(&mut self, concerned: Option<&ServiceScope>) -> Result<(), Failure> {
         let names = concerned.and_then(|concerned| self.builder.slices_of(concerned));
         let Some(names) = names else {
@@ -210,12 +210,12 @@ impl<'s> Reading<'s> {
         self.pages(Kind::EndpointSlice, path, &selector)
     }
 
-    /// One node's Pods, then whoever has the addresses; all Pods where these cannot be selected.
+    /// Reads the Pods of one node, then those with the chosen addresses; all Pods where these cannot be selected.
     fn chosen_pods(&mut self, chosen: ChosenPods) -> Result<(), Failure> {
         let of_node = format!("spec.nodeName={}", chosen.node);
         self.select_pods(&of_node)?;
         let mut addresses = chosen.addresses;
-        // Most sources of a node's entries are its own Pods.
+        // Most sources of the entries of a node are its own Pods.
         self.builder.leave_unknown(&mut addresses);
         let of_node = self.builder.pods.iter().map(|(pod, own)| (pod, own));
         let Some(addresses) = addresses.one_by_one(of_node) else {
@@ -236,11 +236,11 @@ impl<'s> Reading<'s> {
         self.pages(Kind::Pod, path, &selector)
     }
 
-    /// `selector`: a part of the query, or empty.
+    /// `selector` is a part of the query, or empty.
     fn pages(&mut self, kind: Kind, path: &str, selector: &str) -> Result<(), Failure> {
         let cached = match self.asking.consistent || decides(kind) {
             true => "",
-            // With it the server answers from its cache, in one piece.
+            // With this version the server answers from its cache, in one piece.
             false => "resourceVersion=0",
         };
         let mut paged = cached.is_empty();
@@ -252,17 +252,17 @@ impl<'s> Reading<'s> {
         let mut token: Option<String> = None;
         loop {
             let query = match &token {
-                None if paged => joined(&format!("limit={PAGE}")),
+                None if paged => joined(&format!("limit={PAGE_ITEMS}")),
                 None => joined(cached),
-                Some(token) => joined(&format!("limit={PAGE}&continue={}", encoded(token))),
+                Some(token) => joined(&format!("limit={PAGE_ITEMS}&continue={}", encoded(token))),
             };
             let next = match self.page(kind, path, &query) {
                 Ok(next) => next,
-                // Once, and all of it: two halves of different age are no list.
+                // Starts over once and in one piece: two halves of different age are no list.
                 Err(Failure::Get(GetError::Expired)) if token.is_some() && paged => {
                     tracing::info!(
                         kind = kind.name(),
-                        "the list expired, once more in one piece"
+                        "the list expired; it is requested again in one piece"
                     );
                     self.builder.forget(kind);
                     (token, paged) = (None, false);
@@ -284,7 +284,7 @@ impl<'s> Reading<'s> {
         }
     }
 
-    /// Reads one page, and says what to ask with for the next one.
+    /// Reads one page, and returns the token of the next one.
     fn page(&mut self, kind: Kind, path: &str, query: &str) -> Result<Option<String>, Failure> {
         let request = match query {
             "" => path.to_owned(),
@@ -295,7 +295,7 @@ impl<'s> Reading<'s> {
         }
         server::get_patiently(self.server, &request, self.asking.deadline).map_err(Failure::Get)?;
         let body = BufReader::with_capacity(64 * 1024, &mut *self.server);
-        match list::read_page(body, kind, &mut self.builder) {
+        match list_decoder::read_page(body, kind, &mut self.builder) {
             Ok(page) => {
                 self.version = page.version;
                 Ok(page.token)
@@ -304,7 +304,7 @@ impl<'s> Reading<'s> {
         }
     }
 
-    /// Notes what became of a list.
+    /// Notes the status of a list.
     ///
     /// # Errors
     /// It was the first request of all, and shows that no other would succeed.
@@ -345,7 +345,7 @@ impl<'s> Reading<'s> {
     }
 }
 
-/// A failure behind so many parts of a list: some of it is there already, so that it is not whole whatever the reason.
+/// Marks a failure after a number of parts as partial: some of the list was taken already, whatever the reason.
 fn behind(failure: Failure, parts: usize) -> Failure {
     match failure {
         Failure::Get(error) if parts > 0 && error != GetError::Forbidden => {
@@ -363,12 +363,12 @@ pub(super) fn refused_state(kind: Kind, error: &GetError) -> State {
     }
 }
 
-/// Whether a kind decides verdicts for itself.
+/// Reports whether a kind decides verdicts by itself.
 fn decides(kind: Kind) -> bool {
     matches!(kind, Kind::Service | Kind::EndpointSlice)
 }
 
-/// Where a kind is listed, the newest version first.
+/// Paths that serve a kind, the newest version first.
 fn paths(kind: Kind) -> &'static [&'static str] {
     match kind {
         Kind::Service => &["/api/v1/services"],
@@ -382,7 +382,7 @@ fn paths(kind: Kind) -> &'static [&'static str] {
     }
 }
 
-/// Why a body was no list, in words that hold nothing of it.
+/// Formats the reason why a body was no list, without quoting it.
 fn broken(error: &ListError) -> String {
     match error {
         ListError::Read(error) if error.kind() == std::io::ErrorKind::TimedOut => {
@@ -397,5 +397,5 @@ fn broken(error: &ListError) -> String {
 }
 
 #[cfg(test)]
-#[path = "lists_tests.rs"]
+#[path = "lister_tests.rs"]
 mod tests;
