@@ -99,12 +99,13 @@ pub struct About {
 
 /// Every check, in the order of `--list` and of the manual.
 pub fn catalogue() -> Vec<About> {
-    let about = |check: &Box<dyn Check>| About {
+    let checks = checks();
+    let about = checks.iter().map(|check| About {
         name: check.name(),
         title: check.title(),
         looks_for: check.looks_for(),
-    };
-    checks().iter().map(about).collect()
+    });
+    about.collect()
 }
 
 /// Result of all checks.

@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(found[0].severity, Severity::Critical);
         assert_eq!(
             found[0].message,
-            "192.0.2.11 to 203.0.113.10:443/tcp: 63900 entries use 99 % of the 64512 source ports (1024-65535)"
+            "192.0.2.11 to 203.0.113.10:443/tcp: 63900 entries use 99.1 % of the 64512 source ports (1024-65535)"
         );
         assert_eq!(found[0].evidence["used"], 63_900);
         assert!(seen(63_900, &["192.0.2.11", "192.0.2.12"], 1).is_empty());

@@ -258,7 +258,7 @@ mod tests {
                 40,
                 &[],
                 Severity::Warning,
-                "80 % full (160 of 200); 25 % of its entries (40)",
+                "80.0 % full (160 of 200); 25.0 % of its entries (40)",
             ),
             (
                 190,
