@@ -292,7 +292,6 @@ fn flow() -> impl Strategy<Value = Flow> {
                     let rare = flow.rare_mut();
                     rare.labels = labels;
                     rare.helper = helper.map(Into::into);
-                    rare.master = helper.and(labels).map(|_| flow.original);
                     rare.secctx = secctx.map(Into::into);
                 }
                 flow
