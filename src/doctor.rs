@@ -2,8 +2,9 @@
 //!
 //! A check is one file in `check/` with a struct that implements [`Check`]. It sees every entry of the table once, in one
 //! scan for all checks, stores groups and never entries, and decides from these and the [`Facts`]. To add one: write the
-//! file, name it in `check.rs` and in `checks`, and add its thresholds to [`Thresholds`]. Checks are pure: the caller reads
-//! the facts.
+//! file, name it in `check.rs` and in `checks`, and add its thresholds to [`Thresholds`]. Its title and the sentence of
+//! `--list` and of the manual are in its file, and its rows come from its evidence. Checks are pure: the caller reads the
+//! facts.
 //!
 //! Every finding has a number, and a healthy node has none above [`Severity::Info`].
 
@@ -23,7 +24,7 @@ mod threshold;
 use crate::entry::Entry;
 
 pub use facts::{Changes, Facts, Scan, Version, is_worse_source, pod_network};
-pub use finding::{Finding, Severity};
+pub use finding::{Finding, Rows, Severity};
 pub use sampling::{MAX_SAMPLED, limit_activity, needs_sample};
 pub use threshold::Thresholds;
 
@@ -31,6 +32,18 @@ pub use threshold::Thresholds;
 pub trait Check {
     /// Name in the output.
     fn name(&self) -> &'static str;
+
+    /// Heading of its findings in text, without a number.
+    fn title(&self) -> &'static str;
+
+    /// One sentence about what it finds, for `--list` and the manual.
+    fn looks_for(&self) -> &'static str;
+
+    /// Data that is missing, so that a check without a finding is not a check without a fault. `None`: it has all data.
+    fn lacks(&self, facts: &Facts<'_>) -> Option<&'static str> {
+        let _ = facts;
+        None
+    }
 
     /// Counts one entry. Called for every entry of the table, so it must be quick, and its memory must be bounded
     /// (`Groups`). Checks of settings and counters do not implement it.
@@ -46,10 +59,14 @@ pub trait Check {
 fn checks() -> Vec<Box<dyn Check>> {
     vec![
         Box::<check::StaleUdp>::default(),
+        Box::<check::StaleConnections>::default(),
         Box::<check::NeverTranslated>::default(),
         Box::<check::EndpointSilent>::default(),
         Box::<check::LostPod>::default(),
+        Box::<check::Unanswered>::default(),
+        Box::<check::LostSource>::default(),
         Box::<check::PortExhaustion>::default(),
+        Box::<check::NodePortClash>::default(),
         Box::<check::Skew>::default(),
         Box::<check::HalfClosed>::default(),
         Box::<check::Hairpin>::default(),
@@ -61,13 +78,52 @@ fn checks() -> Vec<Box<dyn Check>> {
         Box::<check::WrongNamespace>::default(),
         Box::<check::TableFull>::default(),
         Box::<check::InsertFailed>::default(),
+        Box::<check::Invalid>::default(),
         Box::<check::LongChains>::default(),
         Box::<check::Unlisted>::default(),
         Box::<check::Allowance>::default(),
         Box::<check::Expectations>::default(),
+        Box::<check::NoHelper>::default(),
         Box::<check::ReversePath>::default(),
         Box::<check::Settings>::default(),
     ]
+}
+
+/// Description of a check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct About {
+    pub name: &'static str,
+    pub title: &'static str,
+    pub looks_for: &'static str,
+}
+
+/// Every check, in the order of `--list` and of the manual.
+pub fn catalogue() -> Vec<About> {
+    let about = |check: &Box<dyn Check>| About {
+        name: check.name(),
+        title: check.title(),
+        looks_for: check.looks_for(),
+    };
+    checks().iter().map(about).collect()
+}
+
+/// Result of all checks.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Results {
+    /// The most severe first.
+    pub findings: Vec<Finding>,
+    /// Number of checks with findings.
+    pub found: usize,
+    /// Number of checks that have their data and find nothing.
+    pub fine: usize,
+    pub undecided: Vec<Undecided>,
+}
+
+/// A check that finds nothing and lacks data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Undecided {
+    pub check: &'static str,
+    pub lacks: &'static str,
 }
 
 /// All checks on one table.
@@ -88,15 +144,25 @@ impl Examination {
         }
     }
 
-    /// Findings of all checks, the most severe first.
-    pub fn findings(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
-        let all = self.checks.iter();
-        let mut findings: Vec<Finding> = all
-            .flat_map(|check| bounded(check.findings(facts, thresholds)))
-            .collect();
-        check::insert_failed::relate(&mut findings);
-        finding::sort(&mut findings);
-        findings
+    pub fn results(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Results {
+        let mut results = Results::default();
+        for check in &self.checks {
+            let findings = bounded(check.findings(facts, thresholds));
+            match (findings.is_empty(), check.lacks(facts)) {
+                (false, _) => results.found += 1,
+                (true, None) => results.fine += 1,
+                (true, Some(lacks)) => results.undecided.push(Undecided {
+                    check: check.name(),
+                    lacks,
+                }),
+            }
+            let title = check.title();
+            let titled = findings.into_iter().map(|finding| finding.titled(title));
+            results.findings.extend(titled);
+        }
+        check::insert_failed::relate(&mut results.findings);
+        finding::sort(&mut results.findings);
+        results
     }
 }
 
@@ -128,6 +194,10 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), count, "{names:?}");
+        for about in catalogue() {
+            assert!(about.title.starts_with(char::is_alphabetic) && !about.title.ends_with('.'));
+            assert!(about.looks_for.ends_with('.'), "{about:?}");
+        }
     }
 
     #[test]
@@ -150,9 +220,22 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_node_has_no_finding_above_info() {
-        let findings = Examination::default().findings(&Facts::default(), &Thresholds::default());
-        let bad: Vec<_> = findings
+    fn an_unknown_node_has_no_finding_above_info_and_few_checks_are_fine() {
+        let results = Examination::default().results(&Facts::default(), &Thresholds::default());
+        let lacking: Vec<_> = results.undecided.iter().map(|one| one.check).collect();
+        for check in [
+            "stale-udp",
+            "lost-pod",
+            "table-full",
+            "insert-failed",
+            "settings",
+        ] {
+            assert!(lacking.contains(&check), "{lacking:?}");
+        }
+        let all = results.found + results.fine + lacking.len();
+        assert_eq!(all, checks().len());
+        let bad: Vec<_> = results
+            .findings
             .iter()
             .filter(|finding| finding.severity > Severity::Info)
             .collect();

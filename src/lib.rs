@@ -85,6 +85,7 @@ pub mod error;
 pub mod ethtool;
 pub mod filter;
 pub mod output;
+pub mod percent;
 pub mod plural;
 pub mod purge;
 mod query;

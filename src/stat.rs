@@ -8,6 +8,7 @@ pub mod read;
 
 use std::collections::BTreeMap;
 
+use crate::percent::percent;
 use crate::sysctl;
 
 use counters::Counters;
@@ -86,8 +87,7 @@ pub struct Delta {
 impl Stat {
     /// Entries in percent of the limit; `None` without a limit (0).
     pub fn used_percent(&self) -> Option<f64> {
-        let max = self.settings.max.filter(|max| *max > 0)?;
-        Some(self.count? as f64 * 100.0 / max as f64)
+        percent(self.count?, self.settings.max?)
     }
 
     /// Hash nodes per bucket. Each entry has two nodes, one for each direction. This is a lower bound: all namespaces share

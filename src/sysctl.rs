@@ -22,6 +22,8 @@ pub struct Conntrack {
     pub events: Option<u64>,
     /// 1: TCP segments out of the window are not marked as invalid.
     pub tcp_be_liberal: Option<u64>,
+    /// 1: packets with a bad checksum are marked as invalid.
+    pub checksum: Option<u64>,
     /// 0: established TCP flows are not picked up.
     pub tcp_loose: Option<u64>,
     /// Limit for the expectations of each namespace; one value for the whole machine.
@@ -41,6 +43,7 @@ pub fn conntrack(netns: &Netns) -> Result<Conntrack, NetnsError> {
         timestamp: read("timestamp"),
         events: read("events"),
         tcp_be_liberal: read("tcp_be_liberal"),
+        checksum: read("checksum"),
         tcp_loose: read("tcp_loose"),
         expect_max: read("expect_max"),
     })

@@ -352,3 +352,90 @@ fn drops_of_the_reverse_path_filter_are_found_while_they_happen() {
         assert_eq!(later[0]["evidence"]["filtered_total"].to_string(), total);
     });
 }
+
+/// Sends a datagram from port 7000 to port 9999 of this host, with this zone for the original direction only.
+fn send_in_zone(zone: u16) -> std::io::Result<usize> {
+    nft(&format!(
+        "table ip z {{
+            chain out {{
+                type filter hook output priority raw
+                udp dport 9999 ct original zone set {zone}
+            }}
+        }}
+"
+    ));
+    let sender = UdpSocket::bind("127.0.0.1:7000")?;
+    let sent = sender.send_to(b"x", "127.0.0.1:9999");
+    run("nft", &["delete", "table", "ip", "z"]);
+    sent
+}
+
+#[test]
+fn entries_of_a_one_way_zone_are_named_as_those_in_the_way() {
+    private_netns(|| {
+        run("ip", &["link", "set", "lo", "up"]);
+        nft("table ip t {
+            chain in {
+                type filter hook input priority 0
+                ct state new accept
+            }
+        }
+");
+        send_in_zone(5).unwrap();
+        assert_eq!(counter("insert_failed"), 0);
+        // The reply tuple is in zone 0 again, where it is taken.
+        let _refused = send_in_zone(6);
+        assert!(counter("insert_failed") > 0);
+        let found = of(&doctor("").exits(0), "insert-failed");
+        let (message, evidence) = (found[0]["message"].as_str().unwrap(), &found[0]["evidence"]);
+        assert_eq!(evidence["zones"], serde_json::json!([5]), "{evidence}");
+        assert!(
+            message.contains("a possible cause: 1 entry has a zone"),
+            "{message}"
+        );
+        assert!(!message.contains("DNS"), "{message}");
+        let examples = evidence["examples"].to_string();
+        assert!(examples.contains("127.0.0.1:7000"), "{examples}");
+        let sentences = ctk_line("stat -o json").exits(0).json()["explanation"].to_string();
+        assert!(
+            sentences.contains("another zone") && !sentences.contains("DNS"),
+            "{sentences}"
+        );
+    });
+}
+
+#[test]
+fn invalid_packets_are_found_with_the_causes_that_settings_leave() {
+    private_netns(|| {
+        run("ip", &["link", "set", "lo", "up"]);
+        nft("table ip t {
+            chain in {
+                type filter hook input priority 0
+                ct state new accept
+            }
+        }
+");
+        sysctl("tcp_loose", "0");
+        sysctl("tcp_be_liberal", "1");
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut client = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        assert_eq!(of(&doctor(""), "invalid"), Vec::<Value>::new());
+        run("conntrack", &["-F"]);
+        client.write_all(b"x").unwrap();
+        let found = of(&doctor("").exits(0), "invalid");
+        let (message, evidence) = (found[0]["message"].as_str().unwrap(), &found[0]["evidence"]);
+        assert!(
+            evidence["invalid_total"]
+                .as_u64()
+                .is_some_and(|total| total > 0),
+            "{evidence}"
+        );
+        for part in [
+            "as tcp_loose is 0",
+            "it is not the TCP window",
+            "bad checksums",
+        ] {
+            assert!(message.contains(part), "{part}: {message}");
+        }
+    });
+}

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum DoctorFormat {
-    /// Text: message, evidence and remedy of each finding
+    /// Text: sentence, a few rows and remedy of each finding; the numbers are in JSON
     Table,
     /// One document with items and a summary
     Json,
@@ -19,6 +19,7 @@ pub enum DoctorFormat {
 #[command(after_help = "Examples:
   ctk doctor                               check this node; takes 6 s
   ctk doctor --sample 0 --half-closed 20   look once, with another threshold
+  ctk doctor --list                        all checks, and what each looks for
   ctk doctor --sample 0 -o jsonl           one finding a line, for scripts
 
 --watch 30s repeats the checks every 30 s until Ctrl-C.
@@ -33,6 +34,9 @@ pub struct DoctorArgs {
     /// Look three times within this time (at least 6s), to find refreshed entries and new losses; 0: look once
     #[arg(long, value_name = "DURATION", value_parser = sample, default_value = "6s")]
     pub sample: Duration,
+    /// Print every check with what it looks for, and end
+    #[arg(long, conflicts_with = "watch")]
+    pub list: bool,
     /// Repeat, with this time between the rounds [default without a value: 10s]
     #[arg(long, value_name = "DURATION", value_parser = duration, num_args = 0..=1, default_missing_value = "10s")]
     pub watch: Option<Duration>,

@@ -5,6 +5,7 @@
 
 mod facts;
 mod report;
+mod text;
 
 use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
@@ -15,12 +16,11 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 
 use crate::args::doctor::{DoctorArgs, DoctorFormat};
 use crate::doctor::{
-    Examination, Facts, Finding, MAX_SAMPLED, Scan, Severity, is_worse_source, limit_activity,
-    needs_sample,
+    Examination, Facts, MAX_SAMPLED, Results, Scan, Severity, catalogue, is_worse_source,
+    limit_activity, needs_sample,
 };
 use crate::error::{CommandError, Status};
 use crate::output::{Palette, Summary};
-use crate::plural::count;
 use ctk_cluster::read_scope::ReadScope;
 use ctnetlink::{Table, TableKind};
 
@@ -37,6 +37,9 @@ use crate::terminal::messages::{self, note};
 use report::{Report, summary_counts};
 
 pub fn run(builtin: BuiltinCluster, args: &DoctorArgs) -> Result<Status, CommandError> {
+    if args.list {
+        return list(args);
+    }
     if args.watch.is_some() && args.report.format == DoctorFormat::Json {
         return Err(CommandError::usage("--watch prints no single document")
             .hint("-o jsonl prints a finding a line, with the time"));
@@ -51,6 +54,23 @@ pub fn run(builtin: BuiltinCluster, args: &DoctorArgs) -> Result<Status, Command
             }
         }
         Some(interval) => follow(args, &source, interval),
+    }
+}
+
+/// Prints every check with what it looks for.
+fn list(args: &DoctorArgs) -> Result<Status, CommandError> {
+    if args.report.format != DoctorFormat::Table {
+        return Err(CommandError::usage("--list is text").hint("leave -o out"));
+    }
+    let mut stdout = io::stdout();
+    let palette = Palette::of_environment(args.report.color, stdout.is_terminal());
+    let text = text::list(&catalogue(), palette);
+    match stdout
+        .write_all(text.as_bytes())
+        .and_then(|()| stdout.flush())
+    {
+        Ok(()) => Ok(Status::Done),
+        Err(error) => messages::unwritten(error),
     }
 }
 
@@ -128,8 +148,10 @@ impl History {
 
 /// Result of one examination of the node.
 struct Diagnosis {
-    findings: Vec<Finding>,
+    results: Results,
     summary: Summary,
+    /// Length of the sample; `None` without one.
+    looked: Option<Duration>,
     /// The answer is incomplete; a note on stderr names the missing part.
     partial: bool,
 }
@@ -155,7 +177,7 @@ impl Diagnosis {
         let examination = examine(args.sample, &mut table, &mut pipeline, &mut facts)?;
         facts::look_again(&mut facts, &source.netns, began);
         facts::compare_rules(&mut facts, &source.netns, cluster);
-        let findings = examination.findings(&facts, &args.thresholds);
+        let results = examination.results(&facts, &args.thresholds);
         let scan = facts.scan;
         let mut caveats = caveats::of_table(scan.unreadable, scan.inconsistent);
         caveats.add_selection(&every_entry, false, cluster, &pipeline.counts);
@@ -164,16 +186,17 @@ impl Diagnosis {
         let partial = caveats.partial;
         history.print_new_notes(caveats);
         let summary = Summary {
-            shown: findings.len() as u64,
+            shown: results.findings.len() as u64,
             scanned: scan.scanned,
             consistent: !scan.inconsistent,
             unreadable: scan.unreadable,
             cluster: cluster::summary(cluster),
-            extra: summary_counts(&findings),
+            extra: summary_counts(&results),
         };
         Ok(Diagnosis {
-            findings,
+            results,
             summary,
+            looked: facts.sampled,
             partial,
         })
     }
@@ -181,14 +204,15 @@ impl Diagnosis {
     /// Writes the report in one call, so that a watch which a signal ends shows only whole reports.
     fn print(&self, args: &DoctorArgs) -> io::Result<()> {
         let report = Report {
-            findings: &self.findings,
+            results: &self.results,
             summary: &self.summary,
+            looked: self.looked,
             time: args.watch.map(|_| SystemTime::now()),
         };
         let stdout = io::stdout();
         let terminal = stdout.is_terminal();
         let text = match args.report.format {
-            DoctorFormat::Table => report.to_table(
+            DoctorFormat::Table => report.to_text(
                 Palette::of_environment(args.report.color, terminal),
                 terminal,
             ),
@@ -197,16 +221,15 @@ impl Diagnosis {
         };
         let mut stdout = stdout.lock();
         stdout.write_all(&text)?;
-        stdout.flush()?;
-        if self.findings.is_empty() && io::stderr().is_terminal() {
-            let entries = count(self.summary.scanned, "entry", "entries");
-            note(format!("nothing found in {entries}"));
-        }
-        Ok(())
+        stdout.flush()
     }
 
     fn status(&self) -> Status {
-        let found = self.findings.iter().any(|f| f.severity > Severity::Info);
+        let found = self
+            .results
+            .findings
+            .iter()
+            .any(|f| f.severity > Severity::Info);
         match (self.partial, found) {
             (true, _) => Status::Partial,
             (false, true) => Status::Found,

@@ -1,4 +1,4 @@
-//! UDP entries grouped by original destination, for the checks of stale entries.
+//! Entries grouped by protocol and original destination, for the checks of stale entries.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -11,17 +11,30 @@ use crate::doctor::example::{self, Examples};
 use crate::doctor::groups::Groups;
 use crate::doctor::{Facts, Finding};
 use crate::entry::Entry;
+use crate::filter::protocol::UDP;
 use crate::plural::count;
 use crate::verdict::{Reason, Refreshing};
+use ctnetlink::flow::protocol_name;
 
-const UDP: u8 = 17;
+/// Protocol and original destination.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key {
+    pub protocol: u8,
+    pub address: IpAddr,
+    pub port: Option<u16>,
+}
 
-type Key = (IpAddr, Option<u16>);
+impl Key {
+    /// `10.96.0.10:53`
+    fn place(&self) -> String {
+        example::socket(self.address, self.port)
+    }
+}
 
 #[derive(Default)]
 pub struct Destinations(Groups<Key, Destination>);
 
-/// UDP entries with one original destination.
+/// Entries with one original destination.
 #[derive(Default)]
 pub struct Destination {
     pub service: Option<String>,
@@ -33,6 +46,10 @@ pub struct Destination {
     /// Reported entries whose refreshing is unknown: the sample was full, or they were made since.
     unknown: u64,
     pub misdelivered: u64,
+    /// Reported connections whose first packet has no answer yet.
+    pub connecting: u64,
+    /// Reported entries that a purge takes only by their reason, as no other endpoint could take their packets.
+    last_endpoint: u64,
     reasons: BTreeMap<&'static str, u64>,
     /// Start of the oldest entry in nanoseconds since the Unix epoch, where the kernel records it.
     oldest: Option<u64>,
@@ -43,10 +60,14 @@ impl Destinations {
     /// Counts an entry; `reason` is set for one that the check reports.
     pub fn observe(&mut self, entry: &Entry<'_>, reason: Option<Reason>) {
         let flow = &entry.flow;
-        if flow.protocol() != UDP || (reason.is_none() && entry.names.service.is_none()) {
+        if reason.is_none() && entry.names.service.is_none() {
             return;
         }
-        let group = self.0.at((flow.original.dst, flow.original.dport()));
+        let group = self.0.at(Key {
+            protocol: flow.protocol(),
+            address: flow.original.dst,
+            port: flow.original.dport(),
+        });
         group.entries += 1;
         let Some(reason) = reason else {
             return;
@@ -56,12 +77,17 @@ impl Destinations {
         group.refreshing += u64::from(refreshing);
         group.unknown += u64::from(entry.refreshing == Refreshing::Unknown);
         group.misdelivered += u64::from(reason == Reason::Misdelivery);
+        let connecting = flow.state.is_some_and(|state| state.is_connecting());
+        group.connecting += u64::from(connecting);
+        let judgement = entry.judgement.as_ref();
+        group.last_endpoint += u64::from(judgement.is_some_and(|one| one.is_of_last_endpoint()));
         *group.reasons.entry(reason.name()).or_default() += 1;
         group.oldest = group.oldest.into_iter().chain(flow.start).min();
         if group.service.is_none() {
             group.service = entry.names.service.as_ref().and_then(example::service);
         }
-        group.examples.push(entry, refreshing);
+        let urgent = refreshing || connecting || reason == Reason::Misdelivery;
+        group.examples.push(entry, urgent);
     }
 
     /// Destinations with at least `least` reported entries, urgent ones first.
@@ -72,7 +98,12 @@ impl Destinations {
             .filter(|(_, group)| group.bad >= least)
             .collect();
         found.sort_by_key(|(key, group)| {
-            let urgency = (group.misdelivered, group.refreshing, group.bad);
+            let urgency = (
+                group.misdelivered,
+                group.refreshing,
+                group.connecting,
+                group.bad,
+            );
             (Reverse(urgency), **key)
         });
         found
@@ -81,12 +112,52 @@ impl Destinations {
 
 impl Destination {
     /// `kube-system/kube-dns:dns (10.96.0.10:53/udp)`
-    pub fn name(&self, (address, port): &Key) -> String {
-        let place = example::socket(*address, *port);
+    pub fn name(&self, key: &Key) -> String {
+        let place = format!("{}/{}", key.place(), example::protocol(key.protocol));
         match &self.service {
-            Some(service) => format!("{service} ({place}/udp)"),
-            None => format!("{place}/udp"),
+            Some(service) => format!("{service} ({place})"),
+            None => place,
         }
+    }
+
+    /// The command that deletes the reported entries. Protocols other than UDP must be named, and so must the reason where no
+    /// other endpoint could take the packets.
+    pub fn purge(&self, key: &Key) -> String {
+        let verdict = match self.last_endpoint == self.bad {
+            true => "--reason endpoint-not-serving",
+            false => "--stale",
+        };
+        format!("ctk purge {verdict}{}", self.selector(key))
+    }
+
+    /// ` --svc shop/web:dns`, ` --dst 10.96.0.10 --udp 53`; the protocol beside a Service only if it is not UDP.
+    pub fn selector(&self, key: &Key) -> String {
+        let protocol = match protocol_name(key.protocol) {
+            Some(name @ ("udp" | "tcp" | "sctp")) => format!(" --{name}"),
+            Some(name) => format!(" --proto {name}"),
+            None => format!(" --proto {}", key.protocol),
+        };
+        match (&self.service, key.port) {
+            (Some(service), _) if key.protocol == UDP => {
+                format!(" --svc {}", example::shell_word(service))
+            }
+            (Some(service), _) => format!("{protocol} --svc {}", example::shell_word(service)),
+            (None, Some(port)) if protocol.starts_with(" --proto") => {
+                format!(" --dst {}{protocol} --dport {port}", key.address)
+            }
+            (None, Some(port)) => format!(" --dst {}{protocol} {port}", key.address),
+            (None, None) => format!(" --dst {}{protocol}", key.address),
+        }
+    }
+
+    /// Cause of stale entries: the endpoints of this Service or destination changed.
+    pub fn cause(&self, key: &Key) -> String {
+        let service = self
+            .service
+            .as_deref()
+            .and_then(|name| name.rsplit_once(':'));
+        let owner = service.map_or_else(|| key.address.to_string(), |(name, _)| name.to_owned());
+        format!("endpoints of {owner}")
     }
 
     /// `3 of 4 entries`
@@ -122,13 +193,7 @@ impl Destination {
     }
 
     /// Adds the numbers to a finding; `what` names the number of reported entries.
-    pub fn evidence(
-        &self,
-        finding: Finding,
-        what: &str,
-        (address, port): &Key,
-        facts: &Facts<'_>,
-    ) -> Finding {
+    pub fn evidence(&self, finding: Finding, what: &str, key: &Key, facts: &Facts<'_>) -> Finding {
         let reasons = self.reasons.iter();
         let reasons: Vec<Value> = reasons
             .map(|(reason, n)| json!({"reason": reason, "entries": n}))
@@ -137,14 +202,14 @@ impl Destination {
         let refreshing = facts.sampled.map(|_| self.refreshing);
         finding
             .with("service", self.service.clone())
-            .with("destination", example::socket(*address, *port))
+            .with("destination", key.place())
             .with("entries", self.entries)
             .with(what, self.bad)
             .with("refreshing", refreshing)
             .with("refreshing_unknown", facts.sampled.map(|_| self.unknown))
             .with("oldest_seconds", since)
             .with("reasons", reasons)
-            .with("examples", self.examples.to_json())
+            .examples(&self.examples)
     }
 }
 

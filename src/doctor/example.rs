@@ -9,65 +9,140 @@ use serde_json::Value;
 
 use crate::attribution::{Party, ServiceName};
 
+use super::finding::{MAX_ROWS, Rows};
 use crate::entry::Entry;
 use crate::verdict::Refreshing;
 use ctnetlink::flow::{Tuple, protocol_name};
 
-/// Upper bound of the examples of one finding.
-const MAX_EXAMPLES: usize = 3;
-
 /// A few entries, urgent ones first.
 #[derive(Clone, Debug, Default)]
 pub struct Examples {
-    lines: Vec<(bool, String)>,
+    examples: Vec<(bool, Example)>,
 }
 
 impl Examples {
-    /// Adds the entry while fewer than [`MAX_EXAMPLES`] are stored. An urgent entry replaces one that is not.
+    /// Adds the entry while fewer than [`MAX_ROWS`] are stored. An urgent entry replaces one that is not.
     pub fn push(&mut self, entry: &Entry<'_>, urgent: bool) {
-        if self.lines.len() < MAX_EXAMPLES {
-            self.lines.push((urgent, line(entry)));
-        } else if urgent && let Some(calm) = self.lines.iter_mut().find(|(urgent, _)| !urgent) {
-            *calm = (true, line(entry));
+        if self.examples.len() < MAX_ROWS {
+            self.examples.push((urgent, Example::of(entry)));
+        } else if urgent && let Some(calm) = self.examples.iter_mut().find(|(urgent, _)| !urgent) {
+            *calm = (true, Example::of(entry));
         }
     }
 
     pub fn to_json(&self) -> Value {
-        let mut lines: Vec<&(bool, String)> = self.lines.iter().collect();
-        lines.sort_by_key(|(urgent, _)| !urgent);
-        lines.into_iter().map(|(_, line)| line.as_str()).collect()
+        self.sorted().into_iter().map(Example::line).collect()
+    }
+
+    pub fn rows(&self) -> Rows {
+        Rows::new(&COLUMNS, self.sorted().into_iter().map(Example::cells))
+    }
+
+    fn sorted(&self) -> Vec<&Example> {
+        let mut all: Vec<&(bool, Example)> = self.examples.iter().collect();
+        all.sort_by_key(|(urgent, _)| !urgent);
+        all.into_iter().map(|(_, example)| example).collect()
     }
 }
 
-/// `udp shop/web-1 10.244.1.5:40123 > 10.96.0.10:53, leads to 10.244.1.7:53, 118s left, refreshing`
-fn line(entry: &Entry<'_>) -> String {
-    let flow = &entry.flow;
-    let (original, reply) = (&flow.original, &flow.reply);
-    let mut line = protocol(flow.protocol());
-    if let Some(state) = flow.state.and_then(|state| state.name()) {
-        let _ = write!(line, " {state}");
+/// Columns of [`Example::cells`].
+const COLUMNS: [&str; 9] = [
+    "PROTO",
+    "STATE",
+    "CLIENT",
+    "FROM",
+    "TO",
+    "LEADS TO",
+    "ANSWERS GO TO",
+    "TTL",
+    "REFRESHED",
+];
+
+/// What identifies an entry.
+#[derive(Clone, Debug)]
+struct Example {
+    protocol: String,
+    state: Option<&'static str>,
+    unreplied: bool,
+    client: Option<String>,
+    from: String,
+    to: String,
+    leads_to: Option<String>,
+    /// Name of the Pod that has the address of `leads_to`.
+    endpoint: Option<String>,
+    answers_to: Option<String>,
+    left: Option<Duration>,
+    refreshing: Refreshing,
+}
+
+impl Example {
+    fn of(entry: &Entry<'_>) -> Self {
+        let flow = &entry.flow;
+        let (original, reply) = (&flow.original, &flow.reply);
+        Example {
+            protocol: protocol(flow.protocol()),
+            state: flow.state.and_then(|state| state.name()),
+            unreplied: flow.status.is_unreplied(),
+            client: entry.names.client.and_then(party),
+            from: source(original),
+            to: destination(original),
+            leads_to: flow.is_dnat().then(|| source(reply)),
+            endpoint: entry.names.endpoint.and_then(|one| party(one.party)),
+            answers_to: flow.is_snat().then(|| destination(reply)),
+            left: flow.timeout.map(|left| Duration::from_secs(left.into())),
+            refreshing: entry.refreshing,
+        }
     }
-    if flow.status.is_unreplied() {
-        line.push_str(" UNREPLIED");
+
+    /// `udp shop/web-1 10.244.1.5:40123 > 10.96.0.10:53, leads to 10.244.1.7:53, 118s left, refreshing`
+    fn line(&self) -> String {
+        let mut line = self.protocol.clone();
+        let words = [
+            self.state,
+            self.unreplied.then_some("UNREPLIED"),
+            self.client.as_deref(),
+        ];
+        for word in words.into_iter().flatten() {
+            let _ = write!(line, " {word}");
+        }
+        let _ = write!(line, " {} > {}", self.from, self.to);
+        for (what, place) in [
+            ("leads to", &self.leads_to),
+            ("answers go to", &self.answers_to),
+        ] {
+            if let Some(place) = place {
+                let _ = write!(line, ", {what} {place}");
+            }
+        }
+        if let Some(left) = self.left {
+            let _ = write!(line, ", {} left", humantime::format_duration(left));
+        }
+        if self.refreshing == Refreshing::Yes {
+            line.push_str(", refreshing");
+        }
+        line
     }
-    if let Some(client) = entry.names.client.and_then(party) {
-        let _ = write!(line, " {client}");
+
+    fn cells(&self) -> Vec<Option<String>> {
+        let unreplied = self.unreplied.then_some("UNREPLIED");
+        let state: Vec<&str> = self.state.into_iter().chain(unreplied).collect();
+        let leads_to = self.leads_to.as_ref().map(|place| match &self.endpoint {
+            Some(pod) => format!("{place} ({pod})"),
+            None => place.clone(),
+        });
+        vec![
+            Some(self.protocol.clone()),
+            (!state.is_empty()).then(|| state.join(" ")),
+            self.client.clone(),
+            Some(self.from.clone()),
+            Some(self.to.clone()),
+            leads_to,
+            self.answers_to.clone(),
+            self.left
+                .map(|left| humantime::format_duration(left).to_string()),
+            (self.refreshing != Refreshing::Unknown).then(|| self.refreshing.name().to_owned()),
+        ]
     }
-    let _ = write!(line, " {} > {}", source(original), destination(original));
-    if flow.is_dnat() {
-        let _ = write!(line, ", leads to {}", source(reply));
-    }
-    if flow.is_snat() {
-        let _ = write!(line, ", answers go to {}", destination(reply));
-    }
-    if let Some(left) = flow.timeout {
-        let left = Duration::from_secs(left.into());
-        let _ = write!(line, ", {} left", humantime::format_duration(left));
-    }
-    if entry.refreshing == Refreshing::Yes {
-        line.push_str(", refreshing");
-    }
-    line
 }
 
 /// IANA name of a protocol, else `proto-N`.
@@ -130,9 +205,17 @@ mod tests {
         let mut entry = Entry::bare(flow);
         entry.refreshing = Refreshing::Yes;
         assert_eq!(
-            line(&entry),
+            Example::of(&entry).line(),
             "udp 10.0.0.1:4000 > 10.96.0.10:53, leads to 10.1.0.7:53, 1m 58s left, refreshing"
         );
+        let mut examples = Examples::default();
+        examples.push(&entry, true);
+        let rows = examples.rows();
+        assert_eq!(
+            rows.columns,
+            ["PROTO", "FROM", "TO", "LEADS TO", "TTL", "REFRESHED"]
+        );
+        assert_eq!(rows.cells[0][4].as_deref(), Some("1m 58s"));
     }
 
     #[test]

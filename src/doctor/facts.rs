@@ -8,12 +8,12 @@ use ipnet::IpNet;
 
 use crate::reverse_path::ReversePathFilter;
 use crate::stat::{CpuCounters, Delta, Stat};
-use crate::this_node::ThisNode;
+use crate::this_node::{NetnsOwner, ThisNode};
 use ctk_cluster::compare::Disagreement;
 use ctk_cluster::datapath::Datapath;
 use ctk_cluster::index::Index;
 use ctk_cluster::rules::NodeRules;
-use ctnetlink::rtnetlink::BridgePort;
+use ctnetlink::rtnetlink::{BridgePort, LocalAddress};
 
 use super::kube_proxy_metrics::KubeProxyMetrics;
 
@@ -47,8 +47,14 @@ pub struct Facts<'c> {
     pub pod_networks: HashSet<IpNet>,
     /// Differences between the rules and the cluster source that two readings of the rules show.
     pub disagreements: Vec<Disagreement>,
+    /// The rules and the cluster source were compared.
+    pub rules_compared: bool,
     /// Time between these two readings.
     pub rules_apart: Duration,
+    /// Addresses of this namespace's interfaces.
+    pub local: Option<Vec<LocalAddress>>,
+    /// Whether bridges pass frames to the rules and to conntrack (`net.bridge.bridge-nf-call-iptables`).
+    pub bridge_calls_iptables: Option<bool>,
     /// Ports of bridges in this namespace.
     pub bridge_ports: Option<Vec<BridgePort>>,
     /// Metrics of kube-proxy, where they can be read.
@@ -139,10 +145,35 @@ impl Facts<'_> {
         metrics.map(Version::KubeProxy).or(node.map(Version::Node))
     }
 
+    /// Data that every verdict needs and that is missing.
+    pub fn lacks_verdicts(&self) -> Option<&'static str> {
+        let foreign = self
+            .node
+            .is_some_and(|node| node.namespace == NetnsOwner::Foreign);
+        if self.index.is_none() && self.rules.is_none() {
+            Some("no cluster source")
+        } else {
+            (foreign && self.index.is_some()).then_some("not the node's namespace")
+        }
+    }
+
+    /// Pods and Services, if they are missing.
+    pub fn lacks_objects(&self) -> Option<&'static str> {
+        self.index.is_none().then_some("no objects of the cluster")
+    }
+
     /// Whether the address is this node's.
     pub fn is_own(&self, address: IpAddr) -> bool {
         self.node
             .is_some_and(|node| node.owns(self.index, address) == Some(true))
+    }
+
+    /// Interface of this namespace that has the address.
+    pub fn interface_of(&self, address: IpAddr) -> Option<&str> {
+        let mut local = self.local.iter().flatten();
+        local
+            .find(|own| own.address() == address)
+            .map(|own| own.interface.as_str())
     }
 
     /// Whether the address is in a network of Pods.

@@ -1,6 +1,12 @@
-//! Finding of a check: severity, one sentence, numbers, and help.
+//! Finding of a check: severity, one sentence, numbers, example rows, and help.
+
+mod rows;
 
 use serde_json::{Map, Value};
+
+use super::example::Examples;
+
+pub use rows::{MAX_ROWS, Rows};
 
 /// Severity of a finding. `ctk doctor` ends with status 5 for a finding above `Info`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -31,23 +37,31 @@ impl Severity {
 pub struct Finding {
     /// Name of the check.
     pub check: &'static str,
+    /// [`Check::title`](super::Check::title) of the check, for text.
+    pub title: &'static str,
     pub severity: Severity,
     /// One sentence with the decisive number.
     pub message: String,
     /// Numbers by name, lists of objects, and `examples`: entries as lines of text. Unknown values are null.
     pub evidence: Map<String, Value>,
-    /// Command or setting that helps.
+    /// Rows for text, from the evidence.
+    pub rows: Rows,
+    /// Command or setting that helps. A command begins with `ctk` and ends with the text, before `;` or before `)`.
     pub help: Option<String>,
+    cause: Option<String>,
 }
 
 impl Finding {
     pub fn new(check: &'static str, severity: Severity, message: impl Into<String>) -> Self {
         Finding {
             check,
+            title: check,
             severity,
             message: message.into(),
             evidence: Map::new(),
+            rows: Rows::default(),
             help: None,
+            cause: None,
         }
     }
 
@@ -68,6 +82,46 @@ impl Finding {
     pub fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.evidence.insert(name.to_owned(), value.into());
         self
+    }
+
+    #[must_use]
+    pub fn titled(mut self, title: &'static str) -> Self {
+        self.title = title;
+        self
+    }
+
+    /// Adds entries as evidence, and as rows unless a list gives them.
+    #[must_use]
+    pub fn examples(mut self, examples: &Examples) -> Self {
+        if self.rows.is_empty() {
+            self.rows = examples.rows();
+        }
+        self.with("examples", examples.to_json())
+    }
+
+    /// Adds a list of objects or sentences as evidence and as rows.
+    #[must_use]
+    pub fn list(mut self, name: &str, members: Vec<Value>) -> Self {
+        self.rows = Rows::of_list(name, &members);
+        self.with(name, members)
+    }
+
+    /// Names the cause. Text tells findings with the same cause together.
+    #[must_use]
+    pub fn because(mut self, cause: impl Into<String>) -> Self {
+        self.cause = Some(cause.into());
+        self
+    }
+
+    /// Whether the other finding has the same cause: the one that both name, else the same help of the same check.
+    pub fn shares_cause(&self, other: &Finding) -> bool {
+        match (&self.cause, &other.cause) {
+            (Some(one), Some(other)) => one == other,
+            (None, None) => {
+                self.check == other.check && self.help.is_some() && self.help == other.help
+            }
+            _ => false,
+        }
     }
 
     #[must_use]
@@ -102,12 +156,6 @@ pub fn unchanged_note(changes: Option<u64>) -> &'static str {
     }
 }
 
-/// `part` of `whole` in percent, rounded down; `None` if `whole` is 0.
-pub fn percent(part: u64, whole: u64) -> Option<u64> {
-    let percent = u128::from(part) * 100 / u128::from(whole).max(1);
-    (whole > 0).then_some(percent as u64)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -132,9 +180,13 @@ mod tests {
     }
 
     #[test]
-    fn a_share_of_nothing_is_not_zero() {
-        assert_eq!(percent(0, 0), None);
-        assert_eq!(percent(63_900, 64_512), Some(99));
-        assert_eq!(percent(u64::MAX, u64::MAX), Some(100));
+    fn a_named_cause_joins_checks_and_the_same_help_joins_findings_of_one() {
+        let finding = |check| Finding::info(check, "x");
+        assert!(!finding("a").shares_cause(&finding("a")));
+        assert!(finding("a").help("h").shares_cause(&finding("a").help("h")));
+        assert!(!finding("a").help("h").shares_cause(&finding("b").help("h")));
+        let named = |check| finding(check).because("pod 10.1.0.7");
+        assert!(named("a").shares_cause(&named("b").help("h")));
+        assert!(!named("a").shares_cause(&finding("a")));
     }
 }

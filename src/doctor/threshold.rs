@@ -22,6 +22,9 @@ pub struct Thresholds {
     /// replies stopped
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = at_least_one())]
     pub lost_entries: u64,
+    /// unanswered: unanswered or half-open entries to one destination, of which they are at least --silent-share
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = at_least_one())]
+    pub unanswered_entries: u64,
     /// rules-behind: differences between the node's rules and the API
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = at_least_one())]
     pub rules_behind: u64,
@@ -67,6 +70,9 @@ pub struct Thresholds {
     /// insert-failed: entries in percent of the limit, below which the table is not full
     #[arg(long, value_name = "PERCENT", default_value_t = 90, value_parser = percent())]
     pub room_below: u64,
+    /// invalid: INVALID packets within --sample
+    #[arg(long, value_name = "N", default_value_t = 50, value_parser = at_least_one())]
+    pub invalid_packets: u64,
     /// long-chains: insertions that overfull buckets refused within --sample
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = at_least_one())]
     pub refused_insertions: u64,

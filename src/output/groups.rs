@@ -111,13 +111,9 @@ fn cells(group: &Group, ranked: &Ranked<'_>, style: &GroupStyle<'_>) -> Vec<Text
     cells
 }
 
-/// Percent with one decimal; a share that would be rounded to 0 or 100 without being so gets `<` or `>`.
+/// A share of 1 in percent.
 pub(super) fn percent(share: f64) -> String {
-    match share * 100.0 {
-        percent if percent > 0.0 && percent < 0.1 => "<0.1%".to_owned(),
-        percent if percent > 99.9 && percent < 100.0 => ">99.9%".to_owned(),
-        percent => format!("{percent:.1}%"),
-    }
+    format!("{}%", crate::percent::rounded(share * 100.0))
 }
 
 fn part_style(part: &KeyValue) -> Style {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::bounded::{Alignment, TextCell, bounded_table};
 use super::{Palette, Style};
 use crate::ethtool::{ALLOWANCE_AVAILABLE, ALLOWANCE_EXCEEDED};
+use crate::percent::rounded;
 use crate::stat::counters::Counters;
 use crate::stat::explain::{self, LOSSES};
 use crate::stat::{ConntrackAllowance, CpuCounters, Delta, Stat};
@@ -55,7 +56,7 @@ fn number(value: Option<u64>) -> TextCell {
 fn sizes(stat: &Stat, options: StatOptions) -> String {
     let settings = &stat.settings;
     let used = stat.used_percent();
-    let used_text = used.map(|used| format!("{used:.1} % of max"));
+    let used_text = used.map(|used| format!("{} % of max", rounded(used)));
     let style = match used {
         Some(used) if used >= explain::NEARLY_FULL_PERCENT => Style::Bad,
         Some(used) if used >= WARNING_PERCENT => Style::Warning,
@@ -145,9 +146,14 @@ fn counters(stat: &Stat, total: Option<&Counters>, options: StatOptions) -> Stri
         vec![
             TextCell::plain(name),
             TextCell::styled(text, loss_style(name, count)),
+            TextCell::plain(explain::meaning(name).unwrap_or_default()),
         ]
     });
-    let columns = [("COUNTER", Alignment::Left), ("TOTAL", Alignment::Right)];
+    let columns = [
+        ("COUNTER", Alignment::Left),
+        ("TOTAL", Alignment::Right),
+        ("MEANING", Alignment::Left),
+    ];
     let mut text = bounded_table(&columns, rows, options.header, options.palette);
     for line in explain::losses(counters, stat.used_percent()) {
         text.push_str(&line);

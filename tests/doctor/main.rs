@@ -4,6 +4,7 @@
 
 mod alarms;
 mod cases;
+mod found;
 mod healthy;
 mod packets;
 mod status;

@@ -30,6 +30,8 @@ pub fn gather<'c>(netns: &Netns, cluster: Option<&'c Cluster>) -> Facts<'c> {
         stat: stat(netns),
         reverse_path: read("reverse-path filter", reverse_path::read(netns)).unwrap_or_default(),
         local_ports: local_ports(netns),
+        local: read("addresses", rtnetlink::local_addresses(netns)),
+        bridge_calls_iptables: bridge_calls_iptables(netns),
         bridge_ports: read("bridge ports", rtnetlink::bridge_ports(netns)),
         pod_networks: addresses.filter_map(pod_network).collect(),
         kube_proxy: kube_proxy(netns),
@@ -46,6 +48,7 @@ pub fn compare_rules(facts: &mut Facts<'_>, netns: &Netns, cluster: Option<&Clus
     let (Some(index), Some(before)) = (facts.index, live) else {
         return;
     };
+    facts.rules_compared = true;
     let mut differences = compare(index, &before.rules);
     if differences.is_empty() {
         return;
@@ -57,17 +60,26 @@ pub fn compare_rules(facts: &mut Facts<'_>, netns: &Netns, cluster: Option<&Clus
     facts.rules_apart = before.time.elapsed().unwrap_or_default();
 }
 
-/// Reads the counters again. [`gather`] read them first, at `began`.
+/// Reads the counters again. [`gather`] read them first, at `began`. Growth is known only with a sample.
 pub fn look_again(facts: &mut Facts<'_>, netns: &Netns, began: Instant) {
     let now = stat(netns);
     let paths = read("reverse-path filter", reverse_path::read(netns)).unwrap_or_default();
     let filtered = paths.filtered.zip(facts.reverse_path.filtered);
-    facts.changes = Some(Changes {
-        seconds: began.elapsed().as_secs_f64(),
+    let grown = filtered.and_then(|(now, then)| now.checked_sub(then));
+    let mut changes = Changes {
         count: now.count,
-        delta: now.since(&facts.stat),
-        filtered: filtered.and_then(|(now, then)| now.checked_sub(then)),
-    });
+        ..Changes::default()
+    };
+    if facts.sampled.is_some() {
+        changes.seconds = began.elapsed().as_secs_f64();
+        changes.delta = now.since(&facts.stat);
+        changes.filtered = grown;
+    } else {
+        // One look is too short to see growth, which stays unknown.
+        facts.stat.counters = now.counters;
+    }
+    facts.changes = Some(changes);
+    facts.stat.interfaces = now.interfaces;
     facts.reverse_path = paths;
 }
 
@@ -88,6 +100,17 @@ fn read<T, E: std::error::Error>(what: &str, result: Result<T, E>) -> Option<T> 
     result
         .inspect_err(|error| tracing::info!(error = chain(error), what, "not known"))
         .ok()
+}
+
+/// Without the module br_netfilter the file does not exist, and bridged frames pass no rules.
+fn bridge_calls_iptables(netns: &Netns) -> Option<bool> {
+    const FILE: &str = "/proc/sys/net/bridge/bridge-nf-call-iptables";
+    let answer = netns.run(|| match fs::read_to_string(FILE) {
+        Ok(text) => text.trim().parse::<u8>().ok().map(|value| value != 0),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Some(false),
+        Err(_) => None,
+    });
+    read("bridge-nf-call-iptables", answer)?
 }
 
 fn local_ports(netns: &Netns) -> Option<(u16, u16)> {

@@ -7,6 +7,7 @@ use clap_mangen::Man;
 use clap_mangen::roff::{Inline, Roff, bold, roman};
 
 use super::NewFile;
+use crate::doctor::{About, catalogue};
 
 /// Date of the last change that matters to a reader.
 const DATE: &str = "2026-11-30";
@@ -25,10 +26,22 @@ const DESCRIPTIONS: [(&str, &str); 10] = [
     ("demo", include_str!("demo.roff")),
 ];
 
+/// Line of a description in whose place the checks of `ctk doctor` stand.
+const CHECKS: &str = ".\\\" CHECKS\n";
+
 /// The description of a command. A command without one is described by the text of its `--help`.
-fn description(command: &str) -> Option<&'static str> {
+fn description(command: &str) -> Option<String> {
     let (_, text) = DESCRIPTIONS.iter().find(|(name, _)| *name == command)?;
-    Some(text)
+    Some(text.replace(CHECKS, &checks()))
+}
+
+/// Names of the checks, with what each looks for.
+fn checks() -> String {
+    let item = |check: About| {
+        let [name, text] = [check.name, check.looks_for].map(|text| text.replace('-', "\\-"));
+        format!(".TP\n.B {name}\n{text}\n")
+    };
+    catalogue().into_iter().map(item).collect()
 }
 
 /// Pages of section 1: the program and each command.

@@ -16,6 +16,21 @@ impl Check for Allowance {
         NAME
     }
 
+    fn title(&self) -> &'static str {
+        "limit of the cloud"
+    }
+
+    fn looks_for(&self) -> &'static str {
+        "Packets that the cloud drops, because the machine tracks too many connections."
+    }
+
+    fn lacks(&self, facts: &Facts<'_>) -> Option<&'static str> {
+        let known = facts.stat.interfaces.as_ref();
+        known
+            .is_none_or(Vec::is_empty)
+            .then_some("no driver with this counter")
+    }
+
     fn findings(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
         let known = facts.stat.interfaces.iter().flatten();
         known

@@ -4,6 +4,8 @@
 //! answer, or when the protocol of the port always answers. An earlier answer is no proof: a protocol may greet and be
 //! one-way afterwards.
 
+mod bridged;
+
 use std::cmp::Reverse;
 use std::net::IpAddr;
 
@@ -11,10 +13,10 @@ use serde_json::{Value, json};
 
 use crate::doctor::example::{self, Examples};
 use crate::doctor::expected_reply::ANSWERED_BY_DESIGN;
-use crate::doctor::finding::percent;
 use crate::doctor::groups::Groups;
 use crate::doctor::{Check, Facts, Finding, Severity, Thresholds};
 use crate::entry::Entry;
+use crate::percent::percent;
 use crate::plural::count;
 use crate::verdict::{Refreshing, Replies, Verdict};
 use ctk_cluster::index::PortId;
@@ -49,6 +51,8 @@ struct Endpoint {
     /// Entries that were answered earlier and are not any more.
     stopped: u64,
     refreshing: u64,
+    /// Silent entries whose answers may pass a bridge only.
+    bridged: u64,
     examples: Examples,
 }
 
@@ -74,8 +78,8 @@ impl Endpoint {
             .is_some_and(|port| ANSWERED_BY_DESIGN.contains(&port));
         let is_wrong = self.protocol == TCP || neighbours_answer || by_design;
         // A group that was dropped and made anew lacks its earlier, possibly answered entries.
-        let sure =
-            percent(self.silent(), self.entries + missed).is_some_and(|share| share >= least_share);
+        let sure = percent(self.silent(), self.entries + missed)
+            .is_some_and(|share| share >= least_share as f64);
         if !is_wrong {
             let note = "; healthy where the protocol has no answers, as syslog and statsd";
             (Severity::Info, note)
@@ -96,7 +100,15 @@ impl Check for EndpointSilent {
         NAME
     }
 
-    fn observe(&mut self, entry: &Entry<'_>, _: &Facts<'_>) {
+    fn title(&self) -> &'static str {
+        "endpoint that does not answer"
+    }
+
+    fn looks_for(&self) -> &'static str {
+        "One endpoint that does not reply, while others do."
+    }
+
+    fn observe(&mut self, entry: &Entry<'_>, facts: &Facts<'_>) {
         let flow = &entry.flow;
         let verdict = entry
             .judgement
@@ -136,6 +148,7 @@ impl Check for EndpointSilent {
         if unreplied || stopped {
             let refreshing = entry.refreshing == Refreshing::Yes;
             group.refreshing += u64::from(refreshing);
+            group.bridged += u64::from(bridged::may_bypass(flow, facts));
             group.examples.push(entry, refreshing);
             if group.pod.is_none() {
                 let party = entry.names.endpoint.map(|endpoint| endpoint.party);
@@ -151,7 +164,7 @@ impl Check for EndpointSilent {
             .filter(|(_, endpoint)| {
                 let share = percent(endpoint.silent(), endpoint.entries);
                 endpoint.silent() >= thresholds.silent_entries
-                    && share.is_some_and(|share| share >= thresholds.silent_share)
+                    && share.is_some_and(|share| share >= thresholds.silent_share as f64)
             })
             .collect();
         found.sort_by(|(a, one), (b, other)| {
@@ -193,7 +206,7 @@ impl EndpointSilent {
             endpoint.asked,
             endpoint.silent(),
             count(endpoint.entries, "entry", "entries"),
-        );
+        ) + &bridged::note(endpoint.bridged);
         let neighbours: Vec<Value> = others()
             .take(8)
             .map(|(at, other)| {
@@ -211,9 +224,12 @@ impl EndpointSilent {
             .with("stopped", endpoint.stopped)
             .with("missed_at_most", missed)
             .with("others", neighbours)
-            .with("examples", endpoint.examples.to_json())
+            .examples(&endpoint.examples)
+            .because(format!("silent {}", backend.0))
+            .with("bridged", endpoint.bridged)
             .help(format!(
-                "see whether it listens and answers: ctk ls --reply-src {}",
+                "{}see whether it listens and answers: ctk ls --reply-src {}",
+                bridged::help(endpoint.bridged),
                 backend.0
             ))
     }

@@ -1,7 +1,7 @@
 //! Expectations near their limit. Beyond it, data connections of helpers (FTP, SIP) are blocked.
 
-use crate::doctor::finding::percent;
 use crate::doctor::{Check, Facts, Finding, Thresholds};
+use crate::percent::{percent, rounded};
 
 const NAME: &str = "expectations";
 
@@ -13,17 +13,35 @@ impl Check for Expectations {
         NAME
     }
 
+    fn title(&self) -> &'static str {
+        "expectations near their limit"
+    }
+
+    fn looks_for(&self) -> &'static str {
+        "Expectations near their limit."
+    }
+
+    fn lacks(&self, facts: &Facts<'_>) -> Option<&'static str> {
+        let (count, max) = (facts.stat.expect_count, facts.stat.settings.expect_max);
+        count
+            .zip(max)
+            .is_none()
+            .then_some("no number of expectations, or no limit")
+    }
+
     fn findings(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
         let (count, max) = (facts.stat.expect_count, facts.stat.settings.expect_max);
         let Some((count, max)) = count.zip(max) else {
             return Vec::new();
         };
-        let Some(used) = percent(count, max).filter(|used| *used >= thresholds.expectations_used)
+        let Some(used) =
+            percent(count, max).filter(|used| *used >= thresholds.expectations_used as f64)
         else {
             return Vec::new();
         };
         let message = format!(
-            "{used} % of the expectations are in use ({count} of {max}); beyond that, data connections of FTP, SIP and the like fail"
+            "{} % of the expectations are in use ({count} of {max}); beyond that, data connections of FTP, SIP and the like fail",
+            rounded(used)
         );
         vec![
             Finding::warning(NAME, message)
@@ -31,7 +49,7 @@ impl Check for Expectations {
                 .with("expect_max", max)
                 .with("used_percent", used)
                 .help(
-                    "ctk ls --table expect shows them; raise net.netfilter.nf_conntrack_expect_max",
+                    "raise net.netfilter.nf_conntrack_expect_max; who makes them: ctk ls --table expect",
                 ),
         ]
     }

@@ -42,6 +42,14 @@ impl Check for Hairpin {
         NAME
     }
 
+    fn title(&self) -> &'static str {
+        "pods that reach themselves"
+    }
+
+    fn looks_for(&self) -> &'static str {
+        "Pods that reach themselves through a Service, and whether they get replies."
+    }
+
     fn observe(&mut self, entry: &Entry<'_>, _: &Facts<'_>) {
         let flow = &entry.flow;
         if !flow.is_hairpin() {
@@ -100,7 +108,7 @@ impl Check for Hairpin {
                 .with("bridge_ports", ports.map(<[BridgePort]>::len))
                 .with("hairpin_mode_0", interfaces)
                 .with("senders", senders)
-                .with("examples", self.examples.to_json()),
+                .examples(&self.examples),
         ]
     }
 }

@@ -44,6 +44,14 @@ impl Check for HalfClosed {
         NAME
     }
 
+    fn title(&self) -> &'static str {
+        "half-closed connections"
+    }
+
+    fn looks_for(&self) -> &'static str {
+        "Many connections of which one side has closed and the other has not."
+    }
+
     fn observe(&mut self, entry: &Entry<'_>, _: &Facts<'_>) {
         let flow = &entry.flow;
         let Some(ProtocolState::Tcp {
@@ -98,7 +106,7 @@ impl Check for HalfClosed {
                 .with("closed_first_by_client", group.closed_by_client)
                 .with("closed_first_by_server", group.closed_by_server)
                 .with("longest_timeout_seconds", group.longest)
-                .with("examples", group.examples.to_json())
+                .examples(&group.examples)
                 .help(help(group))
         };
         found.into_iter().map(finding).collect()

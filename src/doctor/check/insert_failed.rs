@@ -1,27 +1,57 @@
-//! Packets that are lost although the table is not full: two packets of one socket raced, each made an entry, and only one
-//! was inserted (`insert_failed` of
-//! `nf_ct_resolve_clash`). The usual case are A and AAAA queries that a resolver sends
-//! at once; the lookup then takes 5 s.
+//! Packets that are lost although the table is not full: the entry of a packet could not be inserted, because another entry
+//! had one of its two tuples first (`insert_failed` of `nf_ct_resolve_clash`). The counter has several causes:
 //!
-//! The same counter includes refusals by overfull buckets, which the check `long-chains` reports, and connections that were
-//! masqueraded to the same port.
+//! - Two packets of one socket raced, as A and AAAA queries that a resolver sends at once; the lookup then takes 5 s.
+//! - A zone for the original direction only: reply tuples of all these zones are in zone 0, where equal ones exclude each
+//!   other.
+//! - Connections that were translated to the same source port.
+//!
+//! The entries tell which of these are possible here. The same counter includes refusals by overfull buckets, which the check
+//! `long-chains` reports.
 
-use crate::doctor::finding::percent;
+mod causes;
+
+use serde_json::Value;
+
 use crate::doctor::{Check, Facts, Finding, Severity, Thresholds};
+use crate::entry::Entry;
+use crate::percent::rounded;
 use crate::plural::count;
 
 use super::port_exhaustion::NAME as PORTS;
+use causes::Causes;
 
 const NAME: &str = "insert-failed";
 const COUNTER: &str = "insert_failed";
 const OVERFULL_COUNTER: &str = "chaintoolong";
 
 #[derive(Default)]
-pub struct InsertFailed;
+pub struct InsertFailed {
+    causes: Causes,
+}
 
 impl Check for InsertFailed {
     fn name(&self) -> &'static str {
         NAME
+    }
+
+    fn title(&self) -> &'static str {
+        "lost insertions"
+    }
+
+    fn looks_for(&self) -> &'static str {
+        "Insertions that are lost in a table that is not full."
+    }
+
+    fn lacks(&self, facts: &Facts<'_>) -> Option<&'static str> {
+        facts
+            .total(COUNTER)
+            .is_none()
+            .then_some("no counters of the kernel")
+    }
+
+    fn observe(&mut self, entry: &Entry<'_>, _: &Facts<'_>) {
+        self.causes.observe(entry);
     }
 
     fn findings(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
@@ -36,11 +66,19 @@ impl Check for InsertFailed {
             .recent
             .filter(|recent| *recent >= thresholds.failed_insertions && !full);
         let finding = match raced {
-            Some(recent) => losses.race(recent, used),
+            Some(recent) => losses.now(recent, used),
             None => losses.past(),
         };
-        let stat = &facts.stat;
-        let counts = stat.count.zip(stat.settings.max);
+        let possible = self.causes.possible(changed("clash_resolve"));
+        let clauses: Vec<&str> = possible.iter().map(|one| one.clause.as_str()).collect();
+        let remedies: Vec<&str> = possible.iter().map(|one| one.help.as_str()).collect();
+        let mut finding = finding.help(remedies.join("; or "));
+        finding.message += &match clauses.as_slice() {
+            [one] => format!("; a possible cause: {one}"),
+            several => format!("; possible causes: {}", several.join("; or ")),
+        };
+        let clauses: Vec<Value> = clauses.into_iter().map(Value::from).collect();
+        let finding = self.causes.evidence(finding).with("causes", clauses);
         vec![
             finding
                 .with("lost", losses.recent)
@@ -51,10 +89,7 @@ impl Check for InsertFailed {
                 .with("drop", changed("drop"))
                 .with("clash_resolve", changed("clash_resolve"))
                 .with("seconds", losses.seconds)
-                .with(
-                    "used_percent",
-                    counts.and_then(|(count, max)| percent(count, max)),
-                ),
+                .with("used_percent", used),
         ]
     }
 }
@@ -84,19 +119,17 @@ impl Losses {
     }
 
     /// `used`: usage of the table in percent.
-    fn race(&self, recent: u64, used: Option<f64>) -> Finding {
+    fn now(&self, recent: u64, used: Option<f64>) -> Finding {
         let entries = count(recent, "entry was", "entries were");
         let usage = used.map_or_else(
             || "an unknown part of it".to_owned(),
-            |used| format!("{used:.1} % of it"),
+            |used| format!("{} % of it", rounded(used)),
         );
         let message = format!(
-            "{entries} not put into the table in {:.1} s, and their packets were dropped, while {usage} is in use: packets \
-             of one socket race (typical: parallel DNS queries over UDP through DNAT or SNAT, which then take 5 s)",
+            "{entries} not put into the table in {:.1} s, and their packets were dropped, while {usage} is in use",
             self.seconds.unwrap_or(0.0),
         );
         Finding::warning(NAME, message)
-            .help("a DNS cache on the node, options single-request-reopen in resolv.conf, or DNS over TCP (use-vc)")
     }
 
     fn past(&self) -> Finding {
@@ -124,8 +157,6 @@ pub fn relate(findings: &mut [Finding]) {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::Value;
-
     use super::*;
     use crate::doctor::testing::counted;
 
@@ -145,7 +176,7 @@ mod tests {
             );
             facts.stat.count = Some(used);
             facts.stat.settings.max = Some(100);
-            let found = InsertFailed.findings(&facts, &Thresholds::default());
+            let found = InsertFailed::default().findings(&facts, &Thresholds::default());
             let severity = found.first().map(|finding| finding.severity);
             assert_eq!(severity, expected, "{used} {total} {more} {evicted}");
         }
@@ -156,7 +187,7 @@ mod tests {
         let mut facts = counted(&[(COUNTER, 1068)], &[(COUNTER, 27), ("drop", 27)]);
         facts.stat.count = Some(412);
         facts.stat.settings.max = Some(262_144);
-        let found = InsertFailed.findings(&facts, &Thresholds::default());
+        let found = InsertFailed::default().findings(&facts, &Thresholds::default());
         let text = &found[0].message;
         assert!(
             text.starts_with("27 entries were not put into the table in 2.0 s"),
@@ -174,13 +205,13 @@ mod tests {
             &[(COUNTER, 30), (OVERFULL_COUNTER, 30)],
             &[(COUNTER, 27), (OVERFULL_COUNTER, 27)],
         );
-        let found = InsertFailed.findings(&facts, &Thresholds::default());
+        let found = InsertFailed::default().findings(&facts, &Thresholds::default());
         assert!(found.is_empty(), "{found:?}");
         let facts = counted(
             &[(COUNTER, 30), (OVERFULL_COUNTER, 10)],
             &[(COUNTER, 27), (OVERFULL_COUNTER, 10)],
         );
-        let found = InsertFailed.findings(&facts, &Thresholds::default());
+        let found = InsertFailed::default().findings(&facts, &Thresholds::default());
         assert_eq!(found[0].severity, Severity::Warning);
         assert_eq!(found[0].evidence["lost"], 17);
         assert_eq!(found[0].evidence["lost_total"], 20 + 17);
@@ -199,7 +230,7 @@ mod tests {
 
     #[test]
     fn unknown_counters_give_no_finding() {
-        let found = InsertFailed.findings(&Facts::default(), &Thresholds::default());
+        let found = InsertFailed::default().findings(&Facts::default(), &Thresholds::default());
         assert!(found.is_empty(), "{found:?}");
     }
 }

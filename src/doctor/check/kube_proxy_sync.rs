@@ -6,6 +6,8 @@ use crate::doctor::kube_proxy_metrics::KubeProxyMetrics;
 use crate::doctor::{Check, Facts, Finding, Severity, Thresholds};
 
 const NAME: &str = "kube-proxy-sync";
+/// Cause that the check `rules-behind` shares: kube-proxy has not written its rules.
+pub const RULES_LATE: &str = "kube-proxy has not written its rules";
 
 #[derive(Default)]
 pub struct KubeProxySync;
@@ -13,6 +15,21 @@ pub struct KubeProxySync;
 impl Check for KubeProxySync {
     fn name(&self) -> &'static str {
         NAME
+    }
+
+    fn title(&self) -> &'static str {
+        "kube-proxy is late"
+    }
+
+    fn looks_for(&self) -> &'static str {
+        "Changes that wait for kube-proxy, or that it writes slowly."
+    }
+
+    fn lacks(&self, facts: &Facts<'_>) -> Option<&'static str> {
+        facts
+            .kube_proxy
+            .is_none()
+            .then_some("no metrics of kube-proxy")
     }
 
     fn findings(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
@@ -53,6 +70,7 @@ fn overdue_sync(
         Finding::critical(NAME, message)
             .with("waiting_seconds", behind.as_secs())
             .with("last_sync_seconds_ago", since_sync.as_secs())
+            .because(RULES_LATE)
             .help("see its log (kubectl -n kube-system logs -l k8s-app=kube-proxy); rules, and so new flows, follow old endpoints until it syncs"),
     )
 }

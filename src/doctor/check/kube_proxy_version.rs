@@ -15,6 +15,20 @@ impl Check for KubeProxyVersion {
         NAME
     }
 
+    fn title(&self) -> &'static str {
+        "kube-proxy without a reconciler"
+    }
+
+    fn looks_for(&self) -> &'static str {
+        "A version of kube-proxy that misses stale entries."
+    }
+
+    fn lacks(&self, facts: &Facts<'_>) -> Option<&'static str> {
+        let is_known =
+            facts.kube_proxy_replacement.is_some() || facts.kube_proxy_version().is_some();
+        (!is_known).then_some("no version of kube-proxy")
+    }
+
     fn findings(&self, facts: &Facts<'_>, _: &Thresholds) -> Vec<Finding> {
         // BPF programs replace kube-proxy.
         if facts.kube_proxy_replacement.is_some() {

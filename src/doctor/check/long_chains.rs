@@ -16,6 +16,21 @@ impl Check for LongChains {
         NAME
     }
 
+    fn title(&self) -> &'static str {
+        "overfull buckets"
+    }
+
+    fn looks_for(&self) -> &'static str {
+        "Buckets of the hash table that are too long."
+    }
+
+    fn lacks(&self, facts: &Facts<'_>) -> Option<&'static str> {
+        facts
+            .total(COUNTER)
+            .is_none()
+            .then_some("no counters of the kernel")
+    }
+
     fn findings(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
         let Some(total) = facts.total(COUNTER).filter(|total| *total > 0) else {
             return Vec::new();

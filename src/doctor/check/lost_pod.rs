@@ -42,6 +42,18 @@ impl Check for LostPod {
         NAME
     }
 
+    fn title(&self) -> &'static str {
+        "packets to an address without a pod"
+    }
+
+    fn looks_for(&self) -> &'static str {
+        "Entries without a reply to an address that no pod has."
+    }
+
+    fn lacks(&self, facts: &Facts<'_>) -> Option<&'static str> {
+        facts.lacks_objects()
+    }
+
     fn observe(&mut self, entry: &Entry<'_>, facts: &Facts<'_>) {
         let flow = &entry.flow;
         let address = flow.reply.src;
@@ -116,9 +128,10 @@ impl Check for LostPod {
                 .with("in_pod_range", in_range)
                 .with("clients", group.clients.iter().cloned().collect::<Vec<_>>())
                 .with("ports", group.ports.iter().copied().collect::<Vec<_>>())
-                .with("examples", group.examples.to_json())
+                .examples(&group.examples)
+                .because(format!("address {address}"))
                 .help(format!(
-                    "let these clients look the name up again (caches, pools, headless Services): ctk ls --unreplied --reply-src {address}"
+                    "let these clients look the name up again (caches, pools, headless Services): ctk ls --reply-src {address}"
                 ))
         };
         found.into_iter().map(finding).collect()

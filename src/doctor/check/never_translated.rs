@@ -1,10 +1,10 @@
 //! UDP entries to a Service that were never translated: they are older than the rules and were kept alive since. Entries
 //! for which a delete does not help are reported separately.
 
-use crate::doctor::destinations::{Destination, Destinations};
-use crate::doctor::example;
+use crate::doctor::destinations::{Destination, Destinations, Key};
 use crate::doctor::{Check, Facts, Finding, Severity, Thresholds};
 use crate::entry::Entry;
+use crate::filter::protocol::UDP;
 use crate::verdict::{Reason, Verdict};
 
 const NAME: &str = "never-translated";
@@ -20,7 +20,22 @@ impl Check for NeverTranslated {
         NAME
     }
 
+    fn title(&self) -> &'static str {
+        "UDP entries without translation"
+    }
+
+    fn looks_for(&self) -> &'static str {
+        "UDP entries to a Service that were created before its rules; critical if their clients keep refreshing them."
+    }
+
+    fn lacks(&self, facts: &Facts<'_>) -> Option<&'static str> {
+        facts.lacks_verdicts()
+    }
+
     fn observe(&mut self, entry: &Entry<'_>, _: &Facts<'_>) {
+        if entry.flow.protocol() != UDP {
+            return;
+        }
         let reason = entry.judgement.as_ref().map(|judgement| judgement.reason);
         self.stale
             .observe(entry, reason.filter(|r| *r == Reason::NoDnat));
@@ -43,10 +58,6 @@ impl Check for NeverTranslated {
                 true => Severity::Critical,
                 false => Severity::Warning,
             };
-            let selector = match &group.service {
-                Some(service) => format!("--svc {}", example::shell_word(service)),
-                None => format!("--dst {}", key.0),
-            };
             group
                 .evidence(
                     Finding::new(NAME, severity, message),
@@ -54,7 +65,7 @@ impl Check for NeverTranslated {
                     key,
                     facts,
                 )
-                .help(format!("ctk purge --reason no-dnat {selector}"))
+                .help(format!("ctk purge --reason no-dnat{}", group.selector(key)))
         });
         let pending = self.pending.from(thresholds.stale_entries).into_iter();
         let pending = pending.map(|(key, group)| pending_finding(key, group, facts));
@@ -62,11 +73,7 @@ impl Check for NeverTranslated {
     }
 }
 
-fn pending_finding(
-    key: &(std::net::IpAddr, Option<u16>),
-    group: &Destination,
-    facts: &Facts<'_>,
-) -> Finding {
+fn pending_finding(key: &Key, group: &Destination, facts: &Facts<'_>) -> Finding {
     let message = format!(
         "{}: {} not translated, and a new packet would not be either ({})",
         group.name(key),

@@ -5,10 +5,10 @@ use std::cmp::Reverse;
 use std::net::IpAddr;
 
 use crate::doctor::example::{self, Examples};
-use crate::doctor::finding::percent;
 use crate::doctor::groups::Groups;
 use crate::doctor::{Check, Facts, Finding, Severity, Thresholds};
 use crate::entry::Entry;
+use crate::percent::{percent, rounded};
 use crate::plural::count;
 use crate::service::is_open;
 
@@ -39,6 +39,14 @@ struct Ports {
 impl Check for PortExhaustion {
     fn name(&self) -> &'static str {
         NAME
+    }
+
+    fn title(&self) -> &'static str {
+        "source ports used up"
+    }
+
+    fn looks_for(&self) -> &'static str {
+        "One source address that runs out of source ports to one destination."
     }
 
     fn observe(&mut self, entry: &Entry<'_>, facts: &Facts<'_>) {
@@ -84,9 +92,9 @@ impl Check for PortExhaustion {
                 .into_iter()
                 .chain(own)
                 .filter_map(|(used, of, range)| Some((percent(used, of)?, used, of, range)))
-                .max_by_key(|(share, ..)| *share);
+                .max_by(|one, other| one.0.total_cmp(&other.0));
             if let Some((share, used, of, range)) =
-                worst.filter(|worst| worst.0 >= thresholds.ports_used)
+                worst.filter(|worst| worst.0 >= thresholds.ports_used as f64)
             {
                 let missed = self.0.missed();
                 found.push(finding(
@@ -105,11 +113,11 @@ impl Check for PortExhaustion {
 fn finding(
     (zone, protocol, source, address, port): &Pair,
     ports: &Ports,
-    (share, used, of, range): (u64, u64, u64, &str),
+    (share, used, of, range): (f64, u64, u64, &str),
     missed: u64,
     critical: u64,
 ) -> Finding {
-    let severity = match share >= critical {
+    let severity = match share >= critical as f64 {
         true => Severity::Critical,
         false => Severity::Warning,
     };
@@ -120,8 +128,9 @@ fn finding(
         zone => format!(" in zone {zone}"),
     };
     let message = format!(
-        "{source} to {destination}/{protocol}{in_zone}: {} use {share} % of the {of} source ports ({range})",
+        "{source} to {destination}/{protocol}{in_zone}: {} use {} % of the {of} source ports ({range})",
         count(used, "entry", "entries"),
+        rounded(share),
     );
     Finding::new(NAME, severity, message)
         .with("source", source.to_string())
@@ -134,7 +143,7 @@ fn finding(
         .with("available", of)
         .with("percent", share)
         .with("missed_at_most", missed)
-        .with("examples", ports.examples.to_json())
+        .examples(&ports.examples)
         .help(format!(
             "reuse connections (keep-alive, pools), add a masquerade or destination address, or shorten net.netfilter.nf_conntrack_tcp_timeout_time_wait; who: ctk top --by client --reply-dst {source} --reply-src {address}"
         ))

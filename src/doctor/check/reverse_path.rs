@@ -18,6 +18,22 @@ impl Check for ReversePath {
         NAME
     }
 
+    fn title(&self) -> &'static str {
+        "packets dropped by the reverse-path filter"
+    }
+
+    fn looks_for(&self) -> &'static str {
+        "Packets that the reverse-path filter drops, of which no entry exists."
+    }
+
+    fn lacks(&self, facts: &Facts<'_>) -> Option<&'static str> {
+        facts
+            .reverse_path
+            .filtered
+            .is_none()
+            .then_some("no counter of the filter")
+    }
+
     fn findings(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
         let paths = &facts.reverse_path;
         let strict: Vec<&Interface> = paths.interfaces.iter().filter(|i| i.is_strict()).collect();

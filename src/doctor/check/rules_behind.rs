@@ -8,6 +8,8 @@ use crate::doctor::{Check, Facts, Finding, Thresholds};
 use crate::plural::count;
 use ctk_cluster::compare::Disagreement;
 
+use super::kube_proxy_sync::RULES_LATE;
+
 const NAME: &str = "rules-behind";
 /// Upper bound of the listed differences.
 const MAX_LISTED: usize = 10;
@@ -18,6 +20,18 @@ pub struct RulesBehind;
 impl Check for RulesBehind {
     fn name(&self) -> &'static str {
         NAME
+    }
+
+    fn title(&self) -> &'static str {
+        "rules differ from the cluster"
+    }
+
+    fn looks_for(&self) -> &'static str {
+        "kube-proxy's rules that differ from the API."
+    }
+
+    fn lacks(&self, facts: &Facts<'_>) -> Option<&'static str> {
+        (!facts.rules_compared).then_some("no rules of this node beside the cluster")
     }
 
     fn findings(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
@@ -43,7 +57,7 @@ impl Check for RulesBehind {
                 "kube-proxy on this node is behind the API in {}, seen twice {apart:.1} s apart: {first}",
                 count(differences, "place", "places")
             );
-            Finding::warning(NAME, message).help(
+            Finding::warning(NAME, message).because(RULES_LATE).help(
                 "new flows follow the rules: see whether kube-proxy runs here, and its log (kubectl -n kube-system logs -l k8s-app=kube-proxy)",
             )
         } else {
@@ -64,7 +78,7 @@ impl Check for RulesBehind {
             finding
                 .with("differences", differences)
                 .with("seconds_apart", (apart * 10.0).round() / 10.0)
-                .with("differing", listed),
+                .list("differing", listed),
         ]
     }
 }

@@ -13,6 +13,18 @@ impl Check for RulesNotUnderstood {
         NAME
     }
 
+    fn title(&self) -> &'static str {
+        "rules that are not understood"
+    }
+
+    fn looks_for(&self) -> &'static str {
+        "Rules with a form that ctk does not know."
+    }
+
+    fn lacks(&self, facts: &Facts<'_>) -> Option<&'static str> {
+        facts.rules.is_none().then_some("no rules of this node")
+    }
+
     fn findings(&self, facts: &Facts<'_>, _: &Thresholds) -> Vec<Finding> {
         let Some(rules) = facts.rules.filter(|rules| rules.not_understood() > 0) else {
             return Vec::new();

@@ -12,6 +12,23 @@ impl Check for Settings {
         NAME
     }
 
+    fn title(&self) -> &'static str {
+        "settings that hide evidence"
+    }
+
+    fn looks_for(&self) -> &'static str {
+        "Kernel settings that hide evidence."
+    }
+
+    fn lacks(&self, facts: &Facts<'_>) -> Option<&'static str> {
+        let settings = &facts.stat.settings;
+        let known = [settings.acct, settings.timestamp, settings.events];
+        known
+            .iter()
+            .any(Option::is_none)
+            .then_some("not every setting")
+    }
+
     fn findings(&self, facts: &Facts<'_>, _: &Thresholds) -> Vec<Finding> {
         let settings = &facts.stat.settings;
         let hides = [
@@ -53,6 +70,7 @@ impl Check for Settings {
                 )
                 .with("setting", format!("net.netfilter.nf_conntrack_{name}"))
                 .with("value", value)
+                .because(NAME)
                 .help(format!(
                     "sysctl -w net.netfilter.nf_conntrack_{name}={better}"
                 ))

@@ -12,10 +12,10 @@ use std::net::{IpAddr, SocketAddr};
 use serde_json::{Value, json};
 
 use crate::doctor::example::{self, Examples};
-use crate::doctor::finding::percent;
 use crate::doctor::groups::Groups;
 use crate::doctor::{Check, Facts, Finding, Severity, Thresholds};
 use crate::entry::Entry;
+use crate::percent::percent;
 use crate::plural::count;
 use crate::service::{KnownService, Reach, TrafficPolicy, is_inside, is_open};
 use crate::spread::{Distinct, Spread, SpreadInput, SpreadReason};
@@ -70,6 +70,18 @@ struct Load {
 impl Check for Skew {
     fn name(&self) -> &'static str {
         NAME
+    }
+
+    fn title(&self) -> &'static str {
+        "flows on one endpoint"
+    }
+
+    fn looks_for(&self) -> &'static str {
+        "Open flows that concentrate on one endpoint, more than chance explains."
+    }
+
+    fn lacks(&self, facts: &Facts<'_>) -> Option<&'static str> {
+        facts.lacks_objects()
     }
 
     fn observe(&mut self, entry: &Entry<'_>, facts: &Facts<'_>) {
@@ -230,9 +242,10 @@ impl<'a> Service<'a> {
             spread.sentence()
         );
         let round = |value: f64| (value * 100.0).round() / 100.0;
-        let endpoints: Vec<Value> = self
-            .backends
-            .iter()
+        let mut backends: Vec<_> = self.backends.iter().collect();
+        backends.sort_by_key(|(_, load)| Reverse(load.flows));
+        let endpoints: Vec<Value> = backends
+            .into_iter()
             .take(MAX_LISTED)
             .map(|(name, load)| {
                 let packets = (load.uncounted == 0).then_some(load.packets);
@@ -255,8 +268,8 @@ impl<'a> Service<'a> {
             .with("clients", spread.clients.count)
             .with("clients_at_least", spread.clients.at_least)
             .with("reason", spread.reason.name())
-            .with("endpoints", endpoints)
-            .with("examples", self.flows.examples.to_json())
+            .list("endpoints", endpoints)
+            .examples(&self.flows.examples)
             .help(format!(
                 "let clients renew connections now and then (a maximum age or number of requests), or balance requests in the client or a mesh; this node only: ctk svc {}",
                 example::shell_word(&self.name)
@@ -264,7 +277,7 @@ impl<'a> Service<'a> {
     }
 
     /// Endpoint with the most packets, its share in percent, and all packets; `None` unless all packets are counted.
-    fn busiest(&self) -> Option<(&str, u64, u64)> {
+    fn busiest(&self) -> Option<(&str, f64, u64)> {
         if self.affine || self.backends.len() < 2 {
             return None;
         }
@@ -280,32 +293,38 @@ impl<'a> Service<'a> {
 /// Reports all Services together whose packets nearly all go to one endpoint.
 fn busy(services: &[Service<'_>], thresholds: &Thresholds) -> Option<Finding> {
     let least = thresholds.skew_share;
-    let mut found: Vec<(u64, Value)> = Vec::new();
+    let mut found: Vec<(u64, &str, Value)> = Vec::new();
     for service in services {
         let Some((endpoint, share, packets)) = service.busiest() else {
             continue;
         };
-        if share >= least && packets >= thresholds.skew_packets {
+        if share >= least as f64 && packets >= thresholds.skew_packets {
             let flows: Vec<u64> = service.backends.values().map(|load| load.flows).collect();
             let line = json!({
                 "service": service.name, "endpoint": endpoint, "percent": share, "packets": packets, "flows": flows,
             });
-            found.push((packets, line));
+            found.push((packets, &service.name, line));
         }
     }
-    found.sort_by_key(|(packets, _)| Reverse(*packets));
+    found.sort_by_key(|(packets, ..)| Reverse(*packets));
     let all = found.len() as u64;
-    (all > 0).then(|| {
-        let message = format!(
-            "{} {least} % or more of its packets from here to one endpoint: connections that are kept open stay where they were made",
-            count(all, "Service sends", "Services send")
-        );
-        let listed: Vec<Value> = found.into_iter().take(MAX_LISTED).map(|(_, line)| line).collect();
-        Finding::info(NAME, message)
-            .with("services", all)
-            .with("busiest", listed)
-            .help("healthy where one client has one connection; see ctk svc NAME")
-    })
+    let first = example::shell_word(found.first()?.1).into_owned();
+    let listed: Vec<Value> = found
+        .into_iter()
+        .take(MAX_LISTED)
+        .map(|(.., line)| line)
+        .collect();
+    let message = format!(
+        "{} {least} % or more of its packets from here to one endpoint: connections that are kept open stay where they were made",
+        count(all, "Service sends", "Services send")
+    );
+    let finding = Finding::info(NAME, message)
+        .with("services", all)
+        .list("busiest", listed)
+        .help(format!(
+            "healthy where one client has one connection: ctk svc {first}"
+        ));
+    Some(finding)
 }
 
 fn distinct(count: usize) -> Distinct {

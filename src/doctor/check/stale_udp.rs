@@ -1,9 +1,9 @@
 //! UDP entries that still lead to an endpoint that is gone. Entries that are kept alive come first, as they never end.
 
-use crate::doctor::destinations::Destinations;
-use crate::doctor::example;
+use crate::doctor::destinations::{Destination, Destinations};
 use crate::doctor::{Check, Facts, Finding, Severity, Thresholds};
 use crate::entry::Entry;
+use crate::filter::protocol::UDP;
 use crate::verdict::{Reason, Verdict};
 
 const NAME: &str = "stale-udp";
@@ -16,16 +16,31 @@ impl Check for StaleUdp {
         NAME
     }
 
+    fn title(&self) -> &'static str {
+        "stale UDP entries"
+    }
+
+    fn looks_for(&self) -> &'static str {
+        "UDP entries that lead to an endpoint that is gone; critical if their clients keep refreshing them."
+    }
+
+    fn lacks(&self, facts: &Facts<'_>) -> Option<&'static str> {
+        facts.lacks_verdicts()
+    }
+
     fn observe(&mut self, entry: &Entry<'_>, _: &Facts<'_>) {
         let reason = entry.judgement.as_ref().map(|judgement| judgement.reason);
         // The check `never-translated` reports untranslated entries.
         let stale = reason.filter(|r| r.verdict() == Verdict::Stale && *r != Reason::NoDnat);
+        if entry.flow.protocol() != UDP {
+            return;
+        }
         self.0.observe(entry, stale);
     }
 
     fn findings(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
         let found = self.0.from(thresholds.stale_entries).into_iter();
-        let finding = |(key, group): (&_, &crate::doctor::destinations::Destination)| {
+        let finding = |(key, group): (&_, &Destination)| {
             let message = format!(
                 "{}: {} stale ({}){}",
                 group.name(key),
@@ -38,18 +53,10 @@ impl Check for StaleUdp {
                 true => Severity::Critical,
                 false => Severity::Warning,
             };
-            let help = match (&group.service, key) {
-                (Some(service), _) => {
-                    format!("ctk purge --stale --svc {}", example::shell_word(service))
-                }
-                (None, (address, Some(port))) => {
-                    format!("ctk purge --stale --dst {address} --udp {port}")
-                }
-                (None, (address, None)) => format!("ctk purge --stale --dst {address}"),
-            };
             group
                 .evidence(Finding::new(NAME, severity, message), "stale", key, facts)
-                .help(help)
+                .because(group.cause(key))
+                .help(group.purge(key))
         };
         found.map(finding).collect()
     }

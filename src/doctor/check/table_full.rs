@@ -2,9 +2,10 @@
 //! where there are none. From 95 % of the limit on, the kernel's garbage collection (`gc_worker`) also removes ASSURED
 //! entries that are closing (`tcp_can_early_drop` and its counterparts).
 
-use crate::doctor::finding::{percent, unchanged_note};
+use crate::doctor::finding::unchanged_note;
 use crate::doctor::{Check, Facts, Finding, Severity, Thresholds};
 use crate::entry::Entry;
+use crate::percent::{percent, rounded};
 use crate::plural::count;
 use ctnetlink::flow::Status;
 
@@ -41,6 +42,22 @@ impl Check for TableFull {
         NAME
     }
 
+    fn title(&self) -> &'static str {
+        "table at its limit"
+    }
+
+    fn looks_for(&self) -> &'static str {
+        "A table that is full, or nearly full."
+    }
+
+    fn lacks(&self, facts: &Facts<'_>) -> Option<&'static str> {
+        facts
+            .stat
+            .used_percent()
+            .is_none()
+            .then_some("no number of entries, or no limit")
+    }
+
     fn observe(&mut self, entry: &Entry<'_>, _: &Facts<'_>) {
         self.entries += 1;
         // `early_drop` spares ASSURED entries and those that are not confirmed. The latter are never listed.
@@ -63,19 +80,16 @@ impl Check for TableFull {
         let long = changes("chaintoolong").unwrap_or(0);
         let raced = failed.unwrap_or(0).saturating_sub(long);
         let refused = changes("drop").map(|drop| drop.saturating_sub(raced));
-        let used = facts
-            .stat
-            .count
-            .zip(facts.stat.settings.max)
-            .and_then(|(count, max)| percent(count, max));
-        let full = used.is_some_and(|used| used >= thresholds.table_used);
+        let used = facts.stat.used_percent();
+        let full = used.is_some_and(|used| used >= thresholds.table_used as f64);
         let evicting = evicted.is_some_and(|evicted| evicted > 0);
-        let refusing = used.is_some_and(|used| used >= thresholds.table_critical)
+        let refusing = used.is_some_and(|used| used >= thresholds.table_critical as f64)
             && refused.is_some_and(|refused| refused > 0);
         if !full && !evicting {
             return self.evicted_before(facts).into_iter().collect();
         }
-        let severity = match evicting || refusing || used >= Some(thresholds.table_critical) {
+        let severity = match evicting || refusing || used >= Some(thresholds.table_critical as f64)
+        {
             true => Severity::Critical,
             false => Severity::Warning,
         };
@@ -83,10 +97,12 @@ impl Check for TableFull {
             self.finding(severity, self.message(facts, used, evicted, refused), facts)
                 .with("used_percent", used)
                 .with("early_drop", evicted)
+                .with("early_drop_total", facts.total("early_drop"))
                 .with("dropped", refused)
+                .with("dropped_total", dropped_total(facts))
                 .help(
-                    "ctk top --by state,client shows who fills it; raise net.netfilter.nf_conntrack_max (and \
-                     nf_conntrack_buckets with it), or shorten the timeouts that ctk stat lists",
+                    "see who fills it: ctk top --by state,client; raise net.netfilter.nf_conntrack_max (and \
+                     nf_conntrack_buckets with it), or shorten timeouts: ctk stat",
                 ),
         ]
     }
@@ -96,7 +112,7 @@ impl TableFull {
     fn message(
         &self,
         facts: &Facts<'_>,
-        used: Option<u64>,
+        used: Option<f64>,
         evicted: Option<u64>,
         refused: Option<u64>,
     ) -> String {
@@ -104,19 +120,19 @@ impl TableFull {
         let number = |value: Option<u64>| value.map_or_else(|| "?".to_owned(), |n| n.to_string());
         let mut message = format!(
             "the table is {} % full ({} of {})",
-            number(used),
+            used.map_or_else(|| "?".to_owned(), rounded),
             number(stat.count),
             number(stat.settings.max)
         );
         match percent(self.evictable, self.entries) {
             None => {}
-            Some(share) if self.evictable == 0 => {
-                message +=
-                    &format!("; {share} % of its entries make room for new ones: all are ASSURED");
+            Some(_) if self.evictable == 0 => {
+                message += "; none of its entries makes room for new ones: all are ASSURED";
             }
             Some(share) => {
                 message += &format!(
-                    "; {share} % of its entries ({}) are not ASSURED and make room for new ones",
+                    "; {} % of its entries ({}) are not ASSURED and make room for new ones",
+                    rounded(share),
                     self.evictable
                 );
             }
@@ -134,6 +150,16 @@ impl TableFull {
         if let Some(evicted) = evicted.filter(|n| *n > 0) {
             let entries = count(evicted, "entry was", "entries were");
             message += &format!("; {entries} pushed out in {seconds:.1} s");
+        }
+        let total = facts.total("early_drop").filter(|n| *n > 0);
+        if let Some(total) = total.filter(|_| evicted.is_none()) {
+            let entries = count(total, "entry was", "entries were");
+            message += &format!("; {entries} pushed out since the namespace was made");
+        }
+        let total = dropped_total(facts).filter(|n| *n > 0);
+        if let Some(total) = total.filter(|_| refused.is_none()) {
+            let packets = count(total, "packet was", "packets were");
+            message += &format!("; {packets} dropped since the namespace was made");
         }
         if let Some(refused) = refused.filter(|n| *n > 0) {
             let packets = count(refused, "packet was", "packets were");
@@ -169,6 +195,13 @@ impl TableFull {
             .with("evictable", self.evictable)
             .with("closing", self.closing)
     }
+}
+
+/// Packets dropped because the table was full, since the namespace was made.
+fn dropped_total(facts: &Facts<'_>) -> Option<u64> {
+    let total = |name| facts.total(name).unwrap_or(0);
+    let raced = total("insert_failed").saturating_sub(total("chaintoolong"));
+    Some(facts.total("drop")?.saturating_sub(raced))
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! More entries counted than listed. The others are not in the hash: not confirmed yet, dying, or leaked references. A leak
 //! fills the table with entries that cannot be listed or deleted.
 
-use crate::doctor::finding::percent;
 use crate::doctor::{Check, Facts, Finding, Thresholds};
+use crate::percent::percent;
 
 const NAME: &str = "unlisted";
 
@@ -14,25 +14,29 @@ impl Check for Unlisted {
         NAME
     }
 
+    fn title(&self) -> &'static str {
+        "entries in no list"
+    }
+
+    fn looks_for(&self) -> &'static str {
+        "Entries that the kernel counts and does not list."
+    }
+
+    fn lacks(&self, facts: &Facts<'_>) -> Option<&'static str> {
+        let is_known = lowest_count(facts).is_some() && !facts.scan.inconsistent;
+        (!is_known).then_some("no number of entries, or a table that was resized")
+    }
+
     fn findings(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
         let scan = &facts.scan;
-        // The table may grow or shrink during the scan, so the lower of the counts before and after it is compared.
-        let counts = [
-            facts.stat.count,
-            facts.changes.as_ref().and_then(|changes| changes.count),
-        ];
-        let Some(count) = counts
-            .into_iter()
-            .flatten()
-            .min()
-            .filter(|_| !scan.inconsistent)
-        else {
+        let Some(count) = lowest_count(facts).filter(|_| !scan.inconsistent) else {
             return Vec::new();
         };
         let listed = scan.scanned + scan.unreadable;
         let unlisted = count.saturating_sub(listed);
         let share = percent(unlisted, count);
-        if unlisted < thresholds.unlisted_entries || share < Some(thresholds.unlisted_share) {
+        if unlisted < thresholds.unlisted_entries || share < Some(thresholds.unlisted_share as f64)
+        {
             return Vec::new();
         }
         let message = format!(
@@ -45,9 +49,15 @@ impl Check for Unlisted {
                 .with("listed", listed)
                 .with("unlisted", unlisted)
                 .with("unlisted_percent", share)
-                .help("look with ctk ls --table dying; when they are not there and the number stays, a kernel module leaks them"),
+                .help("those that are dying: ctk ls --table dying; if they are not there and the number stays, a kernel module leaks them"),
         ]
     }
+}
+
+/// The lower of the counts before and after the scan, as the table may grow or shrink meanwhile.
+fn lowest_count(facts: &Facts<'_>) -> Option<u64> {
+    let after = facts.changes.as_ref().and_then(|changes| changes.count);
+    facts.stat.count.into_iter().chain(after).min()
 }
 
 #[cfg(test)]

@@ -34,6 +34,18 @@ impl Check for UnnamedDestination {
         NAME
     }
 
+    fn title(&self) -> &'static str {
+        "destination without a Service"
+    }
+
+    fn looks_for(&self) -> &'static str {
+        "Translated UDP entries whose destination belongs to no Service: the Service was deleted, or a rule of another program translates."
+    }
+
+    fn lacks(&self, facts: &Facts<'_>) -> Option<&'static str> {
+        facts.lacks_verdicts()
+    }
+
     fn observe(&mut self, entry: &Entry<'_>, facts: &Facts<'_>) {
         let flow = &entry.flow;
         let reason = entry.judgement.as_ref().map(|judgement| judgement.reason);
@@ -77,7 +89,7 @@ impl Check for UnnamedDestination {
                 .with("entries", group.entries)
                 .with("refreshing", facts.sampled.map(|_| group.refreshing))
                 .with("looks_like_node_port", node_port)
-                .with("examples", group.examples.to_json())
+                .examples(&group.examples)
                 .help(format!(
                     "look for a rule of somebody else (nft list ruleset, iptables-save -t nat); if there is none: ctk purge --udp {port} --dst {address}"
                 ))

@@ -3,7 +3,7 @@
 
 use crate::doctor::{Check, Facts, Finding, Thresholds};
 use crate::entry::Entry;
-use crate::this_node::NetnsOwner;
+use crate::this_node::{NetnsOwner, ThisNode};
 use crate::verdict::Reason;
 
 const NAME: &str = "wrong-namespace";
@@ -19,6 +19,14 @@ impl Check for WrongNamespace {
         NAME
     }
 
+    fn title(&self) -> &'static str {
+        "not the node's namespace"
+    }
+
+    fn looks_for(&self) -> &'static str {
+        "A network namespace that is not the node's, so that entries cannot be judged."
+    }
+
     fn observe(&mut self, entry: &Entry<'_>, _: &Facts<'_>) {
         let reason = entry.judgement.as_ref().map(|judgement| judgement.reason);
         self.foreign += u64::from(reason == Some(Reason::ForeignNetns));
@@ -28,7 +36,9 @@ impl Check for WrongNamespace {
         let foreign = facts
             .node
             .is_some_and(|node| node.namespace == NetnsOwner::Foreign);
-        if !foreign && self.foreign == 0 {
+        // Rules that are not kube-proxy's say of a namespace without known Nodes neither that it is a node's nor the contrary.
+        let expected = facts.index.is_some() && foreign;
+        if !expected && self.foreign == 0 {
             return self.not_initial(facts).into_iter().collect();
         }
         let message = format!(
@@ -46,9 +56,11 @@ impl Check for WrongNamespace {
 }
 
 impl WrongNamespace {
-    /// Reports a namespace other than the initial one. Without a cluster source nothing shows its owner.
+    /// Reports a namespace other than the initial one. Without objects of a cluster nothing shows its owner.
     fn not_initial(&self, facts: &Facts<'_>) -> Option<Finding> {
-        if facts.node.is_some() || facts.initial != Some(false) {
+        let is_node = |node: &ThisNode| node.namespace == NetnsOwner::Node;
+        let is_known = facts.index.is_some() || facts.node.is_some_and(is_node);
+        if is_known || facts.initial != Some(false) {
             return None;
         }
         let message = format!(

@@ -51,8 +51,9 @@ fn a_table_has_dashes_for_unknown_values_and_no_interfaces_without_allowance() {
         "buckets             -",
         "events              2  only of entries made while somebody listens",
         "insert_failed    1041",
-        "chaintoolong        -",
-        "insert_failed 1041: lost insertion races (typical: parallel UDP queries from one socket through DNAT or SNAT)",
+        "chaintoolong        -  new entries refused",
+        "invalid           110  packets of no connection, out of the TCP window, or with a bad checksum",
+        "insert_failed 1041: another entry had a tuple of the new one first; the counter does not tell why: two packets",
         "udp_timeout       30  30s",
     ] {
         assert!(
