@@ -289,12 +289,9 @@ fn flow() -> impl Strategy<Value = Flow> {
                 flow.counters_reply = counted(back);
                 let (labels, helper, secctx) = rare;
                 if labels.is_some() || helper.is_some() || secctx.is_some() {
-                    let master = helper.is_some() && labels.is_some();
-                    let master = master.then_some(flow.original);
                     let rare = flow.rare_mut();
                     rare.labels = labels;
                     rare.helper = helper.map(Into::into);
-                    rare.master = master;
                     rare.secctx = secctx.map(Into::into);
                 }
                 flow

@@ -129,6 +129,15 @@ proptest! {
 }
 
 #[test]
+fn the_master_of_an_expected_entry_reads_back() {
+    let mut sample = fixture::dns();
+    sample.flow.rare_mut().master = Some(sample.flow.reply);
+    let item: Value = serde_json::from_str(&written(&sample)).unwrap();
+    assert_eq!(item, expected(&sample));
+    assert_eq!(item["master"]["src"], "10.244.1.7");
+}
+
+#[test]
 fn the_documented_item_keeps_its_order_of_keys() {
     assert_eq!(
         written(&fixture::dns()),
