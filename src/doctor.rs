@@ -99,13 +99,12 @@ pub struct About {
 
 /// Every check, in the order of `--list` and of the manual.
 pub fn catalogue() -> Vec<About> {
-    let checks = checks();
-    let about = checks.iter().map(|check| About {
+    let about = |check: &dyn Check| About {
         name: check.name(),
         title: check.title(),
         looks_for: check.looks_for(),
-    });
-    about.collect()
+    };
+    checks().iter().map(|check| about(check.as_ref())).collect()
 }
 
 /// Result of all checks.
