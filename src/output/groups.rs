@@ -147,6 +147,11 @@ fn text(part: &KeyValue, names: &GroupNames<'_>) -> Option<String> {
         KeyValue::Name { id, port } => named(names.get(id)?, port, &mut out),
         KeyValue::State { tracked, status } => cell::state_word(tracked, status, &mut out),
         KeyValue::Status(status) => write::status(&mut out, status),
+        KeyValue::ZoneOf(id, direction) => {
+            write::number(&mut out, id);
+            out.push(b'/');
+            out.extend_from_slice(direction.name().as_bytes());
+        }
         KeyValue::Verdict(verdict) => out.extend_from_slice(verdict.name().as_bytes()),
         KeyValue::Masquerade {
             source,

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use crate::attribution::Party;
 use crate::entry::Entry;
 use crate::verdict::Verdict;
-use ctnetlink::flow::{AddressPort, Flow, Status};
+use ctnetlink::flow::{AddressPort, Direction, Flow, Status, Zone};
 
 /// A key of `--by`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
@@ -130,6 +130,8 @@ pub enum KeyValue {
         status: Status,
     },
     Status(Status),
+    /// Zone that holds in one direction. A zone of both directions is a number.
+    ZoneOf(u16, Direction),
     Verdict(Verdict),
     /// Translated source, and the destination of the packets.
     Masquerade {
@@ -157,7 +159,7 @@ impl KeyValue {
             GroupKey::Verdict => entry.judgement.map_or(KeyValue::Absent, |judgement| {
                 KeyValue::Verdict(judgement.verdict())
             }),
-            GroupKey::Zone => KeyValue::Number(flow.zone.id.into()),
+            GroupKey::Zone => zone(flow.zone),
             GroupKey::Mark => number(flow.mark),
             GroupKey::SnatDst if flow.is_snat() => KeyValue::Masquerade {
                 source: flow.reply.dst,
@@ -166,6 +168,13 @@ impl KeyValue {
             },
             GroupKey::SnatDst => KeyValue::Absent,
         }
+    }
+}
+
+fn zone(zone: Zone) -> KeyValue {
+    match zone.direction {
+        Some(direction) if zone.id != 0 => KeyValue::ZoneOf(zone.id, direction),
+        _ => KeyValue::Number(zone.id.into()),
     }
 }
 

@@ -3,6 +3,7 @@
 //! [`present`] asks whether there can be any, and whether they changed. [`read`] runs the tools, [`text`] takes a saved rule set; both lead to the pure readers [`iptables`], [`nft`] and [`ipvs`].
 //! All of them walk from the entry chains: chains that nothing leads to any more linger on a node.
 
+pub mod affinity;
 pub mod changes;
 mod guards;
 pub mod iptables;
