@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 
 use testkit::ctk_binary::ctk;
 use testkit::private_netns::private_netns;
-use testkit::tools::{nft, run_with};
+use testkit::tools::{nft, run, run_with};
 
 use crate::node::{BACKENDS, CLIENTS, connection, node};
 use crate::{by_address, cluster, svc};
@@ -98,7 +98,7 @@ fn saved_rules_do_not_tell_who_is_pinned() {
         let _backends = node();
         iptables();
         let saved = std::env::temp_dir().join(format!("ctk-affinity-{}", std::process::id()));
-        std::fs::write(&saved, run_with("iptables-save", &[], "")).unwrap();
+        run("iptables-save", &["-f", saved.to_str().unwrap()]);
         let source = format!("rules:{}", saved.display());
         let client = CLIENTS[0].to_string();
         let run = ctk([

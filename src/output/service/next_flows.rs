@@ -36,7 +36,7 @@ pub(super) fn section(report: &ServiceReport, style: ServiceStyle) -> String {
     let columns = [
         ("CLIENT", Alignment::Left),
         ("TO", Alignment::Left),
-        ("PINNED SINCE", Alignment::Right),
+        ("PIN AGE", Alignment::Right),
         ("ENDS IN", Alignment::Right),
         ("FRONTENDS", Alignment::Left),
         ("CHAIN", Alignment::Left),
