@@ -41,7 +41,7 @@ pub(super) fn section(report: &ServiceReport, style: ServiceStyle) -> String {
         ("FRONTENDS", Alignment::Left),
         ("CHAIN", Alignment::Left),
     ];
-    let rows = next.iter().map(|flow| row(flow));
+    let rows = next.iter().map(row);
     let mut text = heading() + &bounded_table(&columns, rows, true, style.palette);
     if next
         .iter()
