@@ -5,6 +5,7 @@
 //! [`ServiceReport`] is the result.
 
 mod known_service;
+mod next_flow;
 mod reach;
 mod report;
 mod tally;
@@ -13,6 +14,7 @@ mod tests;
 
 pub use ctk_cluster::index::Affinity;
 pub use known_service::{Frontend, KnownEndpoint, KnownService};
+pub use next_flow::{NextEndpoint, NextFlow};
 pub use reach::{Reach, TrafficPolicy, is_inside};
-pub use report::{NewFlowPath, NewFlowPaths, ServiceReport};
+pub use report::{NewFlowPath, NewFlowPaths, ServiceReport, chains_of};
 pub use tally::{FlowCounts, OtherDestination, ServiceTally, is_open};

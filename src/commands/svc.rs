@@ -1,5 +1,7 @@
 //! `ctk svc`: shows one Service, its endpoints, the flows on each, and the shares of new flows.
 
+mod next_flows;
+
 use crate::args::svc::{SvcArgs, SvcFormat};
 use std::io::{self, IsTerminal, Write};
 
@@ -71,7 +73,11 @@ pub fn run(builtin: BuiltinCluster, args: &SvcArgs) -> Result<Status, CommandErr
         },
     )?;
     let lb_chains = rules.as_ref().map_err(String::clone).and_then(lb_chains);
-    let report = ServiceReport::new(known, tally, lb_chains, pipeline::now());
+    let with_chains = rules.as_ref().map_err(String::clone);
+    let with_chains = with_chains.and_then(|read| Ok((read, lb_chains.clone()?)));
+    let next_flows = next_flows::find(args, cluster, &known, with_chains, &source.netns);
+    let mut report = ServiceReport::new(known, tally, lb_chains, pipeline::now());
+    report.next_flows = next_flows;
     let summary = Summary {
         shown: pipeline.counts.passed,
         scanned: pipeline.counts.scanned,
@@ -90,6 +96,9 @@ pub fn run(builtin: BuiltinCluster, args: &SvcArgs) -> Result<Status, CommandErr
     caveats.add_selection(&entries, true, Some(cluster), &pipeline.counts);
     add_uncounted(&report, &mut caveats);
     add_rules(&report, rules.ok().as_ref(), &mut caveats);
+    let not_known = next_flows::not_known(&report);
+    caveats.partial |= !not_known.is_empty();
+    caveats.notes.extend(not_known);
     Ok(match caveats.report() {
         true => Status::Partial,
         false => Status::Done,

@@ -138,6 +138,11 @@ fn text(part: &KeyValue, names: &GroupNames<'_>) -> Option<String> {
         KeyValue::Name { id, port } => named(names.get(id)?, port, &mut out),
         KeyValue::State { tracked, status } => cell::state_word(tracked, status, &mut out),
         KeyValue::Status(status) => write::status(&mut out, status),
+        KeyValue::ZoneOf(id, direction) => {
+            write::number(&mut out, id);
+            out.push(b'/');
+            out.extend_from_slice(direction.name().as_bytes());
+        }
         KeyValue::Verdict(verdict) => out.extend_from_slice(verdict.name().as_bytes()),
         KeyValue::Reason(reason) => out.extend_from_slice(reason.name().as_bytes()),
         KeyValue::Word(id) => out.extend_from_slice(names.word(id)?.as_bytes()),

@@ -1,6 +1,7 @@
 //! One Service with its endpoints and flows (`ctk svc`): sections of a table, or one JSON document.
 
 mod document;
+mod next_flows;
 mod skew;
 
 use crate::attribution::FrontendKind;
@@ -35,6 +36,7 @@ pub fn service_table(report: &ServiceReport, style: ServiceStyle) -> String {
         left_out(report, style),
         skews(report, style),
         new_flow_paths(report, style),
+        next_flows::section(report, style),
     ];
     let sections = sections.into_iter().filter(|text| !text.is_empty());
     sections.collect::<Vec<_>>().join("\n")

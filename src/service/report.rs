@@ -8,6 +8,7 @@ use ctk_cluster::index::Affinity;
 use ctk_cluster::rules::lb_chain::{LbChain, one_of};
 
 use super::known_service::{KnownService, kind_of_rule};
+use super::next_flow::NextFlow;
 use super::reach::Reach;
 use super::tally::{FlowCounts, ServiceTally};
 
@@ -54,6 +55,8 @@ pub struct ServiceReport {
     pub spreads: Vec<(Reach, Spread)>,
     /// `Err` says why the paths are not known: this node's rules could not be read, or hold nothing of the Service.
     pub new_flow_paths: Result<NewFlowPaths, String>,
+    /// Next flows of the clients that were asked for; `None` if none was. `Err` says why they are not known.
+    pub next_flows: Option<Result<Vec<NextFlow>, String>>,
     /// Time at which the table was read, in nanoseconds since the Unix epoch.
     pub now: u64,
 }
@@ -66,19 +69,7 @@ impl ServiceReport {
         lb_chains: Result<&[LbChain], String>,
         now: u64,
     ) -> Self {
-        let of_service = |chain: &&LbChain| {
-            let ports = known.frontends.iter();
-            let mut ports = ports.map(|frontend| (frontend.protocol, &frontend.name));
-            chain.service.namespace == known.namespace
-                && chain.service.name == known.name
-                && ports.any(|port| port == (chain.protocol, &chain.service.port))
-        };
-        let lb_chains =
-            lb_chains.map(|lb_chains| lb_chains.iter().filter(of_service).collect::<Vec<_>>());
-        let found = lb_chains.and_then(|lb_chains| match lb_chains.is_empty() {
-            true => Err("they hold no rule that translates this Service".to_owned()),
-            false => Ok(lb_chains),
-        });
+        let found = lb_chains.and_then(|lb_chains| chains_of(&known, lb_chains));
         let affinity = found
             .as_ref()
             .ok()
@@ -93,6 +84,7 @@ impl ServiceReport {
             spreads: tally.spreads(&known, affinity),
             known,
             tally,
+            next_flows: None,
             new_flow_paths: found.map(|lb_chains| NewFlowPaths::of(&lb_chains)),
             now,
         }
@@ -117,6 +109,25 @@ impl ServiceReport {
         let judged: Vec<_> = all.map(FlowCounts::stale_at_least).collect();
         let none = !judged.is_empty() && judged.iter().all(Option::is_none);
         (!none).then(|| judged.into_iter().flatten().sum())
+    }
+}
+
+/// The chains of the Service and its selected ports, or the reason why none is known.
+pub fn chains_of<'r>(
+    known: &KnownService,
+    lb_chains: &'r [LbChain],
+) -> Result<Vec<&'r LbChain>, String> {
+    let of_service = |chain: &&LbChain| {
+        let ports = known.frontends.iter();
+        let mut ports = ports.map(|frontend| (frontend.protocol, &frontend.name));
+        chain.service.namespace == known.namespace
+            && chain.service.name == known.name
+            && ports.any(|port| port == (chain.protocol, &chain.service.port))
+    };
+    let found: Vec<&LbChain> = lb_chains.iter().filter(of_service).collect();
+    match found.is_empty() {
+        true => Err("they hold no rule that translates this Service".to_owned()),
+        false => Ok(found),
     }
 }
 

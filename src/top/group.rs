@@ -233,6 +233,14 @@ impl KeyValue {
             (KeyValue::Absent, _) => return Ordering::Greater,
             (_, KeyValue::Absent) => return Ordering::Less,
             (KeyValue::Number(a), KeyValue::Number(b)) => a.cmp(b),
+            (KeyValue::ZoneOf(a, of), KeyValue::ZoneOf(b, other)) => (a, of).cmp(&(b, other)),
+            // A zone of both directions comes before one of a single direction.
+            (KeyValue::Number(a), KeyValue::ZoneOf(b, _)) => {
+                a.cmp(&u32::from(*b)).then(Ordering::Less)
+            }
+            (KeyValue::ZoneOf(a, _), KeyValue::Number(b)) => {
+                u32::from(*a).cmp(b).then(Ordering::Greater)
+            }
             (KeyValue::Protocol(a), KeyValue::Protocol(b)) => {
                 let name = ctnetlink::flow::protocol_name;
                 (name(*a).is_none(), name(*a), a).cmp(&(name(*b).is_none(), name(*b), b))

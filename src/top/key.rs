@@ -8,7 +8,7 @@ use std::net::IpAddr;
 use crate::attribution::{Names, Party, PartyKind};
 use crate::entry::Entry;
 use crate::verdict::{Reason, Verdict};
-use ctnetlink::flow::{AddressPort, Flow, Status};
+use ctnetlink::flow::{AddressPort, Direction, Flow, Status, Zone};
 
 /// A key of `--by`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
@@ -225,6 +225,8 @@ pub enum KeyValue {
         status: Status,
     },
     Status(Status),
+    /// Zone that holds in one direction. A zone of both directions is a number.
+    ZoneOf(u16, Direction),
     Verdict(Verdict),
     Reason(Reason),
     Word(WordId),
@@ -268,7 +270,7 @@ impl KeyValue {
                 .helper()
                 .map_or(KeyValue::Absent, |name| KeyValue::Word(names.word_id(name))),
             GroupKey::Netns => names.netns.map_or(KeyValue::Absent, KeyValue::Word),
-            GroupKey::Zone => KeyValue::Number(flow.zone.id.into()),
+            GroupKey::Zone => zone(flow.zone),
             GroupKey::Mark => number(flow.mark),
             GroupKey::SnatDst if flow.is_snat() => KeyValue::Masquerade {
                 source: flow.reply.dst,
@@ -277,6 +279,13 @@ impl KeyValue {
             },
             GroupKey::SnatDst => KeyValue::Absent,
         }
+    }
+}
+
+fn zone(zone: Zone) -> KeyValue {
+    match zone.direction {
+        Some(direction) if zone.id != 0 => KeyValue::ZoneOf(zone.id, direction),
+        _ => KeyValue::Number(zone.id.into()),
     }
 }
 

@@ -212,7 +212,7 @@ impl<'c> ClusterJudge<'_, 'c> {
                     .is_some_and(|node| node.internal.contains(&address));
                 if !internal || address.is_loopback() {
                     return Decision::incomplete(
-                        "without the node's rules it is not known whether this address accepts node ports",
+                        "whether this address accepts node ports is not known, because this node's rules were not read",
                     );
                 }
             }
@@ -321,9 +321,11 @@ impl<'c> ClusterJudge<'_, 'c> {
         if let Some(pod) = index.pods_at(source).next()
             && !self.backs_service(source)
         {
-            let begun = !flow.state.is_some_and(|state| state.is_connecting());
-            // A connection that is still being made has no data to lose.
-            let reason = match connected && begun {
+            let in_use = !flow
+                .state
+                .is_some_and(|state| state.is_connecting() || state.is_over());
+            // A connection that is still being made, or is over, has no data to lose.
+            let reason = match connected && in_use {
                 true => Reason::PodNotEndpoint,
                 false => Reason::Misdelivery,
             };

@@ -46,6 +46,7 @@ pub(super) fn flow(text: &str) -> Flow {
                 }
                 ("established", _) => flow.state = Some(tcp_state(3)),
                 ("close-wait", _) => flow.state = Some(tcp_state(5)),
+                ("time-wait", _) => flow.state = Some(tcp_state(7)),
                 ("syn-sent", _) => flow.state = Some(tcp_state(1)),
                 ("assured", _) => flow.status = flow.status.with(Status::ASSURED),
                 ("unreplied", _) => flow.status = flow.status.without(Status::SEEN_REPLY),

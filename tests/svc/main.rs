@@ -1,5 +1,6 @@
 //! `ctk svc` on a node with real connections: three backends behind one ClusterIP, by rules in kube-proxy's shape.
 
+mod affinity;
 mod node;
 
 use std::collections::BTreeMap;

@@ -491,3 +491,22 @@ fn top_works_in_the_demo() {
     let first = outcome.stdout.lines().nth(1).unwrap();
     assert!(first.starts_with("shop/api:http "), "{outcome:#?}");
 }
+
+#[test]
+fn a_zone_of_one_direction_is_a_group_of_its_own() {
+    private_netns(|| {
+        let of_zone = |port: u16, zone: &str| {
+            testkit::tools::create_entry(
+                &format!("10.0.0.1:{port} 10.0.0.2:53 10.0.0.2:53"),
+                &format!("-p udp {zone}"),
+            );
+        };
+        of_zone(1, "--zone 6");
+        of_zone(2, "--orig-zone 6");
+        let document = ctk(["top", "--by", "zone", "-o", "json", "--cluster", "none"]);
+        let document = document.exits(0).json();
+        let items = document["items"].as_array().unwrap();
+        let keys: Vec<_> = items.iter().map(|item| &item["key"]["zone"]).collect();
+        assert_eq!(keys, [&json!(6), &json!("6/original")], "{document}");
+    });
+}

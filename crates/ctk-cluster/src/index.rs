@@ -280,6 +280,19 @@ impl Index {
         here.filter_map(|(_, pod)| self.pods.get(*pod as usize))
     }
 
+    /// Addresses of a live pod.
+    pub fn addresses_of<'a>(
+        &'a self,
+        namespace: &'a str,
+        name: &'a str,
+    ) -> impl Iterator<Item = IpAddr> + 'a {
+        let all = self.pod_addresses.iter();
+        all.filter_map(move |(address, pod)| {
+            let pod = self.pods.get(*pod as usize)?;
+            (*pod.namespace == *namespace && *pod.name == *name && pod.live).then_some(*address)
+        })
+    }
+
     /// The endpoint of a pod that EndpointSlices list at this address, for addresses whose Pods were not read. `None` where
     /// they name several pods, and where the pod may share the address of its node.
     pub fn listed_pod(&self, address: IpAddr) -> Option<&Endpoint> {

@@ -4,6 +4,7 @@
 //! set. Both use the pure readers [`iptables`], [`nft`] and [`ipvs`]. Every reader walks from the entry chains, because chains
 //! that no rule leads to linger on a node.
 
+pub mod affinity;
 pub mod changes;
 mod guards;
 pub mod iptables;

@@ -13,7 +13,7 @@ use crate::spread::Spread;
 use super::super::safe_json;
 use super::super::summary::Summary;
 use super::super::write::state_byte;
-use super::{age, protocol_name};
+use super::{age, next_flows, protocol_name};
 
 /// The document with a line end. Absent values are null.
 ///
@@ -47,6 +47,7 @@ pub fn service_document(
         "elsewhere": others(false),
         "skew": skews(report),
         "new_packets": new_packets(report),
+        "next_flows": next_flows::value(report),
         "summary": serde_json::to_value(summary)?,
     });
     Ok((safe_json(&document) + "\n").into_bytes())

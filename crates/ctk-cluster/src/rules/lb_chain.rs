@@ -6,6 +6,7 @@
 
 use std::net::SocketAddr;
 
+use super::affinity::ClientList;
 use super::reach::each_chain;
 use super::{RuleKind, RuleService};
 
@@ -36,6 +37,8 @@ pub struct LbChain {
     pub frontends: Vec<RuleKind>,
     /// Some clients are sent to their earlier endpoint.
     pub affinity: bool,
+    /// Endpoints that affinity sends clients to, with the list of them, in the order of the rules.
+    pub client_lists: Vec<(SocketAddr, ClientList)>,
     /// Shares in the order of the rules; `None` where the shape of a rule is not understood.
     pub shares: Option<Vec<BackendShare>>,
 }
@@ -66,6 +69,7 @@ pub(super) struct ChainShares {
     pub affinity: bool,
     shares: Vec<BackendShare>,
     pinned: Vec<(SocketAddr, Option<u64>)>,
+    client_lists: Vec<(SocketAddr, ClientList)>,
 }
 
 impl ChainShares {
@@ -77,6 +81,7 @@ impl ChainShares {
             affinity: false,
             shares: Vec::new(),
             pinned: Vec::new(),
+            client_lists: Vec::new(),
         }
     }
 
@@ -109,9 +114,10 @@ impl ChainShares {
     }
 
     /// Adds a rule that takes packets of earlier clients of this endpoint.
-    pub fn pin(&mut self, endpoint: SocketAddr, packets: Option<u64>) {
+    pub fn pin(&mut self, endpoint: SocketAddr, packets: Option<u64>, clients: ClientList) {
         self.affinity = true;
         self.pinned.push((endpoint, packets));
+        self.client_lists.push((endpoint, clients));
     }
 
     pub fn not_understood(&mut self) {
@@ -168,6 +174,7 @@ impl FrontendPath {
                     service: self.service.clone(),
                     frontends: vec![self.kind],
                     affinity: chain_shares.affinity,
+                    client_lists: std::mem::take(&mut chain_shares.client_lists),
                     shares: chain_shares.shares(),
                 });
             }

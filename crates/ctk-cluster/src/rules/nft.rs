@@ -20,6 +20,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::NodeRules;
+use super::affinity::{self, ClientList};
 use super::lb_chain::{LbChain, ServiceFilter};
 
 #[derive(Deserialize)]
@@ -77,6 +78,9 @@ struct Elements<'t> {
     name: Cow<'t, str>,
     #[serde(borrow, default)]
     elem: Option<&'t RawValue>,
+    /// Seconds that elements live.
+    #[serde(default)]
+    timeout: Option<u64>,
 }
 
 /// One table.
@@ -90,6 +94,8 @@ struct Table<'t> {
     hooks: Vec<(bool, Cow<'t, str>)>,
     /// Maps and sets.
     elements: HashMap<Cow<'t, str>, Option<&'t RawValue>>,
+    /// Seconds that elements of a map or set live, if they end.
+    timeouts: HashMap<Cow<'t, str>, u64>,
 }
 
 impl<'t> Table<'t> {
@@ -109,6 +115,14 @@ impl<'t> Table<'t> {
         Some(raw.map_or_else(Vec::new, |raw| {
             serde_json::from_str(raw.get()).unwrap_or_default()
         }))
+    }
+
+    /// Clients in a set of affinity.
+    fn client_list(&self, set: &str) -> ClientList {
+        match self.named(set) {
+            Some(elements) => affinity::set(&elements, self.timeouts.get(set).copied()),
+            None => ClientList::NotUnderstood,
+        }
     }
 
     /// Written by `iptables-nft`.
@@ -221,6 +235,9 @@ fn gather(document: Document<'_>) -> BTreeMap<(String, String), Table<'_>> {
                 .or_default()
                 .extend(rule.expr);
         } else if let Some(elements) = item.map.or(item.set) {
+            if let Some(timeout) = elements.timeout {
+                table.timeouts.insert(elements.name.clone(), timeout);
+            }
             table.elements.insert(elements.name, elements.elem);
         }
     }

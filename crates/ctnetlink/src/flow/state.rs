@@ -112,6 +112,11 @@ impl ProtocolState {
         )
     }
 
+    /// Reports whether a TCP or SCTP connection has ended, so that it carries no more data.
+    pub fn is_over(self) -> bool {
+        matches!(self.name(), Some("TIME_WAIT" | "CLOSE" | "CLOSED"))
+    }
+
     /// Names of all states of all protocols, in the kernel's order. A name of several protocols comes several times.
     pub fn all_names() -> impl Iterator<Item = &'static str> {
         TCP.into_iter().chain(SCTP).chain(DCCP)

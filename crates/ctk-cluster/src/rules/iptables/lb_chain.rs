@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 
 use super::super::RuleKind;
+use super::super::affinity::ClientList;
 use super::super::lb_chain::{ChainShares, FrontendPath, LbChain, ServiceFilter};
 use super::kube::{NODE_PORTS, SERVICES, endpoint, named};
 use super::{Other, Rule, Table, packets};
@@ -73,7 +74,9 @@ fn rule(table: &Table<'_>, line: &str, chain_shares: &mut ChainShares) -> Option
     let counted = packets(line);
     match (anybody, rule.others.as_slice()) {
         (true, []) => chain_shares.add(endpoint, 1.0, counted),
-        (true, others) if is_affinity(others) => chain_shares.pin(endpoint, counted),
+        (true, others) if is_affinity(others) => {
+            chain_shares.pin(endpoint, counted, client_list(others));
+        }
         (true, others) => match chance(others) {
             Some(probability) => chain_shares.add(endpoint, probability, counted),
             None => chain_shares.not_understood(),
@@ -112,6 +115,28 @@ fn endpoint_of(table: &Table<'_>, chain: &str) -> Option<SocketAddr> {
 fn is_affinity(others: &[Other<'_>]) -> bool {
     let checks = |other: &Other<'_>| matches!(other.text.as_str(), "--rcheck" | "--update");
     others.iter().all(|other| other.module == "recent") && others.iter().any(checks)
+}
+
+/// The list of a rule that looks for the source address in it.
+fn client_list(others: &[Other<'_>]) -> ClientList {
+    let mut name = None;
+    let mut seconds = None;
+    for other in others {
+        match other.text.split_once(' ').unwrap_or((&other.text, "")) {
+            ("--name", value) => name = Some(value.to_owned()),
+            ("--seconds", value) => match value.parse() {
+                Ok(value) => seconds = Some(value),
+                Err(_) => return ClientList::NotUnderstood,
+            },
+            ("--mask", "255.255.255.255" | "ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff")
+            | ("-m" | "--rcheck" | "--update" | "--reap" | "--rsource", _) => {}
+            _ => return ClientList::NotUnderstood,
+        }
+    }
+    match name {
+        Some(name) if !name.contains('/') => ClientList::Recent { name, seconds },
+        _ => ClientList::NotUnderstood,
+    }
 }
 
 /// `-m statistic --mode random --probability P`.

@@ -57,7 +57,7 @@ const ENDPOINT: &str = "endpoint-";
 struct Parts<'r> {
     /// Whether only some packets are meant, and whether by an affinity set.
     some: bool,
-    affinity: bool,
+    affinity: Option<&'r str>,
     packets: Option<u64>,
     /// The expression that decides where the packet goes; the last one of the rule.
     verdict: Option<(&'r str, &'r Value)>,
@@ -79,7 +79,7 @@ impl<'r> Parts<'r> {
                 "match" if is_protocol(body) => {}
                 "match" => {
                     // Two conditions are no affinity.
-                    parts.affinity = !parts.some && is_affinity(body);
+                    parts.affinity = affinity_set(body).filter(|_| !parts.some);
                     parts.some = true;
                 }
                 // Of a named counter only the name is here.
@@ -136,7 +136,10 @@ fn take(table: &Table<'_>, rule: &[Value], chain_shares: &mut ChainShares) -> Op
         _ => {
             let (chain, goto) = jump(verdict)?;
             match endpoint_of(table, chain) {
-                Some((endpoint, _)) if parts.affinity => chain_shares.pin(endpoint, parts.packets),
+                Some((endpoint, _)) if parts.affinity.is_some() => {
+                    let set = parts.affinity.unwrap_or_default();
+                    chain_shares.pin(endpoint, parts.packets, table.client_list(set));
+                }
                 Some((endpoint, counted)) if !parts.some => {
                     chain_shares.add(endpoint, 1.0, counted.or(parts.packets));
                 }
@@ -200,14 +203,18 @@ fn is_protocol(body: &Value) -> bool {
     key.and_then(|meta| meta.get("key")).and_then(Value::as_str) == Some("l4proto")
 }
 
-/// `ip saddr @affinity-...`.
-fn is_affinity(body: &Value) -> bool {
-    let text = |value: Option<&Value>| value.and_then(Value::as_str).unwrap_or_default().to_owned();
+/// The set of `ip saddr @affinity-...`.
+fn affinity_set(body: &Value) -> Option<&str> {
+    let text = |value: Option<&'_ Value>| value.and_then(Value::as_str).map(str::to_owned);
     let field = body.get("left").and_then(|left| left.get("payload"));
-    let field = field.and_then(|payload| payload.get("field"));
-    text(field) == "saddr"
-        && text(body.get("right")).starts_with('@')
-        && matches!(text(body.get("op")).as_str(), "==" | "in")
+    let is_source =
+        text(field.and_then(|payload| payload.get("field"))).as_deref() == Some("saddr");
+    let is_equal = matches!(text(body.get("op")).as_deref(), Some("==" | "in"));
+    let set = body
+        .get("right")
+        .and_then(Value::as_str)?
+        .strip_prefix('@')?;
+    (is_source && is_equal).then_some(set)
 }
 
 #[cfg(test)]
