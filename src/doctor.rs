@@ -16,6 +16,7 @@ mod facts;
 mod finding;
 pub(crate) mod groups;
 pub mod kube_proxy_metrics;
+mod rows;
 mod sampling;
 #[cfg(test)]
 pub(crate) mod testing;
@@ -24,7 +25,8 @@ mod threshold;
 use crate::entry::Entry;
 
 pub use facts::{Changes, Facts, Scan, Version, is_worse_source, pod_network};
-pub use finding::{Finding, Rows, Severity};
+pub use finding::{Finding, Severity};
+pub use rows::Rows;
 pub use sampling::{MAX_SAMPLED, limit_activity, needs_sample};
 pub use threshold::Thresholds;
 

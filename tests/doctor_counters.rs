@@ -20,6 +20,11 @@ fn doctor(args: &str) -> Outcome {
     ctk_line(&format!("doctor --cluster none --sample 0 -o json {args}"))
 }
 
+/// The same with a sample of 6 s, which alone shows growth.
+fn sampled(args: &str) -> Outcome {
+    ctk_line(&format!("doctor --cluster none -o json {args}"))
+}
+
 /// Findings of one check.
 fn of(outcome: &Outcome, check: &str) -> Vec<Value> {
     let items = outcome.items().into_iter();
@@ -68,13 +73,14 @@ fn a_table_near_its_limit_is_found_with_its_numbers_and_its_removable_entries() 
             ("max", max),
             ("entries", count),
             ("evictable", count * 3 / 4),
-            ("used_percent", 1),
-            ("early_drop", 0),
         ] {
             assert_eq!(evidence[name], expected, "{name}: {evidence}");
         }
+        let used = count as f64 * 100.0 / max as f64;
+        assert_eq!(evidence["used_percent"], used, "{evidence}");
         let message = finding["message"].as_str().unwrap();
-        let start = format!("the table is 1 % full ({count} of {max}); 75 % of its entries");
+        let start =
+            format!("the table is {used:.1} % full ({count} of {max}); 75.0 % of its entries");
         assert!(message.starts_with(&start), "{message}");
         assert_eq!(of(&doctor(""), "table-full"), Vec::<Value>::new());
     });
@@ -100,8 +106,8 @@ fn full(assured: impl Fn(u64) -> bool, told: &str) -> Option<Value> {
                 std::thread::sleep(Duration::from_millis(1));
             }
         });
-        let found = std::iter::repeat_with(|| of(&doctor("").exits(5), "table-full"))
-            .take(20)
+        let found = std::iter::repeat_with(|| of(&sampled("").exits(5), "table-full"))
+            .take(3)
             .map(|found| found[0].clone())
             .find(|finding| finding["evidence"][told].as_u64() > Some(0));
         ended.store(true, Ordering::Relaxed);
@@ -117,8 +123,16 @@ fn a_full_table_with_early_drops_names_the_evicted_entries() {
         };
         let evidence = &finding["evidence"];
         assert_eq!(finding["severity"], "critical", "{finding}");
-        assert!(evidence["used_percent"].as_u64() >= Some(99), "{evidence}");
-        assert!(counter("early_drop") > 0);
+        assert!(
+            evidence["used_percent"].as_f64() >= Some(99.0),
+            "{evidence}"
+        );
+        // One look knows the totals, and not how they grow.
+        let once = of(&doctor("").exits(5), "table-full");
+        let evidence = &once[0]["evidence"];
+        assert_eq!(evidence["early_drop"], Value::Null, "{once:?}");
+        assert_eq!(evidence["dropped"], Value::Null, "{once:?}");
+        assert_eq!(evidence["early_drop_total"], counter("early_drop"));
         let message = finding["message"].as_str().unwrap();
         assert!(message.contains("pushed out"), "{message}");
     });
@@ -184,13 +198,9 @@ fn failed_insertions_during_the_look_are_a_race_and_not_a_full_table() {
                     std::thread::sleep(Duration::from_millis(1));
                 }
             });
-            // Until so many insertions failed during the look.
-            let found = std::iter::repeat_with(|| doctor("--failed-insertions 2"))
-                .take(200)
-                .map(|outcome| of(&outcome, "insert-failed"))
-                .find(|found| found.iter().any(|one| one["severity"] == "warning"));
+            let found = of(&sampled("--failed-insertions 2"), "insert-failed");
             ended.store(true, Ordering::Relaxed);
-            found.unwrap()
+            found
         });
         let counted: u64 = counter("insert_failed");
         let evidence = &found[0]["evidence"];
@@ -198,11 +208,12 @@ fn failed_insertions_during_the_look_are_a_race_and_not_a_full_table() {
         let more = evidence["insert_failed"].as_u64().unwrap();
         assert!(more >= 2 && more <= counted, "{evidence} {counted}");
         assert!(evidence["insert_failed_total"].as_u64().unwrap() <= counted);
-        // Afterwards it is a finding of level info only.
+        // Afterwards it is a finding of level info only. One look does not tell whether the counter grows.
         let outcome = doctor("").exits(0);
         let later = of(&outcome, "insert-failed");
         assert_eq!(later[0]["severity"], "info", "{later:?}");
-        assert_eq!(later[0]["evidence"]["insert_failed"], 0);
+        assert_eq!(later[0]["evidence"]["insert_failed"], Value::Null);
+        assert_eq!(later[0]["evidence"]["lost"], Value::Null);
         assert_eq!(later[0]["evidence"]["insert_failed_total"], counted);
     });
 }
@@ -325,7 +336,7 @@ fn drops_of_the_reverse_path_filter_are_found_while_they_happen() {
             "(while kill -0 $$; do bash -c 'echo x > /dev/udp/10.0.0.1/9'; sleep 0.01; done) >/dev/null 2>&1 &",
         );
         let finding = loop {
-            let found = of(&doctor("--filtered-packets 1"), "reverse-path");
+            let found = of(&sampled("--filtered-packets 1"), "reverse-path");
             match found.into_iter().next() {
                 Some(finding) if finding["severity"] == "warning" => break finding,
                 _ => {}

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::attribution::{Party, ServiceName};
 
-use super::finding::{MAX_ROWS, Rows};
+use super::rows::{MAX_ROWS, Rows};
 use crate::entry::Entry;
 use crate::verdict::Refreshing;
 use ctnetlink::flow::{Tuple, protocol_name};

@@ -1,12 +1,10 @@
 //! Finding of a check: severity, one sentence, numbers, example rows, and help.
 
-mod rows;
-
 use serde_json::{Map, Value};
 
 use super::example::Examples;
 
-pub use rows::{MAX_ROWS, Rows};
+use super::rows::Rows;
 
 /// Severity of a finding. `ctk doctor` ends with status 5 for a finding above `Info`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

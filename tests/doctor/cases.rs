@@ -271,7 +271,11 @@ fn exhausted_source_ports_are_not_reported_as_a_full_table() {
                 &evidence["available"],
                 &evidence["percent"]
             ),
-            (&63_900.into(), &64_512.into(), &99.into())
+            (
+                &63_900.into(),
+                &64_512.into(),
+                &(63_900.0 * 100.0 / 64_512.0).into()
+            )
         );
         assert_eq!(
             (&evidence["source"], &evidence["destination"]),

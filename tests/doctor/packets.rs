@@ -109,7 +109,7 @@ fn thirty_requests_over_one_connection_reach_one_pod_and_thirty_connections_do_n
         let busiest = &found["evidence"]["busiest"][0];
         assert_eq!(
             (&busiest["service"], &busiest["percent"]),
-            (&"shop/web:h".into(), &100.into())
+            (&"shop/web:h".into(), &100.0.into())
         );
         // Request and answer each acknowledge the other.
         assert!(

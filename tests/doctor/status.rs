@@ -67,11 +67,32 @@ fn a_finding_ends_with_5_none_with_0_and_a_partial_answer_with_3() {
         let text = ctk(["doctor", "--sample", "0", "--cluster", file.path()])
             .exits(5)
             .stdout;
-        assert!(text.starts_with("warning   stale-udp: kube-system/kube-dns:dns (10.96.0.10:53/udp): 1 of 1 entry stale"), "{text}");
+        let told = "warning: stale UDP entries (stale-udp)\n  kube-system/kube-dns:dns (10.96.0.10:53/udp): 1 of 1 entry stale";
+        assert!(text.starts_with(told), "{text}");
+        let row = "10.244.1.5:40123  10.96.0.10:53  10.244.1.7:53";
+        assert!(text.contains(row), "{text}");
+        let help = "\n  help: ctk purge --stale --svc kube-system/kube-dns:dns\n";
+        assert!(text.contains(help), "{text}");
         assert!(
-            text.contains("\n          help: ctk purge --stale --svc kube-system/kube-dns:dns\n"),
+            !text.contains("evidence") && !text.contains("entries 1,"),
             "{text}"
         );
+        let checks = &outcome.json()["summary"]["checks"];
+        let number = |name: &str| checks[name].as_u64().unwrap();
+        let undecided = checks["undecided"].as_array().unwrap();
+        let last = text.lines().last().unwrap();
+        let expected = format!(
+            "{} checks fine, {} without data, looked once at 1 entry",
+            number("fine"),
+            undecided.len()
+        );
+        assert!(
+            last.starts_with("1 warning, ") && last.ends_with(&expected),
+            "{last}"
+        );
+        let listed = ctk(["doctor", "--list"]).exits(0).stdout;
+        let all = number("found") + number("fine") + undecided.len() as u64;
+        assert_eq!(listed.lines().count() as u64, all + 1, "{listed}");
         // Without slices no entry is judged, whatever else is found.
         let half = lab::cluster::ClusterFile::of_text(&crate::shorthand::list(&[
             "svc default/kubernetes 10.96.0.1 https:443/TCP",
@@ -122,6 +143,7 @@ fn impossible_flags_are_refused_before_anything_is_read() {
         ("doctor --skew-ratio NaN", "--skew-ratio"),
         ("doctor --skew-chance 2", "--skew-chance"),
         ("doctor --watch -o json", "--watch"),
+        ("doctor --list -o json", "--list"),
     ] {
         assert_error(&ctk_line(line), 2, &[says]);
     }

@@ -171,7 +171,8 @@ fn the_manual_of_the_output_and_the_schema_have_every_check_and_its_evidence() {
             assert!(words.iter().any(|word| word == name), "{file}: {name}");
             seen.push(name.to_owned());
         }
-        for key in after(code, ".with(\"") {
+        let keys = [".with(\"", ".list(\""].map(|call| after(code, call));
+        for key in keys.concat() {
             assert!(words.iter().any(|word| word == key), "{file}: {key}");
             known += 1;
         }

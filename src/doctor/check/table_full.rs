@@ -265,7 +265,7 @@ mod tests {
                 0,
                 &[],
                 Severity::Critical,
-                "0 % of its entries make room for new ones: all are ASSURED",
+                "none of its entries makes room for new ones: all are ASSURED",
             ),
             (
                 170,

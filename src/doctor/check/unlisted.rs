@@ -96,6 +96,6 @@ mod tests {
                 .starts_with("300 entries are counted and 6 are listed: 294 are"),
             "{all:?}"
         );
-        assert_eq!(all[0].evidence["unlisted_percent"], 98);
+        assert_eq!(all[0].evidence["unlisted_percent"], 98.0);
     }
 }
