@@ -64,8 +64,10 @@ fn clients(args: &SvcArgs, cluster: &Cluster) -> Vec<IpAddr> {
 pub fn not_known(report: &ServiceReport) -> Vec<String> {
     let whys = match &report.next_flows {
         None => return Vec::new(),
-        // Without affinity no client is pinned, and the section on new flows tells the rest.
-        Some(Err(_)) if report.known.affinity == Some(Affinity::None) => return Vec::new(),
+        // Only affinity pins clients. For other Services the section itself says that the rules are not known.
+        Some(Err(_)) if !matches!(report.known.affinity, Some(Affinity::ClientIp(_))) => {
+            return Vec::new();
+        }
         Some(Err(why)) => vec![why],
         Some(Ok(next)) => next
             .iter()
