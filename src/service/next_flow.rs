@@ -60,7 +60,10 @@ impl NextFlow {
 }
 
 fn next_endpoint(chain: &LbChain, client: IpAddr) -> Result<NextEndpoint, String> {
-    Ok(match affinity::pinned(chain, client)? {
+    if chain.shares.is_none() {
+        return Err(format!("a rule in chain {} is not understood", chain.chain));
+    }
+    Ok(match affinity::pinned(&chain.client_lists, client)? {
         Some((address, pin)) => NextEndpoint::Pinned {
             address,
             age: pin.age,

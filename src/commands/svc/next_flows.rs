@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use crate::args::svc::SvcArgs;
 use crate::select::name::PartyName;
-use crate::service::{self, KnownService, NextFlow, ServiceReport};
+use crate::service::{self, Affinity, KnownService, NextFlow, ServiceReport};
 use crate::session::cluster::Cluster;
 use ctk_cluster::rules::lb_chain::LbChain;
 use ctk_cluster::rules::read::Read;
@@ -64,6 +64,10 @@ fn clients(args: &SvcArgs, cluster: &Cluster) -> Vec<IpAddr> {
 pub fn not_known(report: &ServiceReport) -> Vec<String> {
     let whys = match &report.next_flows {
         None => return Vec::new(),
+        // Only affinity pins clients. For other Services the section itself says that the rules are not known.
+        Some(Err(_)) if !matches!(report.known.affinity, Some(Affinity::ClientIp(_))) => {
+            return Vec::new();
+        }
         Some(Err(why)) => vec![why],
         Some(Ok(next)) => next
             .iter()

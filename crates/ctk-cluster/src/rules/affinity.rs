@@ -4,7 +4,6 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde_json::Value;
 
-use super::lb_chain::LbChain;
 use super::present::proc_net;
 
 /// Rates of the kernel's clock (`CONFIG_HZ`).
@@ -33,17 +32,17 @@ pub struct Pin {
     pub left: Option<u64>,
 }
 
-/// The endpoint of the next flow of `client`, and its pin; `None` if no list has the client. Lists of `recent` are read in
+/// The endpoint of the next flow of `client` by the lists of one chain, and its pin; `None` if no list has the client. Lists of `recent` are read in
 /// the calling thread's namespace.
 ///
 /// # Errors
 /// The reason why it is not known.
-pub fn pinned(chain: &LbChain, client: IpAddr) -> Result<Option<(SocketAddr, Pin)>, String> {
-    if chain.shares.is_none() {
-        return Err(format!("a rule in chain {} is not understood", chain.chain));
-    }
+pub fn pinned(
+    lists: &[(SocketAddr, ClientList)],
+    client: IpAddr,
+) -> Result<Option<(SocketAddr, Pin)>, String> {
     // The first rule that has the client decides.
-    for (endpoint, list) in &chain.client_lists {
+    for (endpoint, list) in lists {
         let pin = match list {
             ClientList::Set(pins) => pins.iter().find(|pin| pin.client == client).cloned(),
             ClientList::Recent { name, seconds } => recent(name, *seconds, client)?,
