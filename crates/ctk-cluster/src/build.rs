@@ -1,7 +1,7 @@
-//! Collects objects, which come in any order, for an [`Index`].
+//! Collects objects, in any order, for an [`Index`].
 //!
-//! Here is what all kinds need; `items` takes each kind apart. Services and slices are joined only at the end (`join`),
-//! because a slice may come before its Service.
+//! This module holds the parts that all kinds need; `items` decodes each kind. Services and slices are joined at the end
+//! (`join`), because a slice may precede its Service.
 
 use std::collections::{BTreeSet, HashSet};
 use std::net::IpAddr;
@@ -16,7 +16,7 @@ use super::object::{self, Item, Kind, Metadata, Str, text};
 use super::service_scope::{ChosenAddresses, Destinations, ServiceScope};
 use super::warnings::Warnings;
 
-/// How many items of each kind a source held, and how many were left out.
+/// Number of items of each kind in a source, and number of omitted ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
     pub services: usize,
@@ -24,13 +24,13 @@ pub struct Counts {
     pub pods: usize,
     pub nodes: usize,
     pub service_cidrs: usize,
-    /// Of kinds that are not read.
+    /// Items of other kinds.
     pub skipped: usize,
-    /// That could not be read.
+    /// Items that could not be read.
     pub broken: usize,
 }
 
-/// What came of it.
+/// Result of a build.
 #[derive(Debug)]
 pub struct Built {
     pub index: Index,
@@ -38,7 +38,7 @@ pub struct Built {
     pub warnings: Vec<String>,
 }
 
-/// A Service range given by hand that cannot be one.
+/// A Service range given on the command line that is none.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{range} is no Service range: {owner} has the address {address} in it")]
 pub struct NotAServiceRange {
@@ -48,7 +48,7 @@ pub struct NotAServiceRange {
     pub owner: String,
 }
 
-/// Takes items, then gives the index.
+/// Collects items, then builds the index.
 #[derive(Debug, Default)]
 pub struct Builder {
     pub(super) names: HashSet<Name>,
@@ -59,18 +59,18 @@ pub struct Builder {
     pub(super) pods: Vec<(Pod, Addresses)>,
     pub(super) host_ports: Vec<(usize, u8, u16)>,
     pub(super) nodes: Vec<(Node, Vec<IpNet>)>,
-    /// With the name of the ServiceCIDR.
+    /// Ranges, with the name of the ServiceCIDR.
     pub(super) service_ranges: Vec<(Name, IpNet)>,
     pub(super) given_ranges: Vec<IpNet>,
     pub(super) conflict: Option<NotAServiceRange>,
     pub(super) namespaces: BTreeSet<Name>,
-    /// An EndpointSlice of `default/kubernetes` was seen, of any address type.
+    /// An EndpointSlice of `default/kubernetes` was read, of any address type.
     pub(super) api_slice: bool,
     /// See [`Index::uid`].
     pub(super) uid: Option<Name>,
-    /// Kinds of which something is known to be missing.
+    /// Kinds that are known to be incomplete.
     pub(super) partial: HashSet<Kind>,
-    /// Kinds of which a source that lists each by itself gave the last page: that there is none of it is an answer, too.
+    /// Kinds that were read to the last page, by a source that lists each kind by itself: an empty list is an answer as well.
     pub(super) listed: HashSet<Kind>,
     /// See [`Index`].
     pub(super) pods_asked: Option<HashSet<IpAddr>>,
@@ -78,7 +78,7 @@ pub struct Builder {
     pub(super) slices_asked: Option<HashSet<Name>>,
     /// See [`Index`].
     pub(super) destinations_asked: Option<HashSet<IpAddr>>,
-    /// The source itself says which kinds it lacks.
+    /// The source itself reports the kinds that it lacks.
     pub(super) gaps_are_told: bool,
 }
 
@@ -87,7 +87,7 @@ pub(super) struct Slice {
     pub(super) namespace: Name,
     pub(super) name: Option<Name>,
     pub(super) service: Name,
-    /// Without a label that makes kube-proxy leave it alone.
+    /// Without a label that makes kube-proxy ignore it.
     pub(super) kube_proxy: bool,
     /// Port name, protocol, number.
     pub(super) ports: Vec<(Option<Name>, u8, u16)>,
@@ -107,7 +107,7 @@ pub(super) struct SlimEndpoint {
 }
 
 impl Builder {
-    /// `service_ranges`: what the user says the Service ranges are; a Node or Pod with an address inside refutes it.
+    /// `service_ranges` are the Service ranges given by the user; a Node or Pod with an address inside refutes one.
     pub fn new(service_ranges: &[IpNet]) -> Self {
         Builder {
             given_ranges: service_ranges.to_vec(),
@@ -134,7 +134,7 @@ impl Builder {
         self.counts.skipped += 1;
     }
 
-    /// Counts an item that cannot be read. Its kind is not complete then; without a kind it may have been any of them.
+    /// Counts an item that cannot be read, and makes its kind incomplete; without a kind it may be of any of them.
     pub fn broken(
         &mut self,
         kind: Option<Kind>,
@@ -155,7 +155,7 @@ impl Builder {
         });
     }
 
-    /// The list ended with a token for further pages. `None`: a list of several kinds.
+    /// Notes that the list ended with a token for further pages. `None`: a list of several kinds.
     pub fn more_pages(&mut self, kind: Option<Kind>) {
         let kinds = kind.as_ref().map_or(&Kind::ALL[..], std::slice::from_ref);
         self.partial.extend(kinds);
@@ -164,24 +164,24 @@ impl Builder {
         });
     }
 
-    /// The kind was listed to its end, by a source that lists each kind by itself. Whether every item could be read.
+    /// Notes that a source which lists each kind by itself read this kind to its end. Returns whether every item was read.
     pub fn listed(&mut self, kind: Kind) -> bool {
         self.listed.insert(kind);
         !self.partial.contains(&kind)
     }
 
-    /// The kind could not be listed, or not to its end, and the source says so itself.
+    /// Notes that the source could not list the kind, or not to its end.
     pub fn not_listed(&mut self, kind: Kind) {
         self.partial.insert(kind);
         self.gaps_are_told = true;
     }
 
-    /// Not every Pod is read: those of one node, and those that have these addresses.
+    /// Limits the Pods to those of one node and those that have these addresses.
     pub fn chose_pods(&mut self, asked: HashSet<IpAddr>) {
         self.pods_asked = Some(asked);
     }
 
-    /// Not every EndpointSlice is read: those of these Services, sorted. `None` when all are.
+    /// Limits the EndpointSlices to those of these Services, sorted. `None` for all.
     pub fn slices_of(&mut self, concerned: &ServiceScope) -> Option<Vec<Name>> {
         let names = concerned.names(&self.services)?;
         let mut sorted: Vec<Name> = names.iter().cloned().collect();
@@ -190,17 +190,17 @@ impl Builder {
         Some(sorted)
     }
 
-    /// Every one of these addresses belongs to a Service that was read.
+    /// Reports whether every one of these addresses belongs to a Service that was read.
     pub fn owns(&self, destinations: &Destinations) -> bool {
         destinations.are_owned(&self.services)
     }
 
-    /// Not every Service was read: those that have these addresses.
+    /// Limits the Services to those that have these addresses.
     pub fn knows_services_of(&mut self, destinations: &Destinations) {
         self.destinations_asked = Some(destinations.addresses.clone());
     }
 
-    /// Takes out the addresses that a living Pod so far has to itself.
+    /// Removes the addresses that a live Pod read so far has as its own.
     pub fn leave_unknown(&self, addresses: &mut ChosenAddresses) {
         let own = self
             .pods
@@ -213,7 +213,7 @@ impl Builder {
         addresses.named.retain(|address| !known.contains(address));
     }
 
-    /// Drops every item of a kind, before it is listed anew: of two states of a list only one may be believed.
+    /// Drops every item of a kind before it is listed again: of two states of a list only one is valid.
     pub fn forget(&mut self, kind: Kind) {
         self.partial.remove(&kind);
         self.listed.remove(&kind);
@@ -250,7 +250,7 @@ impl Builder {
         let metadata = item.metadata.as_ref().unwrap_or(&none);
         let name = match text(&metadata.name) {
             Some(name) => self.name(name),
-            // Slices are known by their label; written by hand they may lack a name.
+            // Slices are identified by their label; one written by hand may lack a name.
             None if kind == Kind::EndpointSlice => return self.add_slice(metadata, None, item),
             None => {
                 let namespace = text(&metadata.namespace);
@@ -279,7 +279,7 @@ impl Builder {
         text(name).map(|name| self.name(name))
     }
 
-    /// Without one it is `default`, as for `kubectl apply`.
+    /// The default is `default`, as for `kubectl apply`.
     pub(super) fn namespace(&mut self, metadata: &Metadata) -> Name {
         let namespace = self.name(text(&metadata.namespace).unwrap_or("default"));
         if !self.namespaces.contains(&namespace) {
@@ -346,7 +346,7 @@ impl Builder {
         protocol
     }
 
-    /// Holds a given Service range against an address that a Node or Pod really has.
+    /// Compares a given Service range with an address of a Node or Pod.
     pub(super) fn refute(&mut self, address: IpAddr, owner: impl FnOnce() -> String) {
         if self.conflict.is_none()
             && let Some(range) = self.given_ranges.iter().find(|r| r.contains(&address))

@@ -1,8 +1,8 @@
-//! Where this node's rules and the API differ, so that kube-proxy must be behind.
+//! Differences between the rules of this node and the API, which show that kube-proxy is behind.
 //!
-//! Rules rightly leave out much that the API lists: endpoints that terminate, those elsewhere under policy Local, those
-//! that hints give to other nodes. Only what every node must have counts as lacking, and only what the API does not list as
-//! serving at all counts as lingering. IPVS servers of weight 0 are on their way out, so they linger rightly.
+//! Rules rightly omit many endpoints that the API lists: terminating ones, those on other nodes under policy Local, those that
+//! hints give to other nodes. Only an endpoint that every node must have counts as missing, and only one that the API does not
+//! list as serving at all counts as lingering. IPVS servers of weight 0 are being drained and linger rightly.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -11,28 +11,28 @@ use std::net::{IpAddr, SocketAddr};
 use super::index::{AddressKind, Endpoint, Index, PortId, Service};
 use super::rules::{NodeRules, RuleFrontend, RuleService};
 
-/// A frontend as rules know it.
+/// Address of a frontend in the rules.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum FrontendAddress {
     Address(SocketAddr),
     NodePort { ipv6: bool, port: u16 },
 }
 
-/// What differs.
+/// Kind of a difference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Difference {
-    /// New packets are still sent to it, and the API lists no serving endpoint there.
+    /// New packets are still sent to the endpoint, and the API lists no serving endpoint there.
     LingeringEndpoint(SocketAddr),
-    /// It is ready, every node must have it, and no new packet comes to it from here.
+    /// The endpoint is ready, every node must have it, and no new packet from here reaches it.
     MissingEndpoint(SocketAddr),
-    /// New packets to it are still translated, and no Service has it any more.
+    /// New packets to the frontend are still translated, and no Service has it any more.
     LingeringFrontend,
-    /// Nothing translates packets to this clusterIP, though there are endpoints that every node must have.
+    /// No rule translates packets to this clusterIP, although it has endpoints that every node must have.
     MissingFrontend,
 }
 
 impl Difference {
-    /// The word in JSON.
+    /// Value in JSON.
     pub const fn word(self) -> &'static str {
         match self {
             Difference::LingeringEndpoint(_) => "lingering-endpoint",
@@ -55,7 +55,7 @@ impl Difference {
 /// One difference between the rules and the API.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Disagreement {
-    /// The Service by the API or, where it has none any more, by the rules; IPVS tells no names.
+    /// Service by the API or, where it has none any more, by the rules; IPVS holds no names.
     pub service: Option<RuleService>,
     pub frontend: FrontendAddress,
     /// IANA number.
@@ -72,7 +72,7 @@ impl fmt::Display for FrontendAddress {
     }
 }
 
-/// For people, without the frontend where an endpoint is meant: the clusterIP and the node port of a Service share them.
+/// Text for display, without the frontend where an endpoint is meant: clusterIP and node port of a Service share endpoints.
 impl fmt::Display for Disagreement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let verb = match self.difference {
@@ -94,8 +94,8 @@ impl fmt::Display for Disagreement {
     }
 }
 
-/// Every difference, sorted by frontend. None where Services or EndpointSlices are not whole, or where the rules hold
-/// nothing of kube-proxy's: then nobody can be behind.
+/// Returns every difference, sorted by frontend. None where Services or EndpointSlices are incomplete, or where the rules hold no
+/// rule of kube-proxy.
 pub fn compare(index: &Index, rules: &NodeRules) -> Vec<Disagreement> {
     let mut found = Vec::new();
     let complete = index.completeness();
@@ -131,10 +131,10 @@ pub fn compare(index: &Index, rules: &NodeRules) -> Vec<Disagreement> {
     found
 }
 
-/// A Service port that a frontend belongs to, and whether the Service's external policy is the one that holds.
+/// A Service port that a frontend belongs to, and whether the external policy of the Service applies.
 type Matched = Vec<(PortId, bool)>;
 
-/// `None` where kube-proxy has no say in what is there, and where that was not read.
+/// `None` where kube-proxy does not translate, and where the objects were not read.
 fn at_address(index: &Index, address: IpAddr, protocol: u8, port: u16) -> Option<Matched> {
     if !index.owners_known(address) {
         return None;
@@ -163,13 +163,13 @@ fn by_node_port(index: &Index, protocol: u8, port: u16) -> Option<Matched> {
     (known && !index.services_are_chosen()).then(|| ports.iter().map(|id| (*id, true)).collect())
 }
 
-/// It is kube-proxy's to translate, and no narrow reading left its endpoints out.
+/// Reports whether kube-proxy translates the Service and its endpoints were read.
 fn is_known(index: &Index, id: PortId) -> bool {
     let service = index.port(id).service;
     index.service(service).kube_proxy && index.endpoints_known(service)
 }
 
-/// A frontend of the rules, and what the API has there.
+/// A frontend of the rules, with the objects of the API for it.
 struct Pair<'a> {
     index: &'a Index,
     rule: &'a RuleFrontend,
@@ -219,7 +219,7 @@ impl Pair<'_> {
         }
     }
 
-    /// Others balance by IPVS, too. Where nothing names the Service, the address must be one that Services get.
+    /// Other programs use IPVS as well. Without the name of a Service, the address must lie in a Service range.
     fn is_ours(&self) -> bool {
         let in_range = match self.frontend {
             FrontendAddress::Address(address) => {
@@ -240,13 +240,13 @@ impl Pair<'_> {
     }
 }
 
-/// clusterIPs for which there is no rule at all. Other frontends may rightly have none on this node.
+/// clusterIPs without any rule. Other frontends may rightly have none on this node.
 fn lacking_frontends(index: &Index, rules: &NodeRules, found: &mut Vec<Disagreement>) {
-    // What is not there may only not have been read.
+    // A missing rule may be one that was not read.
     if !rules.is_whole() {
         return;
     }
-    // kube-proxy may run for one family only.
+    // kube-proxy may serve one family only.
     let families: HashSet<bool> = rules.frontends.keys().map(|(a, ..)| a.is_ipv6()).collect();
     for (id, service) in index.services().filter(|(_, service)| service.kube_proxy) {
         for (port_id, port) in index.ports_of(id) {
@@ -275,8 +275,8 @@ fn cluster_ips(service: &Service) -> impl Iterator<Item = IpAddr> {
         .map(|(address, _)| *address)
 }
 
-/// Endpoints that new packets must be able to reach from every node. One with hints makes all of its Service port a matter
-/// of zones.
+/// Endpoints that new packets from every node must be able to reach. One endpoint with hints makes its whole Service port
+/// depend on zones.
 fn must_be_everywhere(
     index: &Index,
     id: PortId,

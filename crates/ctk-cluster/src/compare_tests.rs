@@ -1,4 +1,4 @@
-//! Rules of each kind against clusters: what must be told, and what rules rightly leave out.
+//! Comparison of rules of each kind with clusters: differences that are reported, and rightly omitted endpoints.
 
 use super::*;
 use crate::build::Builder;
@@ -10,7 +10,7 @@ use crate::testing::{self, bare_world, world};
 const SVC: &str = "svc kube-system/kube-dns 10.96.0.10 dns:53/UDP@32053";
 const TWO: &str = "slice kube-system/kube-dns dns:53/UDP 10.244.1.7(ready) 10.244.1.8(ready)";
 
-/// Where every rule set of these tests leads for `10.96.0.10:53`, in the form of iptables.
+/// Endpoints of `10.96.0.10:53` in every rule set of these tests, in the form of iptables.
 fn by_iptables(targets: &[&str]) -> NodeRules {
     let mut text = String::from(
         "*nat\n:KUBE-SERVICES - [0:0]\n:KUBE-NODEPORTS - [0:0]\n:KUBE-SVC-A - [0:0]\n:KUBE-SVC-K - [0:0]\n-A PREROUTING -j KUBE-SERVICES\n\
@@ -94,7 +94,7 @@ fn told(index: &Index, rules: &NodeRules) -> Vec<String> {
 }
 
 #[test]
-fn every_kind_of_rules_is_held_against_the_api() {
+fn every_kind_of_rules_is_compared_with_the_api() {
     let lingers = "rules still list 10.244.1.9 for kube-system/kube-dns [lingering-endpoint]";
     let lacks = "rules lack 10.244.1.8 for kube-system/kube-dns [missing-endpoint]";
     let slice = |endpoints: &str| format!("slice kube-system/kube-dns dns:53/UDP {endpoints}");
@@ -124,7 +124,7 @@ fn every_kind_of_rules_is_held_against_the_api() {
                 lacks,
             ],
         ),
-        // Terminating: there or not, as kube-proxy sees fit. Serving while it terminates is no lingering.
+        // Terminating: present or not, as kube-proxy decides. An endpoint that serves while it terminates does not linger.
         (
             "10.244.1.7 10.244.1.8(!ready,serving,terminating)",
             SVC,
@@ -143,7 +143,7 @@ fn every_kind_of_rules_is_held_against_the_api() {
             &["10.244.1.7:53"],
             &[],
         ),
-        // Listed, and serving no more.
+        // Listed, and no longer serving.
         (
             "10.244.1.7 10.244.1.9(!ready,!serving)",
             SVC,
@@ -157,14 +157,14 @@ fn every_kind_of_rules_is_held_against_the_api() {
             &["10.244.1.7:53"],
             &[lacks],
         ),
-        // Policy Local leaves out what is elsewhere.
+        // Policy Local omits endpoints elsewhere.
         (
             "10.244.1.7@node1 10.244.1.8@node2",
             "svc kube-system/kube-dns 10.96.0.10 dns:53/UDP internalTrafficPolicy=Local",
             &["10.244.1.7:53"],
             &[],
         ),
-        // Somebody else's Service: kube-proxy may have left anything.
+        // A Service of another proxy: kube-proxy may have left any rule.
         (
             both,
             "svc kube-system/kube-dns 10.96.0.10 dns:53/UDP label=service.kubernetes.io/service-proxy-name=x",
@@ -186,7 +186,7 @@ fn every_kind_of_rules_is_held_against_the_api() {
 }
 
 #[test]
-fn hints_make_the_whole_service_port_a_matter_of_zones() {
+fn hints_make_the_whole_service_port_depend_on_zones() {
     let slice = r#"{"apiVersion":"discovery.k8s.io/v1","kind":"EndpointSlice","addressType":"IPv4",
         "metadata":{"name":"k","namespace":"kube-system","labels":{"kubernetes.io/service-name":"kube-dns"}},
         "ports":[{"name":"dns","port":53,"protocol":"UDP"}],"endpoints":[
@@ -194,13 +194,13 @@ fn hints_make_the_whole_service_port_a_matter_of_zones() {
         {"addresses":["10.244.1.8"],"conditions":{"ready":true},"hints":{"forZones":[{"name":"b"}]}}]}"#;
     let index = world(&[SVC, slice]);
     assert!(told(&index, &by_iptables(&["10.244.1.7:53"])).is_empty());
-    // What lingers, lingers all the same.
+    // An endpoint that lingers does so in any zone.
     let found = told(&index, &by_iptables(&["10.244.1.7:53", "10.244.1.9:53"]));
     assert_eq!(found.len(), 1, "{found:?}");
 }
 
 #[test]
-fn servers_of_weight_0_may_stay() {
+fn servers_of_weight_0_are_no_difference() {
     let index = world(&[SVC, TWO]);
     let rules = by_ipvs(&["10.244.1.7:53", "10.244.1.8:53", "10.244.1.9:53=0"]);
     assert!(told(&index, &rules).is_empty());
@@ -212,7 +212,7 @@ fn servers_of_weight_0_may_stay() {
 }
 
 #[test]
-fn frontends_that_only_one_side_has_are_told() {
+fn frontends_that_only_one_side_has_are_reported() {
     let kube_dns = [SVC, TWO, "cidr 10.96.0.0/16"];
     let more = [
         "svc shop/web 10.96.0.44 80/TCP",
@@ -223,7 +223,7 @@ fn frontends_that_only_one_side_has_are_told() {
     let whole = ["10.244.1.7:53", "10.244.1.8:53"];
     for rules in [by_iptables(&whole), by_nft(&whole), by_ipvs(&whole)] {
         assert_eq!(told(&index, &rules), [lacks]);
-        // What is not understood, or not read, may be it.
+        // A rule that is not understood, or not read, may be the missing one.
         for (cut, unknown_shapes) in [(true, 0), (false, 1)] {
             let rules = NodeRules {
                 cut,
@@ -233,7 +233,7 @@ fn frontends_that_only_one_side_has_are_told() {
             assert!(told(&index, &rules).is_empty());
         }
     }
-    // Without a usable endpoint, and where kube-proxy runs for the other family only, there need not be any rule.
+    // No rule is needed without a usable endpoint, or where kube-proxy serves the other family only.
     for (service, slice) in [
         (more[0], "slice shop/web 80/TCP 10.244.1.20(!ready)"),
         (
@@ -262,7 +262,7 @@ fn frontends_that_only_one_side_has_are_told() {
         );
         assert_eq!(told(&gone, &rules), [line]);
     }
-    // A balancer of its own on the node: nothing says that its address was a Service's.
+    // Another balancer on the node: its address was not necessarily that of a Service.
     assert!(told(&world(&[]), &by_ipvs(&whole)).is_empty());
 }
 
@@ -314,7 +314,7 @@ fn node_ports_follow_the_external_policy() {
 }
 
 #[test]
-fn nothing_is_compared_with_half_an_api_or_with_no_kube_proxy() {
+fn an_incomplete_api_or_missing_kube_proxy_yields_no_difference() {
     let rules = by_iptables(&["10.244.1.9:53"]);
     assert!(compare(&bare_world(&[SVC, TWO]), &rules).is_empty());
     assert!(compare(&world(&[SVC, TWO]), &NodeRules::default()).is_empty());
@@ -322,7 +322,7 @@ fn nothing_is_compared_with_half_an_api_or_with_no_kube_proxy() {
 }
 
 #[test]
-fn what_a_narrow_reading_left_out_is_not_compared() {
+fn objects_that_a_narrow_reading_omitted_are_not_compared() {
     let lines = [
         "svc default/kubernetes 10.96.0.1 https:443/TCP",
         "slice default/kubernetes https:6443/TCP 192.168.7.254(ready)",
@@ -335,13 +335,13 @@ fn what_a_narrow_reading_left_out_is_not_compared() {
         narrow(&mut builder);
         builder.finish().unwrap().index
     };
-    // The slices of another Service only: this one looks as if it had no endpoint.
+    // Only slices of another Service were read: this one appears to have no endpoint.
     let other = ServiceScope::Named(vec![(None, "other".into())]);
     let whole = build(&lines, &|_| ());
     assert_eq!(compare(&whole, &rules).len(), 1);
     let narrow = build(&lines, &|builder| drop(builder.slices_of(&other)));
     assert!(compare(&narrow, &rules).is_empty());
-    // Another Service only: this one looks as if it were gone.
+    // Only another Service was read: this one appears to be deleted.
     let whole = build(&lines[..2], &|_| ());
     assert_eq!(compare(&whole, &rules).len(), 1);
     let none = Destinations::default();

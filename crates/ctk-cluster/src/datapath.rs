@@ -1,22 +1,22 @@
-//! Who translates Services on this node in kube-proxy's place: BPF programs leave no trace in the rules, and what they
-//! translate does not stand in the connection table as kube-proxy would have written it.
+//! Programs that translate Services on this node in place of kube-proxy. BPF programs have no rules, and their translations are
+//! not in the connection table in the form that kube-proxy would cause.
 //!
-//! Only marks that a running datapath leaves are looked for. A mark is no proof that kube-proxy is replaced (Cilium runs
-//! beside it, too, and maps stay pinned when it is removed): whoever asks looks for kube-proxy's rules as well.
+//! Only traces of a running datapath are searched. A trace does not prove that kube-proxy is replaced (Cilium also runs together
+//! with it, and maps stay pinned after its removal): callers must look for the rules of kube-proxy as well.
 
 use std::fs;
 use std::path::Path;
 
-/// A datapath that can take kube-proxy's place.
+/// A datapath that can replace kube-proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Datapath {
     Cilium,
-    /// Calico with its eBPF dataplane; with iptables or nftables it needs kube-proxy and leaves none of these marks.
+    /// Calico with its eBPF dataplane; with iptables or nftables it needs kube-proxy and leaves none of these traces.
     CalicoEbpf,
 }
 
 impl Datapath {
-    /// For people.
+    /// Name for display.
     pub const fn name(self) -> &'static str {
         match self {
             Datapath::Cilium => "Cilium",
@@ -24,7 +24,7 @@ impl Datapath {
         }
     }
 
-    /// The word of `summary.cluster.datapath` in JSON.
+    /// Value of `summary.cluster.datapath` in JSON.
     pub const fn word(self) -> &'static str {
         match self {
             Datapath::Cilium => "cilium",
@@ -32,7 +32,7 @@ impl Datapath {
         }
     }
 
-    /// Why an entry to a Service is not judged where it replaces kube-proxy.
+    /// Reason why an entry to a Service gets no verdict where the datapath replaces kube-proxy.
     pub const fn because(self) -> &'static str {
         match self {
             Datapath::Cilium => "Cilium translates Services on this node, not kube-proxy",
@@ -41,18 +41,18 @@ impl Datapath {
     }
 }
 
-/// What was seen of a datapath.
+/// Trace of a datapath.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mark {
     pub datapath: Datapath,
-    /// The map, socket or interface, for people.
+    /// Map, socket or interface, for display.
     pub what: String,
 }
 
-/// Where both pin the maps that their programs share. Cilium's agent may use the second.
+/// Folders in which both pin the maps that their programs share. The agent of Cilium may use the second.
 const PINNED: [&str; 2] = ["sys/fs/bpf/tc/globals", "sys/fs/bpf/cilium"];
 
-/// Names of pinned maps begin so: frontends of Services, with versions at the end.
+/// Prefixes of pinned maps with the frontends of Services; a version follows.
 const MAPS: [(&str, Datapath); 4] = [
     ("cilium_lb4_services", Datapath::Cilium),
     ("cilium_lb6_services", Datapath::Cilium),
@@ -60,13 +60,13 @@ const MAPS: [(&str, Datapath); 4] = [
     ("cali_v6_nat_fe", Datapath::CalicoEbpf),
 ];
 
-/// Sockets of agents. Calico's agent has the same ones with every dataplane.
+/// Sockets of agents. The agent of Calico has the same ones with every dataplane.
 const SOCKETS: [(&str, Datapath); 2] = [
     ("run/cilium/cilium.sock", Datapath::Cilium),
     ("var/run/cilium/cilium.sock", Datapath::Cilium),
 ];
 
-/// Devices, by their whole names.
+/// Interfaces, by their full names.
 const DEVICES: [(&str, Datapath); 4] = [
     ("cilium_host", Datapath::Cilium),
     ("cilium_net", Datapath::Cilium),
@@ -74,8 +74,8 @@ const DEVICES: [(&str, Datapath); 4] = [
     ("bpfout.cali", Datapath::CalicoEbpf),
 ];
 
-/// The first mark under `root` (`/` but in tests), in the calling thread's network namespace. What cannot be read shows
-/// nothing: only root sees pinned maps, but everybody sees the devices.
+/// Returns the first trace under `root` (`/` except in tests), in the calling thread's network namespace. An unreadable folder
+/// yields no trace: only root can read pinned maps, but every user can read the interfaces.
 pub fn find(root: &Path) -> Option<Mark> {
     by_map(root)
         .or_else(|| by_device(root))
@@ -91,7 +91,7 @@ fn by_map(root: &Path) -> Option<Mark> {
         .flatten()
         .filter_map(|(folder, entry)| Some((*folder, entry.file_name().into_string().ok()?)))
         .collect();
-    // Of several the same one each time.
+    // Returns the same one of several each time.
     names.sort();
     names.into_iter().find_map(|(folder, name)| {
         let mut maps = MAPS.iter();
@@ -104,7 +104,7 @@ fn by_map(root: &Path) -> Option<Mark> {
 }
 
 fn by_device(root: &Path) -> Option<Mark> {
-    // Of the calling thread's namespace; `/sys/class/net` is that of whoever mounted it.
+    // Lists those of the calling thread's namespace; `/sys/class/net` shows the namespace in which it was mounted.
     let text = fs::read_to_string(root.join("proc/thread-self/net/dev")).ok()?;
     let mut names = text
         .lines()
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_datapath_is_known_by_its_maps_devices_and_sockets_and_by_nothing_else() {
+    fn a_datapath_is_recognized_only_by_its_maps_interfaces_and_sockets() {
         let globals = "sys/fs/bpf/tc/globals";
         let dev = "Inter-|   Receive\n face |bytes\n    lo: 0 0\n";
         for (path, text, expected) in [
@@ -156,7 +156,7 @@ mod tests {
                 "bpfin.cali: 1 2\n",
                 "calico-ebpf",
             ),
-            // Maps of policies alone, Calico with iptables, devices that only look so, a tracer's programs.
+            // Maps of policies alone, Calico with iptables, interfaces with similar names, programs of a tracer.
             (format!("{globals}/cilium_policy_v2_00042"), "", ""),
             ("var/run/calico/bird.ctl".to_owned(), "", ""),
             ("sys/fs/bpf/tetragon/base".to_owned(), "", ""),

@@ -1,4 +1,4 @@
-//! How EndpointSlices give a Service port its endpoints.
+//! Rules by which EndpointSlices give endpoints to a Service port.
 
 use super::index::Endpoint;
 use super::testing::{addresses, ip, loaded, port, world};
@@ -7,7 +7,7 @@ const TCP: u8 = 6;
 const UDP: u8 = 17;
 
 #[test]
-fn services_that_are_not_kube_proxys_stay_as_marked_owners() {
+fn services_of_other_proxies_stay_as_marked_owners() {
     let index = world(&[
         "svc x/headless None 53/UDP external=203.0.113.1",
         "svc x/name type=ExternalName 53/UDP external=203.0.113.2",
@@ -31,7 +31,7 @@ fn services_that_are_not_kube_proxys_stay_as_marked_owners() {
         assert_eq!(index.frontends(ip(address), UDP, 53).len(), 1, "{address}");
     }
     assert_eq!(index.node_ports(UDP, 30053).len(), 1);
-    // Their endpoints are kept: labels may name them.
+    // Their endpoints are kept: labels may need their names.
     assert_eq!(
         addresses(port(&index, "10.96.5.1", UDP, 53)),
         ["10.244.0.2:53"]
@@ -46,7 +46,7 @@ fn services_that_are_not_kube_proxys_stay_as_marked_owners() {
 }
 
 #[test]
-fn a_slice_that_kube_proxy_does_not_read_gives_no_endpoint_to_a_service_that_it_serves() {
+fn a_slice_that_kube_proxy_ignores_gives_no_endpoint_to_its_services() {
     let loaded = loaded(&[
         "svc x/a 10.96.5.3 53/UDP",
         "slice x/a 53/UDP 10.244.0.1",
@@ -140,7 +140,7 @@ fn further_addresses_of_an_endpoint_are_secondary_only() {
 }
 
 #[test]
-fn an_endpoint_in_two_slices_stands_once_and_keeps_what_serves() {
+fn an_endpoint_in_two_slices_is_listed_once_with_the_serving_conditions() {
     for (one, two) in [
         (
             "10.244.0.1(!ready,!serving,terminating)",
@@ -167,7 +167,7 @@ fn an_endpoint_in_two_slices_stands_once_and_keeps_what_serves() {
 }
 
 #[test]
-fn families_never_mix_and_other_slices_are_left_out() {
+fn slices_of_another_family_are_left_out() {
     let loaded = loaded(&[
         "svc x/a 10.96.5.3 fd00:96::3 53/UDP",
         "slice x/a 53/UDP type=IPv4 fd00::1 10.244.0.1+fd00::2",
@@ -200,7 +200,7 @@ fn families_never_mix_and_other_slices_are_left_out() {
 }
 
 #[test]
-fn leading_zeros_are_decimal_and_nonsense_is_left_out_with_a_warning() {
+fn leading_zeros_are_decimal_and_invalid_addresses_are_left_out_with_a_warning() {
     let loaded = loaded(&[
         "svc x/a 10.096.005.003 53/UDP external=nonsense external=10.0.0.256 external=1.2.3 external=+1.2.3.4",
         "slice x/a 53/UDP 10.244.0.011 10.244.0.x 10.244.0.y+10.244.0.77",

@@ -1,13 +1,13 @@
-//! Keeps a living cluster current: each kind is listed once, and followed by a stream of events from there.
+//! Keeps a live cluster current: each kind is listed once, then followed by a stream of events.
 //!
-//! Every stream has a thread of its own (`feed`), which writes what it hears on one `board`. Whoever judges takes an
-//! index of all of it now and then; what happened to endpoints is noted event by event. While what is known of a kind may
-//! lack something (its stream is gone for longer than [`GRACE`], it is listed anew, it is forbidden), that kind counts as
-//! missing in the index: names stay, and nothing is judged by it.
+//! Every stream has a thread of its own (`feed`), which writes its events to one `reflector_state`. Callers take an index of the
+//! whole state at intervals; changes of endpoints are recorded event by event. While the state of a kind may be incomplete (its
+//! stream has been gone for longer than [`GRACE`], it is listed again, or it is forbidden), the index marks that kind as missing:
+//! names stay, and no verdict is based on it.
 //!
-//! The streams are independent of each other, so one may be a moment ahead of another, and all are a moment behind the
-//! cluster: an entry younger than [`DEFAULT_SETTLE`] may go to an endpoint that was not heard of yet. What is judged by is older
-//! still while a change waits to be built in, and while nothing proves that a silent stream lives: [`Follower::behind`].
+//! The streams are independent, so that one may be a moment ahead of another, and all are a moment behind the cluster: an entry
+//! younger than [`DEFAULT_SETTLE`] may go to an endpoint that was not reported yet. The index is older than that while a change
+//! waits for the next one, and while a silent stream is not proven to be alive: [`Follower::behind`].
 
 mod connect;
 mod event;
@@ -47,10 +47,10 @@ use store::Decoder;
 pub use transition::Change;
 pub use update::ClusterUpdate;
 
-/// An entry younger than this may go to an endpoint that nobody told of yet.
+/// Age below which an entry may go to an endpoint that no event reported yet.
 pub const DEFAULT_SETTLE: Duration = Duration::from_millis(2500);
-/// Streams that are not open by so long after the lists are not waited for.
-const FIRST_STREAMS: Duration = Duration::from_secs(1);
+/// Wait for the streams to open after the first lists.
+const FIRST_STREAMS_TIMEOUT: Duration = Duration::from_secs(1);
 /// A list, or the part of it that a selector chooses.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Feed {
@@ -60,9 +60,9 @@ pub enum Feed {
     ServiceCidrs,
     /// All Pods.
     Pods,
-    /// Those of this node.
+    /// Pods of this node.
     PodsOf(String),
-    /// Those with this address.
+    /// Pods with this address.
     PodsAt(IpAddr),
 }
 
@@ -86,13 +86,13 @@ impl Feed {
     }
 }
 
-/// A server whose answers may go on for a long time.
+/// A server whose answers may last for a long time.
 pub trait Stream: Server + Send {
-    /// Reading and asking take no longer than until then. What is not there by then may be read later.
+    /// Bounds reading and requests by this time. Data that arrives later can be read by a later call.
     fn until(&mut self, deadline: Instant);
 }
 
-/// What happened to one endpoint of a Service port.
+/// A change of one endpoint of a Service port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndpointChange {
     pub namespace: Name,
@@ -102,28 +102,28 @@ pub struct EndpointChange {
     /// Number of the Service port.
     pub number: u16,
     pub protocol: u8,
-    /// As it is now; as it was, when it is gone.
+    /// Current state; the last state, when the endpoint is gone.
     pub endpoint: Endpoint,
     pub change: Change,
 }
 
 /// Follows a cluster until it is dropped.
 pub struct Follower {
-    board: Arc<ReflectorState>,
+    reflector: Arc<ReflectorState>,
     login: Arc<dyn Login>,
     limit: Duration,
     ranges: Vec<IpNet>,
-    /// Every feed that is read, with the word that ends it.
+    /// Feeds that are read, each with the flag that ends its reader.
     feeds: BTreeMap<Feed, Arc<AtomicBool>>,
-    /// What the last index said of each list.
+    /// Status of each list in the last index.
     listed: Vec<Listed>,
-    /// Addresses of which the last index knows who has them.
+    /// Addresses whose owners the last index knows.
     asked: HashSet<IpAddr>,
-    /// No index is built before, unless a list is lost or found.
+    /// Earliest time of the next index, unless a list is lost or recovered.
     not_before: Instant,
 }
 
-/// What verdicts hang on.
+/// Feeds on which verdicts depend.
 const DECIDING: [Feed; 2] = [Feed::Services, Feed::Slices];
 
 const FIRST: [Feed; 4] = [
@@ -134,10 +134,10 @@ const FIRST: [Feed; 4] = [
 ];
 
 impl Follower {
-    /// Connects, reads every list within `options.limit`, and goes on following them.
+    /// Connects, reads every list within `options.limit`, and continues to follow them.
     ///
     /// # Errors
-    /// Nothing could be read at all. Whatever less is missing stands in [`Loaded::listed`], and is tried again.
+    /// Nothing could be read at all. Smaller gaps are listed in [`Loaded::listed`], and are retried.
     pub fn start(
         options: &Options,
         choose_pods: Option<ChoosePods>,
@@ -147,7 +147,7 @@ impl Follower {
         let limit = options.limit;
         let (login, whom) = connect::connect(options, deadline)?;
         let mut follower = Follower {
-            board: Arc::default(),
+            reflector: Arc::default(),
             login,
             limit,
             ranges: service_ranges.to_vec(),
@@ -160,35 +160,35 @@ impl Follower {
             follower.read(feed)?;
         }
         let never = || false;
-        follower.board.wait(&[Feed::Services], deadline, &never);
-        let error = follower.board.known().first_error.clone();
+        follower.reflector.wait(&[Feed::Services], deadline, &never);
+        let error = follower.reflector.known().first_error.clone();
         if let Some(error) = error.filter(GetError::ends_all) {
             return Err(live::explained(ReadError::Get(error), &whom, limit));
         }
-        follower.board.wait(&FIRST, deadline, &never);
+        follower.reflector.wait(&FIRST, deadline, &never);
         follower.read_pods(choose_pods, deadline)?;
         let pods: Vec<Feed> = follower.feeds.keys().cloned().collect();
-        follower.board.wait(&pods, deadline, &never);
-        // Who may list and not watch is to know at once, while there may be another source to go on to.
-        let soon = deadline.min(Instant::now() + FIRST_STREAMS);
-        follower.board.wait_for_streams(&DECIDING, soon);
+        follower.reflector.wait(&pods, deadline, &never);
+        // A user that may list and not watch must be detected at once, while another source can still be chosen.
+        let soon = deadline.min(Instant::now() + FIRST_STREAMS_TIMEOUT);
+        follower.reflector.wait_for_streams(&DECIDING, soon);
         if Instant::now() >= deadline && follower.knows_nothing() {
             return Err(LiveError::timed_out(limit));
         }
         let mut loaded = follower
             .build()
             .map_err(|error| live::explained(ReadError::ServiceRange(error), &whom, limit))?;
-        let warnings = std::mem::take(&mut follower.board.known().warnings);
+        let warnings = std::mem::take(&mut follower.reflector.known().warnings);
         loaded.warnings.extend(warnings);
         loaded.warnings.extend(gaps(&loaded.listed));
         Ok((follower, loaded))
     }
 
     fn knows_nothing(&self) -> bool {
-        !FIRST.iter().any(|feed| self.board.is_whole(feed))
+        !FIRST.iter().any(|feed| self.reflector.is_whole(feed))
     }
 
-    /// Reads the Pods that are chosen by what else is known of the cluster; all of them without a choice.
+    /// Reads the Pods that are chosen by the rest of the cluster; all of them without a choice.
     fn read_pods(
         &mut self,
         choose: Option<ChoosePods>,
@@ -196,7 +196,7 @@ impl Follower {
     ) -> Result<(), LiveError> {
         let chosen = choose.and_then(|choose| {
             let mut builder = Builder::new(&self.ranges);
-            self.board.known().store.fill(&mut builder);
+            self.reflector.known().store.fill(&mut builder);
             choose(&builder.without_pods())
         });
         let Some(chosen) = chosen else {
@@ -204,11 +204,11 @@ impl Follower {
         };
         let of_node = Feed::PodsOf(chosen.node);
         self.read(of_node.clone())?;
-        self.board.wait(&[of_node], deadline, &|| false);
+        self.reflector.wait(&[of_node], deadline, &|| false);
         self.ask(chosen.addresses).map(|_| ())
     }
 
-    /// Begins to follow one feed.
+    /// Starts to follow one feed.
     fn read(&mut self, feed: Feed) -> Result<(), LiveError> {
         if self.feeds.contains_key(&feed) {
             return Ok(());
@@ -219,7 +219,7 @@ impl Follower {
             pace: Pace::of(&feed),
             troubled: false,
             recoveries: 0,
-            post: FeedHandle::new(&self.board, &feed, &over),
+            handle: FeedHandle::new(&self.reflector, &feed, &over),
             server,
             login: Arc::clone(&self.login),
             credential,
@@ -241,30 +241,30 @@ impl Follower {
     fn end(&mut self, feed: &Feed) {
         if let Some(over) = self.feeds.remove(feed) {
             over.store(true, Ordering::Relaxed);
-            self.board.remove(feed);
+            self.reflector.remove(feed);
         }
     }
 
-    /// Only Pods of one node are followed, and those of some addresses.
+    /// Reports whether only Pods of one node, and those of some addresses, are followed.
     pub fn chooses_pods(&self) -> bool {
         !self.feeds.contains_key(&Feed::Pods)
     }
 
-    /// Who has these addresses must be known, and no others; where those that decide cannot be selected, all Pods are followed from now
-    /// on. `false`: that is not known for want of the node's own Pods, so it is to be asked again later.
+    /// Follows the Pods of these addresses, and of no others. Where the deciding ones cannot be selected, all Pods are followed from
+    /// now on. Returns `false` while the node's own Pods are not known: the caller must ask again later.
     ///
     /// # Errors
-    /// There can be no other thread.
+    /// No thread can be started.
     pub fn ask(&mut self, addresses: ChosenAddresses) -> Result<bool, LiveError> {
         let of_node = self.feeds.keys().find(|f| matches!(f, Feed::PodsOf(_)));
         let Some(of_node) = of_node.cloned() else {
             return Ok(true);
         };
-        if addresses != ChosenAddresses::default() && !self.board.is_whole(&of_node) {
+        if addresses != ChosenAddresses::default() && !self.reflector.is_whole(&of_node) {
             return Ok(false);
         }
         let deciding = addresses.deciding.len();
-        let addresses = addresses.one_by_one(self.board.known().store.pods(&of_node));
+        let addresses = addresses.one_by_one(self.reflector.known().store.pods(&of_node));
         let of_pods = self.feeds.keys().filter(|feed| feed.kind() == Kind::Pod);
         let of_pods: Vec<Feed> = of_pods.cloned().collect();
         let Some(addresses) = addresses else {
@@ -285,10 +285,10 @@ impl Follower {
         Ok(true)
     }
 
-    /// How far the last index lies behind the cluster, the delay of a stream aside: something newer waits to be built in, or
-    /// nothing proves that there is nothing newer.
+    /// Age of the last index, without the delay of the streams: a newer change waits to be included, or no event proves that none
+    /// exists.
     pub fn behind(&self) -> Duration {
-        let as_of = self.board.known().as_of();
+        let as_of = self.reflector.known().as_of();
         as_of.map_or(Duration::ZERO, |as_of| as_of.elapsed())
     }
 }

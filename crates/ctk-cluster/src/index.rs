@@ -1,10 +1,10 @@
-//! Look-ups by address: (address, protocol, port) -> Service port; address -> pod, node, owner.
+//! Look-up tables by address: (address, protocol, port) to Service port; address to pod, node, owner.
 //!
-//! [`super::build::Builder`] makes an [`Index`]; afterwards it never changes.
+//! [`super::build::Builder`] makes an [`Index`], which is immutable afterwards.
 //!
-//! Memory, at the peak of reading (the index and what building it needs for a while): 1,070 bytes for a Service with two ports
+//! Peak memory of a reading (the index and the temporary data of its construction): 1,070 bytes for a Service with two ports
 //! and a slice, 280 for a pod, 490 for a pod that is also an endpoint of two ports. A process with 1,000 Services and 50,000
-//! such pods peaks at 27 MiB, at 53 MiB where only the end of a list says of which kind its items are. Measured as the growth
+//! such pods peaks at 27 MiB, at 53 MiB where only the end of a list names the kind of its items. Measured as the growth
 //! of VmHWM between two sizes of cluster, IPv4, release build on x86-64 with glibc:
 //! `cargo test --release --test cluster_memory -- --ignored --nocapture`.
 
@@ -15,7 +15,7 @@ use std::sync::{Arc, OnceLock};
 
 use ipnet::IpNet;
 
-/// A name. Shared, because the same namespaces, nodes and pods are named by many objects.
+/// A name. Shared, because many objects hold the same names of namespaces, nodes and pods.
 pub type Name = Arc<str>;
 
 /// Position of a [`Service`] in the index.
@@ -26,22 +26,22 @@ pub struct ServiceId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PortId(pub u32);
 
-/// How an address belongs to a Service.
+/// Relation of an address to a Service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum AddressKind {
     ClusterIp,
     ExternalIp,
     /// `status.loadBalancer.ingress[].ip`, ipMode absent or `VIP`.
     Ingress,
-    /// The same with ipMode `Proxy`: the load balancer's own address, packets to it are not translated here.
+    /// The same with ipMode `Proxy`: the load balancer's own address, to which packets are not translated here.
     ProxyIngress,
 }
 
-/// Whether a client address stays on one endpoint.
+/// Rule by which a client address stays on one endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Affinity {
     None,
-    /// For this many seconds since its last new flow, where the source tells.
+    /// Time-out in seconds since the last new flow of the client, where the source has it.
     ClientIp(Option<u32>),
 }
 
@@ -49,18 +49,18 @@ pub enum Affinity {
 pub struct Service {
     pub namespace: Name,
     pub name: Name,
-    /// False for Services that kube-proxy leaves alone: headless, ExternalName, or labelled
+    /// False for Services that kube-proxy ignores: headless, ExternalName, or labelled
     /// `service.kubernetes.io/service-proxy-name` or `service.kubernetes.io/headless`, or all of whose slices are so labelled.
     pub kube_proxy: bool,
     /// `internalTrafficPolicy: Local`.
     pub internal_local: bool,
     /// `externalTrafficPolicy: Local`.
     pub external_local: bool,
-    /// `None` where the source does not say.
+    /// `None` where the source does not have it.
     pub affinity: Option<Affinity>,
-    /// Every address with how it belongs to the Service; each address once, with the first kind that holds in the order of
+    /// Every address with its relation to the Service. Each address is listed once, with the first kind that applies in the order of
     /// [`AddressKind`] (kube-proxy translates an externalIP even where the ingress of the same address is `Proxy`).
-    /// Headless has none of kind clusterIP.
+    /// A headless Service has none of kind clusterIP.
     pub addresses: Box<[(IpAddr, AddressKind)]>,
     pub ports: Range<u32>,
 }
@@ -74,8 +74,8 @@ pub struct ServicePort {
     pub protocol: u8,
     pub port: u16,
     pub node_port: Option<u16>,
-    /// From every slice of the Service, families mixed (compare addresses). One address and port stands once: listed in
-    /// two slices it keeps the more serving conditions.
+    /// Endpoints of every slice of the Service, families mixed (compare addresses). Each address and port is listed once: of two
+    /// slices the conditions that serve better are kept.
     pub endpoints: Vec<Endpoint>,
 }
 
@@ -88,7 +88,7 @@ pub struct Endpoint {
     /// The `serving` condition; see [`Endpoint::serves`].
     pub serving: bool,
     pub terminating: bool,
-    /// It is meant for certain zones or nodes: kube-proxy leaves it out on others.
+    /// Intended for certain zones or nodes: kube-proxy omits it on others.
     pub hinted: bool,
     pub node: Option<Name>,
     /// Namespace and name of the pod in `targetRef`.
@@ -98,7 +98,7 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// kube-proxy may send new packets there: `ready` or `serving`.
+    /// Reports whether kube-proxy may send new packets there: `ready` or `serving`.
     pub fn serves(&self) -> bool {
         self.ready || self.serving
     }
@@ -109,9 +109,9 @@ pub struct Pod {
     pub namespace: Name,
     pub name: Name,
     pub node: Option<Name>,
-    /// It lives in the node's network namespace and has no address of its own.
+    /// The pod lives in the network namespace of the node and has no address of its own.
     pub host_network: bool,
-    /// Phase is neither `Succeeded` nor `Failed`. A finished pod keeps its name only: its address is free for others.
+    /// Phase is neither `Succeeded` nor `Failed`. A finished pod keeps only its name: its address may be reused.
     pub live: bool,
 }
 
@@ -120,11 +120,11 @@ pub struct Node {
     pub name: Name,
     /// InternalIP addresses.
     pub internal: Box<[IpAddr]>,
-    /// ExternalIP addresses, and InternalIPs again are not among them.
+    /// ExternalIP addresses that are not InternalIPs as well.
     pub external: Box<[IpAddr]>,
     /// `metadata.labels["kubernetes.io/hostname"]` or the Hostname address, where given.
     pub hostname: Option<Name>,
-    /// `v1.31.2`: what kubelet says of kube-proxy, else its own version, which the Node's kube-proxy shares nearly always.
+    /// kube-proxy version that kubelet reports, such as `v1.31.2`, else the version of kubelet, which nearly always equals it.
     pub version: Option<Name>,
 }
 
@@ -135,7 +135,7 @@ pub struct Frontend {
     pub kind: AddressKind,
 }
 
-/// Which kinds were read whole.
+/// Kinds that were read completely.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Completeness {
     pub services: bool,
@@ -146,13 +146,13 @@ pub struct Completeness {
     pub service_cidrs: bool,
 }
 
-/// A pod that a `--pod` selector may mean.
+/// A pod that matches a `--pod` selector.
 #[derive(Clone, Debug)]
 pub struct PodCandidate<'c> {
     pub pod: &'c Pod,
     /// Its own addresses; those of its node for a host-network pod; none once it has finished.
     pub addresses: Vec<IpAddr>,
-    /// What a host-network pod declares, as (protocol, port): on the node's address nothing else tells it from others.
+    /// Ports that a host-network pod declares, as (protocol, port): only these distinguish it from others on the node's address.
     /// Empty for every other pod.
     pub ports: Vec<(u8, u16)>,
 }
@@ -166,9 +166,9 @@ pub(super) struct HostPort {
     pub pod: u32,
 }
 
-/// The cluster as far as a source told it.
+/// The cluster, as far as the source has it.
 ///
-/// Ids come from this index and are valid for it alone.
+/// Ids are valid for the index that returned them only.
 #[derive(Debug, Default)]
 pub struct Index {
     pub(super) completeness: Completeness,
@@ -181,7 +181,7 @@ pub struct Index {
     pub(super) owners: HashMap<IpAddr, Vec<(ServiceId, AddressKind)>>,
     /// Sorted by namespace and name.
     pub(super) pods: Vec<Pod>,
-    /// Live pods by their own addresses, sorted. A sorted list takes half the room of a map.
+    /// Live pods by their own addresses, sorted. A sorted list takes half the memory of a map.
     pub(super) pod_addresses: Vec<(IpAddr, u32)>,
     /// Live host-network pods by their node's addresses, sorted by pod.
     pub(super) host_addresses: Vec<(u32, IpAddr)>,
@@ -193,17 +193,17 @@ pub struct Index {
     pub(super) service_ranges: Vec<IpNet>,
     pub(super) pod_ranges: Vec<IpNet>,
     pub(super) namespaces: BTreeSet<Name>,
-    /// Where not every Pod was read: the addresses of which it was asked who has them.
+    /// Set where not every Pod was read: the addresses whose Pods were requested.
     pub(super) pods_asked: Option<HashSet<IpAddr>>,
-    /// Where not every EndpointSlice was read: the names of the Services whose slices were asked for, in all namespaces.
+    /// Set where not every EndpointSlice was read: the Services whose slices were requested by name, in all namespaces.
     pub(super) slices_asked: Option<HashSet<Name>>,
-    /// Where not every Service was read: the addresses whose owners are known.
+    /// Set where not every Service was read: the addresses whose owners are known.
     pub(super) destinations_asked: Option<HashSet<IpAddr>>,
     /// See [`Index::listed_pod`].
     pub(super) listed_pods: OnceLock<Vec<ListedPod>>,
 }
 
-/// A pod as an EndpointSlice names it: its address, and where the endpoint stands.
+/// A pod as named by an EndpointSlice: its address, and the position of the endpoint.
 pub(super) type ListedPod = (IpAddr, PortId, u32);
 
 impl Index {
@@ -211,12 +211,12 @@ impl Index {
         &self.completeness
     }
 
-    /// The uid of the Service `default/kubernetes`, where the source tells it: no two clusters share it.
+    /// Uid of the Service `default/kubernetes`, where the source has it: it is unique for each cluster.
     pub fn uid(&self) -> Option<&str> {
         self.uid.as_deref()
     }
 
-    /// What this index says is not true any more, but nothing better is known: names stay, and nothing is judged by it.
+    /// Marks the index as outdated where no better one is available: names stay, and no verdict is based on it.
     pub fn doubt(&mut self) {
         self.completeness = Completeness::default();
     }
@@ -248,20 +248,20 @@ impl Index {
         found.ok().map(|at| ServiceId(at as u32))
     }
 
-    /// All Services with this name, whatever their namespace.
+    /// All Services with this name, in any namespace.
     pub fn services_named(&self, name: &str) -> impl Iterator<Item = ServiceId> {
         let all = self.services().filter(move |(_, s)| &*s.name == name);
         all.map(|(id, _)| id)
     }
 
-    /// Service ports that packets to this address, protocol and port belong to, node ports aside. Several where Services
-    /// share an external address. Services that are not kube-proxy's and ingress addresses of mode `Proxy` match, too.
+    /// Service ports that packets to this address, protocol and port belong to, without node ports. Several where Services
+    /// share an external address. Services of other proxies and ingress addresses of mode `Proxy` match as well.
     pub fn frontends(&self, address: IpAddr, protocol: u8, port: u16) -> &[Frontend] {
         let found = self.frontends.get(&(address, protocol, port));
         found.map_or(&[], Vec::as_slice)
     }
 
-    /// Service ports with this node port, those of Services that are not kube-proxy's among them.
+    /// Service ports with this node port, those of Services of other proxies included.
     pub fn node_ports(&self, protocol: u8, port: u16) -> &[PortId] {
         let found = self.node_ports.get(&(protocol, port));
         found.map_or(&[], Vec::as_slice)
@@ -272,7 +272,7 @@ impl Index {
         self.owners.get(&address).map_or(&[], Vec::as_slice)
     }
 
-    /// Live pods that have this address to themselves. Two for a moment, when an address is used again.
+    /// Live pods with this address of their own. Two for a moment, when an address is reused.
     pub fn pods_at(&self, address: IpAddr) -> impl Iterator<Item = &Pod> {
         let first = self.pod_addresses.partition_point(|(a, _)| *a < address);
         let from = self.pod_addresses.get(first..).unwrap_or_default();
@@ -293,7 +293,7 @@ impl Index {
         })
     }
 
-    /// The endpoint of a pod that EndpointSlices list at this address, for addresses whose Pods were not read. `None` where
+    /// Endpoint of the pod that EndpointSlices list at this address, for addresses whose Pods were not read. `None` where
     /// they name several pods, and where the pod may share the address of its node.
     pub fn listed_pod(&self, address: IpAddr) -> Option<&Endpoint> {
         let all = self.listed_pods.get_or_init(|| self.collect_listed());
@@ -304,12 +304,12 @@ impl Index {
             .filter_map(|(_, port, at)| self.port(*port).endpoints.get(*at as usize));
         let found = here.next()?;
         let single = here.all(|other| other.pod == found.pod);
-        // Without the Node nothing tells whether the address is the pod's alone.
+        // Without the Node it is unknown whether the address is the pod's own.
         let node = self.node_named(found.node.as_deref()?);
         (single && node.is_some() && self.node_at(address).is_none()).then_some(found)
     }
 
-    /// Built when it is needed: where all Pods are known, nobody asks.
+    /// Built on first use: it is not needed where all Pods are known.
     fn collect_listed(&self) -> Vec<ListedPod> {
         let ports = (0..).map(PortId).zip(&self.ports);
         let endpoints = ports.flat_map(|(id, port)| {
@@ -321,13 +321,13 @@ impl Index {
         listed
     }
 
-    /// The addresses that living pods have to themselves, sorted.
+    /// Addresses of their own of live pods, sorted.
     pub fn pod_addresses(&self) -> impl Iterator<Item = IpAddr> {
         self.pod_addresses.iter().map(|(address, _)| *address)
     }
 
-    /// The live host-network pod at this node address that declares the port, if exactly one does: they all share the
-    /// address, and naming any other would be a guess.
+    /// The live host-network pod at this node address that declares the port, if exactly one does: all of them share the address,
+    /// and every other choice is a guess.
     pub fn host_network_pod(&self, node_address: IpAddr, protocol: u8, port: u16) -> Option<&Pod> {
         let key = (node_address, protocol, port);
         let first = self
@@ -342,41 +342,41 @@ impl Index {
         }
     }
 
-    /// Only the Pods of one node were read, and those that have certain addresses.
+    /// Reports whether only the Pods of one node and those of certain addresses were read.
     pub fn pods_are_chosen(&self) -> bool {
         self.pods_asked.is_some()
     }
 
-    /// Whether [`Index::pods_at`] tells the truth of this address.
+    /// Reports whether [`Index::pods_at`] is complete for this address.
     pub fn pods_known_at(&self, address: IpAddr) -> bool {
         let asked = self.pods_asked.as_ref();
         let known = asked.is_none_or(|asked| asked.contains(&address));
         self.completeness.pods && (known || self.pods_at(address).next().is_some())
     }
 
-    /// Whether the endpoints of this Service were read.
+    /// Reports whether the endpoints of this Service were read.
     pub fn endpoints_known(&self, id: ServiceId) -> bool {
         let asked = self.slices_asked.as_ref();
         asked.is_none_or(|asked| asked.contains(&self.service(id).name))
     }
 
-    /// A narrow reading left EndpointSlices out.
+    /// Reports whether a narrow reading omitted EndpointSlices.
     pub fn slices_are_chosen(&self) -> bool {
         self.slices_asked.is_some()
     }
 
-    /// A narrow reading left Services out.
+    /// Reports whether a narrow reading omitted Services.
     pub fn services_are_chosen(&self) -> bool {
         self.destinations_asked.is_some()
     }
 
-    /// Whether [`Index::owners`] tells the truth of this address.
+    /// Reports whether [`Index::owners`] is complete for this address.
     pub fn owners_known(&self, address: IpAddr) -> bool {
         let asked = self.destinations_asked.as_ref();
         asked.is_none_or(|asked| asked.contains(&address))
     }
 
-    /// Nodes, Pods and ranges of an earlier reading, in place of those here.
+    /// Replaces Nodes, Pods and ranges by those of an earlier reading.
     pub(super) fn keep(&mut self, first: Index) {
         self.pods = first.pods;
         self.pod_addresses = first.pod_addresses;
@@ -404,8 +404,8 @@ impl Index {
             .ok()
     }
 
-    /// Every pod that `--pod [NS/]NAME` may mean, finished ones too, sorted by namespace. Looks through the whole list: for
-    /// a selector, not for every entry.
+    /// Every pod that matches `--pod [NS/]NAME`, finished ones included, sorted by namespace. Searches the whole list: call it once
+    /// for a selector, not for every entry.
     pub fn pod_candidates(&self, namespace: Option<&str>, name: &str) -> Vec<PodCandidate<'_>> {
         let positions: Vec<usize> = match namespace {
             Some(namespace) => self.pod_position(namespace, name).into_iter().collect(),
@@ -436,13 +436,13 @@ impl Index {
         })
     }
 
-    /// Finished ones too, sorted by namespace and name.
+    /// Pods of this name, finished ones included, sorted by namespace and name.
     pub fn pods(&self) -> impl Iterator<Item = &Pod> {
         self.pods.iter()
     }
 
-    /// The Node with this internal or external address. One that two Nodes claim is the first one's by name, an internal
-    /// address before an external one.
+    /// The Node with this internal or external address. Of two Nodes with it, the first one by name is returned, and an internal
+    /// address precedes an external one.
     pub fn node_at(&self, address: IpAddr) -> Option<&Node> {
         self.nodes.get(*self.node_addresses.get(&address)? as usize)
     }
@@ -457,23 +457,23 @@ impl Index {
         self.nodes.iter()
     }
 
-    /// Whether the address lies in the cluster's Service range; `None` when no range of its family is known.
+    /// Reports whether the address lies in the Service range of the cluster; `None` when no range of its family is known.
     pub fn in_service_range(&self, address: IpAddr) -> Option<bool> {
         in_ranges(&self.service_ranges, address)
     }
 
-    /// Whether the address lies in a range that pods get addresses from (`Node.spec.podCIDRs`); `None` when no Node tells
-    /// one of its family. Many network plug-ins do not use these ranges: "no" proves nothing.
+    /// Reports whether the address lies in a pod range (`Node.spec.podCIDRs`); `None` when no Node has one of its family. Many
+    /// network plug-ins do not use these ranges: "no" proves nothing.
     pub fn in_pod_range(&self, address: IpAddr) -> Option<bool> {
         in_ranges(&self.pod_ranges, address)
     }
 
-    /// Ranges that Nodes give pods addresses from.
+    /// Ranges of which Nodes give addresses to pods.
     pub fn pod_ranges(&self) -> impl Iterator<Item = IpNet> + '_ {
         self.pod_ranges.iter().copied()
     }
 
-    /// Namespaces of anything that was read, sorted.
+    /// Namespaces of all objects that were read, sorted.
     pub fn namespaces(&self) -> impl Iterator<Item = &str> {
         self.namespaces.iter().map(|name| &**name)
     }

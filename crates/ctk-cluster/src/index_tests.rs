@@ -1,4 +1,4 @@
-//! Each rule by which objects become an index.
+//! Rules by which objects become an index.
 
 use super::index::{AddressKind, PodCandidate};
 use super::testing::{addresses, bare_world, ip, port, world};
@@ -38,7 +38,7 @@ fn a_frontend_needs_address_protocol_and_port() {
 }
 
 #[test]
-fn every_address_kind_is_a_frontend_and_says_which() {
+fn every_address_kind_is_a_frontend_of_that_kind() {
     let index = world(&[
         "svc net/ipfix 10.96.1.9 f:6343/UDP@32043 external=203.0.113.5 ingress=203.0.113.20 \
          ingress=203.0.113.21(VIP) ingress=203.0.113.22(Proxy) ingress=203.0.113.5(Proxy) \
@@ -97,7 +97,7 @@ fn cluster_ip_alone_counts_when_cluster_ips_is_absent() {
 }
 
 #[test]
-fn pods_are_found_by_their_own_addresses_while_they_live() {
+fn live_pods_are_found_by_their_own_addresses() {
     let index = world(&[
         "pod shop/web-1 10.244.1.45 fd00:1::45 @node1",
         "pod shop/web-2 10.244.1.46 @node1",
@@ -238,7 +238,7 @@ fn nodes_are_found_by_name_and_address() {
 }
 
 #[test]
-fn ranges_tell_only_of_their_family() {
+fn a_range_answers_only_for_its_family() {
     let index = world(&[
         "cidr 10.96.0.0/16 10.112.0.0/16",
         "node n podCIDR=10.244.0.0/24 podCIDR=fd00:1::/64",
@@ -260,7 +260,7 @@ fn ranges_tell_only_of_their_family() {
 }
 
 #[test]
-fn slices_name_the_pod_that_has_an_address_to_itself() {
+fn slices_name_the_pod_of_an_address_that_no_node_shares() {
     let index = world(&[
         "node n1 192.168.7.1",
         "svc a/one 10.96.1.1 p:53/UDP q:54/UDP",

@@ -162,7 +162,7 @@ fn placed(error: serde_json::Error, byte: u64) -> ListError {
 }
 
 /// Removes " at line 1 column 2" of serde_json from a message: inside an item it counts from the start of the item, which
-/// helps nobody to find it.
+/// does not locate the error.
 fn without_place(error: &serde_json::Error) -> String {
     let message = error.to_string();
     match message.rsplit_once(" at line ") {

@@ -7,7 +7,7 @@ use super::*;
 use crate::read_scope::ChoosePods;
 use crate::service_scope::{ChosenAddresses, MAX_NAME_LOOKUPS};
 
-/// A server that keeps its answers in the order in which it is asked for them.
+/// A server that returns prepared answers in the order of the requests.
 struct Script {
     answers: Vec<Result<&'static str, GetError>>,
     asked: Vec<String>,
@@ -50,7 +50,7 @@ fn asking(left: Duration) -> Asking {
 const LONG: Duration = Duration::from_secs(60);
 
 #[test]
-fn a_token_of_any_text_goes_through_a_query() {
+fn a_token_of_any_text_survives_in_a_query() {
     assert_eq!(encoded("aZ9-_.~"), "aZ9-_.~");
     assert_eq!(encoded("a b&c=d/é"), "a%20b%26c%3Dd%2F%C3%A9");
     let more =
@@ -69,7 +69,7 @@ fn a_token_of_any_text_goes_through_a_query() {
 }
 
 #[test]
-fn what_ends_all_is_an_error_at_first_and_a_gap_later() {
+fn a_fatal_failure_is_an_error_at_first_and_a_gap_later() {
     for error in [
         GetError::Unauthorized,
         GetError::TimedOut,
@@ -92,7 +92,7 @@ fn what_ends_all_is_an_error_at_first_and_a_gap_later() {
 }
 
 #[test]
-fn no_wait_outlasts_the_time_that_is_left() {
+fn no_wait_exceeds_the_remaining_time() {
     for (after, left) in [
         (None, Duration::ZERO),
         (Some(Duration::from_secs(3600)), LONG),
@@ -110,7 +110,7 @@ fn no_wait_outlasts_the_time_that_is_left() {
     }
 }
 
-/// A server with one Pod, which is node `n`'s, and what it was asked for after all other kinds.
+/// A server with one Pod, that of node `n`. Returns the requests after those for all other kinds.
 fn pods_asked(address: IpAddr) -> (Loaded, Vec<String>) {
     pods_asked_for(ChosenAddresses {
         deciding: HashSet::from([address]),
@@ -118,7 +118,7 @@ fn pods_asked(address: IpAddr) -> (Loaded, Vec<String>) {
     })
 }
 
-/// The same for several addresses.
+/// The same requests for several addresses.
 fn pods_asked_for(addresses: ChosenAddresses) -> (Loaded, Vec<String>) {
     const SERVICES: &str = r#"{"kind":"ServiceList","apiVersion":"v1","items":[]}"#;
     const SLICES: &str =
@@ -148,7 +148,7 @@ fn pods_asked_for(addresses: ChosenAddresses) -> (Loaded, Vec<String>) {
 const OF_NODE: &str = "/api/v1/pods?fieldSelector=spec.nodeName%3Dn&resourceVersion=0";
 
 #[test]
-fn addresses_of_this_nodes_own_pods_are_not_asked_for() {
+fn addresses_of_this_nodes_own_pods_are_not_requested() {
     for address in ["10.0.0.1", "fd00::1"] {
         let address: IpAddr = address.parse().unwrap();
         let (loaded, asked) = pods_asked(address);
@@ -159,7 +159,7 @@ fn addresses_of_this_nodes_own_pods_are_not_asked_for() {
 }
 
 #[test]
-fn pods_of_another_family_than_their_first_address_are_not_asked_for_by_it() {
+fn pods_are_not_requested_by_an_address_of_another_family_than_their_first() {
     for (address, last) in [
         (
             "10.0.0.9",
@@ -181,7 +181,7 @@ fn pods_of_another_family_than_their_first_address_are_not_asked_for_by_it() {
 }
 
 #[test]
-fn addresses_that_only_want_a_name_are_few_and_never_a_reason_to_read_all_pods() {
+fn addresses_that_need_only_a_name_are_bounded_and_never_cause_a_read_of_all_pods() {
     let address = |n: u8| IpAddr::from([10, 0, 0, n]);
     let named = [1].into_iter().chain(100..200).map(address);
     let (loaded, asked) = pods_asked_for(ChosenAddresses {

@@ -1,7 +1,7 @@
-//! The few fields of Kubernetes objects that decide something here.
+//! Fields of Kubernetes objects that this crate uses.
 //!
-//! A Pod as the API prints it has some 6 kB of which about 100 bytes matter. One shape holds the fields of all five kinds:
-//! they do not contradict each other, and so the order of `kind` and `spec` in the text is of no concern.
+//! A Pod in the API's JSON has some 6 kB, of which about 100 bytes are used. One shape holds the fields of all five kinds:
+//! they do not contradict each other, so that the order of `kind` and `spec` in the text is irrelevant.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr};
@@ -10,7 +10,7 @@ use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-/// The kinds that are read; every other one is skipped.
+/// Kinds that are read; every other one is skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     Service,
@@ -21,7 +21,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// All of them, in the order in which `missing` names them.
+    /// All kinds, in the order in which `missing` names them.
     pub const ALL: [Kind; 5] = [
         Kind::Service,
         Kind::EndpointSlice,
@@ -30,7 +30,7 @@ impl Kind {
         Kind::ServiceCidr,
     ];
 
-    /// Kind by name and API group. The group counts because others have a kind of the same name (Knative's Service);
+    /// Kind by name and API group. The group matters because other groups have a kind of the same name (Knative's Service);
     /// without an `apiVersion` the name alone decides.
     pub fn of(kind: &str, api_version: Option<&str>) -> Option<Kind> {
         let (kind, group) = match kind {
@@ -45,7 +45,7 @@ impl Kind {
         given.is_none_or(|given| given == group).then_some(kind)
     }
 
-    /// As the API spells it.
+    /// Spelling of the API.
     pub const fn name(self) -> &'static str {
         match self {
             Kind::Service => "Service",
@@ -56,7 +56,7 @@ impl Kind {
         }
     }
 
-    /// As `kubectl get` takes it.
+    /// Name for `kubectl get`.
     pub const fn resource(self) -> &'static str {
         match self {
             Kind::Service => "services",
@@ -68,7 +68,7 @@ impl Kind {
     }
 }
 
-/// A string that borrows from the item's text where nothing in it is escaped. (Inside an `Option` serde would copy a bare
+/// A string that borrows from the text of the item unless it contains escapes. (Inside an `Option` serde would copy a bare
 /// `Cow`.)
 #[derive(Debug, Clone, Deserialize, Serialize)]
 #[serde(transparent)]
@@ -81,12 +81,12 @@ impl std::ops::Deref for Str<'_> {
     }
 }
 
-/// The string of an optional field, with the empty one as absent: the API uses both for "not set".
+/// The string of an optional field, where an empty one counts as absent: the API uses both for "not set".
 pub fn text<'i>(field: &'i Option<Str<'_>>) -> Option<&'i str> {
     field.as_deref().filter(|text| !text.is_empty())
 }
 
-/// The elements of a list that may be null or absent.
+/// Elements of a list that may be null or absent.
 pub fn each<T>(list: &Option<Vec<T>>) -> &[T] {
     list.as_deref().unwrap_or_default()
 }
@@ -116,7 +116,7 @@ pub struct Item<'a> {
     pub ports: Option<Vec<PortSpec<'a>>>,
 }
 
-/// Enough of an item to name it when the rest cannot be read.
+/// Fields that name an item whose rest cannot be read.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Header<'a> {
@@ -124,12 +124,12 @@ pub struct Header<'a> {
     pub kind: Option<Str<'a>>,
     #[serde(borrow)]
     pub api_version: Option<Str<'a>>,
-    /// Left as text: it may be what is broken.
+    /// Left as text, because it may be the broken part.
     #[serde(borrow)]
     pub metadata: Option<&'a RawValue>,
 }
 
-/// The part of `metadata` that names an item.
+/// Part of `metadata` that names an item.
 #[derive(Debug, Deserialize)]
 pub struct Named<'a> {
     #[serde(borrow)]
@@ -146,15 +146,15 @@ pub struct Metadata<'a> {
     pub namespace: Option<Str<'a>>,
     #[serde(borrow)]
     pub labels: Option<Labels<'a>>,
-    /// The state of the cluster in which the object became what it is.
+    /// Version of the cluster's state in which the object was last changed.
     #[serde(borrow, rename = "resourceVersion")]
     pub version: Option<Str<'a>>,
-    /// Not written again: a followed cluster keeps its items as text.
+    /// Not serialized: a followed cluster keeps its items as text.
     #[serde(borrow, skip_serializing)]
     pub uid: Option<Str<'a>>,
 }
 
-/// Labels that mean something to kube-proxy or name a Node's host.
+/// Labels that matter to kube-proxy or name the host of a Node.
 #[derive(Debug, Default, Deserialize, Serialize)]
 pub struct Labels<'a> {
     #[serde(borrow, rename = "kubernetes.io/service-name")]
@@ -242,7 +242,7 @@ pub struct Status<'a> {
     pub node_info: Option<NodeInfo<'a>>,
 }
 
-/// Versions of what runs on a Node.
+/// Versions of the software of a Node.
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeInfo<'a> {
@@ -325,7 +325,7 @@ pub struct SliceEndpoint<'a> {
     pub hints: Option<Hints>,
 }
 
-/// That there are hints is all that matters: which nodes they name is kube-proxy's business.
+/// Only the presence of hints is used; kube-proxy interprets the nodes that they name.
 #[derive(Debug, Default, Clone, Copy, Deserialize, Serialize)]
 pub struct Hints {}
 
@@ -346,7 +346,7 @@ pub struct TargetRef<'a> {
     pub name: Option<Str<'a>>,
 }
 
-/// IANA number of a Kubernetes protocol; absent means TCP. `None` for a word that the API does not know.
+/// IANA number of a Kubernetes protocol; absent means TCP. `None` for a word that the API does not define.
 pub fn protocol(word: Option<&str>) -> Option<u8> {
     match word {
         None | Some("TCP") => Some(6),
@@ -356,10 +356,10 @@ pub fn protocol(word: Option<&str>) -> Option<u8> {
     }
 }
 
-/// An address as the API may hold it, and whether its text was canonical enough for today's parsers.
+/// Parses an address in any form that the API may hold. Also returns whether the text has the form that current parsers accept.
 ///
-/// Old objects may carry IPv4 with leading zeros ("10.244.0.011"). Kubernetes reads them as decimal (ParseIPSloppy), and so
-/// does this. An IPv4-mapped IPv6 address (`::ffff:10.0.0.1`) stays what it is, an IPv6 address: the kernel tracks such
+/// Old objects may hold IPv4 with leading zeros ("10.244.0.011"). Kubernetes reads them as decimal (ParseIPSloppy), and so
+/// does this function. An IPv4-mapped IPv6 address (`::ffff:10.0.0.1`) stays an IPv6 address: the kernel tracks such
 /// packets as IPv6, and a match between families would be a guess.
 pub fn address(text: &str) -> Option<(IpAddr, bool)> {
     if let Ok(address) = text.parse() {
@@ -380,7 +380,7 @@ pub fn address(text: &str) -> Option<(IpAddr, bool)> {
         .then(|| (Ipv4Addr::from(octets).into(), false))
 }
 
-/// A range such as `10.96.0.0/12`; host bits are cut off. Leading zeros as in [`address`].
+/// Parses a range such as `10.96.0.0/12`; host bits are dropped. Leading zeros are accepted as in [`address`].
 pub fn range(text: &str) -> Option<(IpNet, bool)> {
     let (network, length) = text.split_once('/')?;
     let (network, canonical) = address(network)?;

@@ -1,4 +1,4 @@
-//! What makes a source whole, and what makes it an error.
+//! Conditions under which a source is complete, and those under which it is an error.
 
 use std::ffi::OsStr;
 use std::io::Write;
@@ -41,7 +41,7 @@ fn a_source_without_the_api_service_or_its_slice_is_not_complete() {
 }
 
 #[test]
-fn a_text_of_one_namespace_is_not_whole_where_kubectl_printed_it() {
+fn a_text_of_one_namespace_is_incomplete_where_kubectl_printed_it() {
     let uid = r#"{"kind":"Service","metadata":{"namespace":"default","name":"kubernetes","uid":"5f"},"spec":{"clusterIP":"10.96.0.1","ports":[{"port":443}]}}"#;
     let pod = "pod kube-system/coredns-a 10.244.0.11 @node1";
     let rest = [API[1], "node node1 192.168.7.1", "cidr 10.96.0.0/16"];
@@ -81,7 +81,7 @@ fn a_kind_without_items_is_missing() {
 }
 
 #[test]
-fn a_broken_item_is_named_left_out_and_its_kind_is_not_whole() {
+fn a_broken_item_is_named_and_left_out_and_its_kind_is_incomplete() {
     for (item, named, missing) in [
         (
             r#"{"kind":"Service","metadata":{"name":"odd","namespace":"x"},"spec":{"ports":"many"}}"#,
@@ -132,7 +132,7 @@ fn a_broken_item_is_named_left_out_and_its_kind_is_not_whole() {
 }
 
 #[test]
-fn kinds_that_are_not_read_are_skipped_whatever_they_hold() {
+fn kinds_that_are_not_read_are_skipped_with_any_content() {
     let lines: Vec<&str> = WHOLE
         .into_iter()
         .chain([
@@ -183,7 +183,7 @@ fn lists_of_one_kind_may_follow_each_other_and_name_the_kind_first_or_last() {
             panic!("kind_first: {kind_first}");
         };
         assert_eq!(loaded.index.port(frontend.port).endpoints.len(), 1);
-        // A cut in the last document spoils the ones before it, too.
+        // A truncated last document invalidates the ones before it as well.
         let text = parts.join("\n");
         let cut = &text[..text.len() - 1];
         assert!(matches!(read(cut), Err(ClusterError::List { .. })));
@@ -191,7 +191,7 @@ fn lists_of_one_kind_may_follow_each_other_and_name_the_kind_first_or_last() {
 }
 
 #[test]
-fn an_item_twice_counts_once_and_the_later_one_holds() {
+fn of_an_item_listed_twice_the_later_one_counts() {
     let loaded = loaded(&[
         "svc x/a 10.96.1.1 53/UDP",
         "svc x/a 10.96.1.2 53/UDP",
@@ -220,7 +220,7 @@ fn an_item_twice_counts_once_and_the_later_one_holds() {
 }
 
 #[test]
-fn a_page_is_not_the_whole_list() {
+fn a_page_is_not_a_complete_list() {
     let page = list(&WHOLE).replace(
         "\"resourceVersion\"",
         "\"continue\":\"abc\",\"resourceVersion\"",
@@ -242,7 +242,7 @@ fn a_forgotten_a_flag_is_suspected_when_all_is_in_one_namespace() {
 }
 
 #[test]
-fn errors_name_the_place() {
+fn errors_name_the_position() {
     for (text, message) in [
         ("", "standard input is empty"),
         (" \n", "standard input is empty"),
@@ -273,7 +273,7 @@ fn errors_name_the_place() {
 }
 
 #[test]
-fn a_reader_that_fails_is_an_error_even_behind_a_whole_list() {
+fn a_reader_that_fails_after_a_complete_list_is_an_error() {
     struct Broken;
     impl std::io::Read for Broken {
         fn read(&mut self, _: &mut [u8]) -> std::io::Result<usize> {
@@ -317,7 +317,7 @@ fn a_given_range_with_a_node_or_pod_in_it_is_refused() {
 }
 
 #[test]
-fn the_flag_is_a_word_a_rule_set_or_a_file() {
+fn the_flag_is_a_keyword_or_a_file() {
     let parse = |text: &str| ClusterSource::parse(OsStr::new(text)).unwrap();
     let with_rules = |objects| ClusterSource::WithRules(Box::new(objects));
     for (text, source) in [
@@ -355,7 +355,7 @@ fn the_flag_is_a_word_a_rule_set_or_a_file() {
 }
 
 #[test]
-fn a_file_has_the_time_of_its_last_change() {
+fn the_age_of_a_file_is_its_modification_time() {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(list(&WHOLE).as_bytes()).unwrap();
     let time = SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000);
@@ -379,7 +379,7 @@ fn a_file_has_the_time_of_its_last_change() {
 }
 
 proptest! {
-    /// The worst that could happen: half a cluster taken for the whole one, and everything in the other half for stale.
+    /// The worst failure: half a cluster is taken for the whole one, and entries to the other half for stale.
     #[test]
     fn a_cut_text_is_never_a_smaller_cluster(at in 0usize..2000, shuffle in any::<u64>()) {
         let mut lines = WHOLE;

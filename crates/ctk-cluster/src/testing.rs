@@ -10,25 +10,25 @@ mod shorthand;
 
 pub use shorthand::{API, list, object};
 
-/// A complete source with these objects. As in a file, Pods, Nodes and ranges count as missing where no line gives one.
+/// A complete source with these objects. As with a file, Pods, Nodes and ranges count as missing where no line gives one.
 pub fn world(lines: &[&str]) -> Index {
     loaded(lines).index
 }
 
-/// The same with warnings and summary.
+/// The same source with warnings and summary.
 pub fn loaded(lines: &[&str]) -> Loaded {
     let all: Vec<&str> = API.iter().chain(lines).copied().collect();
     read(&list(&all)).expect("the shorthand makes a list")
 }
 
-/// These objects and no others: without the lines of [`API`] the source is not complete.
+/// A source of these objects only: without the lines of [`API`] it is not complete.
 pub fn bare_world(lines: &[&str]) -> Index {
     read(&list(lines))
         .expect("the shorthand makes a list")
         .index
 }
 
-/// Reads a text as if it had come on standard input.
+/// Reads a text as if it came from standard input.
 pub fn read(text: &str) -> Result<Loaded, ClusterError> {
     let source = Source {
         kind: SourceKind::Stdin,
@@ -38,12 +38,12 @@ pub fn read(text: &str) -> Result<Loaded, ClusterError> {
     load(text.as_bytes(), source, &[])
 }
 
-/// An address that the test knows to be one.
+/// Parses an address that the test knows to be valid.
 pub fn ip(text: &str) -> IpAddr {
     text.parse().unwrap()
 }
 
-/// The one port that a frontend leads to.
+/// Returns the only port that a frontend leads to.
 pub fn port<'i>(index: &'i Index, address: &str, protocol: u8, port: u16) -> &'i ServicePort {
     match index.frontends(ip(address), protocol, port) {
         [one] => index.port(one.port),

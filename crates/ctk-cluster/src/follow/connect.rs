@@ -1,4 +1,4 @@
-//! Who asks: the connection that all feeds share, and another one when its credentials are over.
+//! Connection that all feeds share, and its replacement when the credentials expire.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -9,14 +9,14 @@ use crate::kubectl::Kubectl;
 
 /// Makes clients, each for one thread.
 pub trait Login: Send + Sync {
-    /// A client, and the number of the credentials that it shows.
+    /// Returns a client, and the number of the credentials that it uses.
     fn client(&self) -> (u64, Box<dyn Stream>);
 
-    /// One with newer credentials than those, which the server refuses. `None`: there are none for now.
+    /// Returns one with newer credentials than those that the server refused. `None`: none are available for now.
     fn renewed(&self, refused: u64) -> Option<(u64, Box<dyn Stream>)>;
 }
 
-/// Logs in; and whom that asks, for messages.
+/// Logs in. Also returns the URL of the server, for messages.
 #[cfg(feature = "kube")]
 pub fn connect(
     options: &Options,
@@ -41,7 +41,7 @@ pub fn connect(
     Err(without_kubectl(error, options, deadline))
 }
 
-/// What other commands ask kubectl for cannot be had here: it prints a list and ends.
+/// kubectl cannot follow: it prints a list and exits.
 fn without_kubectl(mut error: LiveError, options: &Options, deadline: Instant) -> LiveError {
     let built = error.obstacle != Obstacle::NotBuilt;
     if !built && Kubectl::find(options, deadline).is_some() {
@@ -55,7 +55,7 @@ fn without_kubectl(mut error: LiveError, options: &Options, deadline: Instant) -
     error
 }
 
-/// What an exec plugin prints is good for some minutes, and a watch may run for days.
+/// The output of an exec plugin is valid for some minutes, and a watch may run for days.
 #[cfg(feature = "kube")]
 mod again {
     use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -64,21 +64,21 @@ mod again {
     use super::{Login, Options, Stream};
     use crate::api::Shared;
 
-    /// Between two logins: a plugin may ask a service far away.
-    const PLUGIN_PAUSE: Duration = Duration::from_secs(15);
-    /// The same where only files are read.
-    const FILE_PAUSE: Duration = Duration::from_secs(2);
+    /// Interval between two logins: a plugin may query a remote service.
+    const PLUGIN_LOGIN_INTERVAL: Duration = Duration::from_secs(15);
+    /// Interval where only files are read.
+    const FILE_LOGIN_INTERVAL: Duration = Duration::from_secs(2);
 
     pub struct Again {
         options: Options,
         now: Mutex<Now>,
-        /// When it was logged in again last, or tried. Held meanwhile: one thread does it, the others wait for it.
+        /// Time of the last login or attempt. The lock is held meanwhile: one thread logs in, the others wait for it.
         tried: Mutex<Option<Instant>>,
     }
 
     struct Now {
         shared: Shared,
-        /// Counts the logins.
+        /// Number of logins.
         number: u64,
     }
 
@@ -90,7 +90,7 @@ mod again {
 
     impl Again {
         pub fn new(options: &Options, shared: Shared) -> Self {
-            // Nobody sits before a watch to type a password, and it may have the terminal for itself.
+            // A running watch has no user at the keyboard, and it may use the terminal itself.
             let options = Options {
                 may_ask: false,
                 ..options.clone()
@@ -121,8 +121,8 @@ mod again {
                     return Some(now.client());
                 }
                 match now.shared.is_by_plugin() {
-                    true => PLUGIN_PAUSE,
-                    false => FILE_PAUSE,
+                    true => PLUGIN_LOGIN_INTERVAL,
+                    false => FILE_LOGIN_INTERVAL,
                 }
             };
             if tried.is_some_and(|tried| tried.elapsed() < pause) {

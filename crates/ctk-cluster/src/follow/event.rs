@@ -1,28 +1,28 @@
-//! The lines of a watch, as the API server sends them: one event each.
+//! Lines of a watch, one event each, as the API server sends them.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use crate::object::{Item, Kind, Metadata, Str, text};
 
-/// A line longer than this is no event: etcd takes objects of some 1.5 MB.
-const LONGEST: usize = 16 << 20;
+/// Longest accepted line in bytes: etcd takes objects of some 1.5 MB.
+const MAX_LINE: usize = 16 << 20;
 
 /// One event.
 #[derive(Debug)]
 pub enum Event<'a> {
-    /// An object as it is now; new or changed is all the same.
+    /// Current state of an object, new or changed.
     Is(Box<Item<'a>>, &'a str),
     Gone(Box<Item<'a>>, &'a str),
-    /// Everything up to here was sent.
+    /// Every change up to this version was sent.
     Bookmark(&'a str),
-    /// What is asked for is not known any more: list again.
+    /// The requested version is no longer available: the list must be read again.
     Expired,
     /// The stream ends with an error of the server, by its code.
     Error(Option<u16>),
 }
 
-/// A line that is no event. Holds nothing of it.
+/// A line that is no event. The error holds no part of it.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("a line of the stream is no event")]
 pub struct Malformed;
@@ -41,7 +41,7 @@ struct ErrorStatus {
     reason: Option<String>,
 }
 
-/// Only its version matters.
+/// Only its version is used.
 #[derive(Deserialize)]
 struct Versioned<'a> {
     #[serde(borrow)]
@@ -50,15 +50,15 @@ struct Versioned<'a> {
 
 #[derive(Deserialize)]
 struct VersionOnly<'a> {
-    /// Digits, so that nothing in it is escaped.
+    /// Digits, so that the text holds no escapes.
     #[serde(rename = "resourceVersion")]
     version: &'a str,
 }
 
-/// Reads one line of a watch for `kind`.
+/// Parses one line of a watch for `kind`.
 ///
 /// # Errors
-/// It is anything else.
+/// The line is no event.
 pub fn event(line: &[u8], kind: Kind) -> Result<Event<'_>, Malformed> {
     let line: Line<'_> = serde_json::from_slice(line).map_err(|_| Malformed)?;
     let raw = line.object.get();
@@ -97,13 +97,13 @@ fn item(raw: &str, kind: Kind) -> Result<(Box<Item<'_>>, &str), Malformed> {
     Ok((Box::new(item), version(raw)?))
 }
 
-/// Bytes as they come, to be taken as lines.
+/// Buffer that turns received bytes into lines.
 #[derive(Debug, Default)]
 pub struct Lines {
     bytes: Vec<u8>,
-    /// Up to here there is no line end.
+    /// The bytes before this position hold no line end.
     scanned: usize,
-    /// Up to here lines were taken.
+    /// The bytes before this position were returned.
     taken: usize,
 }
 
@@ -120,16 +120,16 @@ impl Lines {
         }
     }
 
-    /// The next whole line that is not empty.
+    /// Returns the next complete line that is not empty.
     ///
     /// # Errors
-    /// There is more than the longest line, and no end.
+    /// More than the longest line was received without an end.
     pub fn next(&mut self) -> Result<Option<&[u8]>, Malformed> {
         loop {
             let from = self.bytes.get(self.scanned..).unwrap_or_default();
             let Some(length) = from.iter().position(|byte| *byte == b'\n') else {
                 self.scanned = self.bytes.len();
-                return match self.bytes.len() - self.taken > LONGEST {
+                return match self.bytes.len() - self.taken > MAX_LINE {
                     true => Err(Malformed),
                     false => Ok(None),
                 };
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn every_line_is_understood_or_refused() {
+    fn every_line_is_parsed_or_refused() {
         let object =
             r#"{"kind":"Service","apiVersion":"v1","metadata":{"name":"a","resourceVersion":"7"}}"#;
         let other =
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_are_the_same_however_the_bytes_come() {
+    fn lines_do_not_depend_on_the_chunks_of_bytes() {
         let text = b"{\"a\":1}\n\n{\"b\":2}\r\nhalf";
         for size in 1..text.len() {
             let (mut lines, mut found) = (Lines::default(), Vec::new());
@@ -214,7 +214,7 @@ mod tests {
             assert_eq!(found, ["{\"a\":1}", "{\"b\":2}"], "{size} bytes at a time");
         }
         let mut lines = Lines::default();
-        lines.push(&vec![b' '; LONGEST + 1]);
+        lines.push(&vec![b' '; MAX_LINE + 1]);
         assert_eq!(lines.next(), Err(Malformed));
     }
 }

@@ -1,7 +1,7 @@
-//! One list that is followed: read once, then kept current by a stream of events, and read anew where that broke.
+//! One followed list: read once, kept current by a stream of events, and read again after a failure.
 //!
-//! A stream ends every [`SECONDS`]: a connection that died in silence is noticed by that, because its end never comes. What
-//! verdicts hang on is proven to be current by such an end, so it comes more often there.
+//! A stream ends every [`STREAM_SECONDS`]. A connection that died silently is detected by this, because its end never comes. Such an
+//! end also proves that the state is current, so that it is more frequent for lists on which verdicts depend.
 
 use std::io::ErrorKind;
 use std::sync::Arc;
@@ -19,57 +19,57 @@ use crate::list_status::State;
 use crate::lister::{self, Asking, Failure};
 use crate::server::{GetError, Server, encoded};
 
-/// The API server is asked to end a stream after so many seconds.
-const SECONDS: u64 = 20;
-/// The same for [`DECIDING`]: nobody calls an entry stale that is younger than the last proof of both.
-const SECONDS_OF_DECIDING: u64 = 5;
-/// The same for the Pods of one address, of which there may be many.
-const SECONDS_OF_ADDRESS: u64 = 60;
-/// A stream that did not end by so much later is dead.
-const LATE: Duration = Duration::from_secs(5);
-/// A stream that lived for so long shows that the trouble before it is over.
-const LIVED: Duration = Duration::from_secs(2);
-/// For the first byte of an answer.
-const ANSWER: Duration = Duration::from_secs(10);
-/// A wait is this long at least before the recovery of another reader ends it, so that readers that fail and recover in turn
-/// do not wake each other all the time.
-const LEAST_WAIT: Duration = Duration::from_secs(1);
-/// The longest wait: in between it is looked whether to go on.
-const TICK: Duration = Duration::from_millis(250);
-/// A stream that was opened after a long break first brings what was missed, in one go: with a pause of this length, a
-/// bookmark, or after [`CAUGHT_UP`] that is over. That is a guess, so [`DECIDING`] are listed anew instead.
-const PAUSE: Duration = Duration::from_millis(500);
-const CAUGHT_UP: Duration = Duration::from_secs(5);
+/// Length in seconds that is requested for a stream.
+const STREAM_SECONDS: u64 = 20;
+/// Length for [`DECIDING`]: no entry is stale that is younger than the last proof of both.
+const DECIDING_STREAM_SECONDS: u64 = 5;
+/// Length for the Pods of one address, of which many streams may exist.
+const ADDRESS_STREAM_SECONDS: u64 = 60;
+/// Delay after which a stream without its expected end is dead.
+const END_GRACE: Duration = Duration::from_secs(5);
+/// Lifetime of a stream which shows that an earlier failure is over.
+const MIN_STABLE_LIFETIME: Duration = Duration::from_secs(2);
+/// Wait for the first byte of an answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Shortest wait before the recovery of another reader ends it, so that readers that fail and recover in turn do not wake each
+/// other all the time.
+const MIN_WAIT: Duration = Duration::from_secs(1);
+/// Interval between two checks whether the reader is to stop.
+const STOP_POLL_INTERVAL: Duration = Duration::from_millis(250);
+/// After a long interruption a stream first sends the missed events at once. A pause of this length, a bookmark, or
+/// [`MAX_CATCH_UP`] marks their end. That is a guess, so that [`DECIDING`] feeds are listed again instead.
+const CATCH_UP_PAUSE: Duration = Duration::from_millis(500);
+const MAX_CATCH_UP: Duration = Duration::from_secs(5);
 
 pub(super) struct Reader {
-    pub post: FeedHandle,
+    pub handle: FeedHandle,
     pub server: Box<dyn Stream>,
-    /// Where there may be newer credentials, and the number of those that are shown.
+    /// Source of newer credentials, and the number of the current ones.
     pub login: Arc<dyn Login>,
     pub credential: u64,
-    /// For a whole list.
+    /// Time limit of a whole list.
     pub limit: Duration,
     pub ranges: Vec<IpNet>,
     pub decoder: Decoder,
-    /// Some items of the list cannot be read: when to list it again.
+    /// Time of the next list, set when some items cannot be read.
     pub partial: Option<Instant>,
     pub pace: Pace,
-    /// The last attempt failed, or was refused.
+    /// The last attempt failed or was refused.
     pub troubled: bool,
-    /// The recoveries that this reader knows of, its own among them.
+    /// Number of recoveries that this reader has seen, its own included.
     pub recoveries: u64,
 }
 
-/// Where a feed is: nothing is known, or this version, which is served there.
+/// Position of a feed: none, or a version and the path that serves it.
 type At = Option<(String, &'static str)>;
 
-/// What came of an attempt, and where to go on from.
-enum StreamEnd {
-    /// From this version on it can be followed.
+/// Outcome of an attempt, and the position to continue from.
+enum AttemptOutcome {
+    /// The list can be followed from this version on.
     Listed(String, &'static str),
-    /// As it should.
+    /// The stream ended as expected.
     Closed(At),
-    /// Later it may be better.
+    /// A later attempt may succeed.
     Broken {
         at: At,
         why: String,
@@ -81,30 +81,31 @@ enum StreamEnd {
     },
     /// The version is too old.
     Expired,
-    /// Something was not understood, so something may have been missed.
+    /// An event was not understood, so that changes may be missing.
     Lost(String),
-    /// It is time to list it again.
+    /// The list is due to be read again.
     Again,
 }
 
 impl Reader {
-    /// Until nobody wants it any more.
+    /// Runs until the feed is no longer needed.
     pub fn run(mut self) {
-        if self.post.feed == Feed::Slices {
-            // No slice is to be met whose Service is only missing because it was listed too early.
+        if self.handle.feed == Feed::Slices {
+            // Services come first, so that no slice lacks its Service only because that was listed too early.
             let far = Instant::now() + Duration::from_secs(24 * 3600);
-            let over = || self.post.is_over();
-            self.post.board.wait(&[Feed::Services], far, &over);
+            let over = || self.handle.is_over();
+            self.handle.reflector.wait(&[Feed::Services], far, &over);
         }
         let mut at: At = None;
-        while !self.post.is_over() {
+        while !self.handle.is_over() {
             let began = Instant::now();
-            self.recoveries = self.post.board.recoveries();
+            self.recoveries = self.handle.reflector.recoveries();
             let ended = match at.take() {
                 None => self.list(),
                 Some((version, path)) => self.follow(version, path),
             };
-            if !matches!(ended, StreamEnd::Listed(..)) && began.elapsed() > LIVED {
+            if !matches!(ended, AttemptOutcome::Listed(..)) && began.elapsed() > MIN_STABLE_LIFETIME
+            {
                 self.pace.reset();
             }
             let wait;
@@ -113,66 +114,66 @@ impl Reader {
         }
     }
 
-    /// Notes how it stands; where to go on from, and after which time.
-    fn conclude(&mut self, ended: StreamEnd) -> (At, Duration) {
-        let post = &self.post;
+    /// Records the outcome. Returns the position to continue from, and the wait before that.
+    fn conclude(&mut self, ended: AttemptOutcome) -> (At, Duration) {
+        let handle = &self.handle;
         let lost = |state, verb, why: &str| {
             let why = why.to_owned();
-            post.set(Standing::Lost { state, verb, why });
+            handle.set(Standing::Lost { state, verb, why });
         };
         match ended {
-            StreamEnd::Listed(version, path) => {
+            AttemptOutcome::Listed(version, path) => {
                 self.recovered();
                 (Some((version, path)), Duration::ZERO)
             }
-            StreamEnd::Closed(at) => {
-                post.broken("the stream ended");
+            AttemptOutcome::Closed(at) => {
+                handle.broken("the stream ended");
                 (at, self.pace.after_end())
             }
-            StreamEnd::Broken { at, why, after } => {
-                post.broken(&why);
+            AttemptOutcome::Broken { at, why, after } => {
+                handle.broken(&why);
                 self.troubled = true;
                 let wait = self.pace.after_failure();
                 (at, after.unwrap_or_default().max(wait))
             }
-            StreamEnd::Refused { at, verb } => {
+            AttemptOutcome::Refused { at, verb } => {
                 lost(State::Forbidden, verb, "forbidden (403)");
                 self.troubled = true;
-                (at, self.pace.after_refusal(self.post.was_opened()))
+                (at, self.pace.after_refusal(self.handle.was_opened()))
             }
-            StreamEnd::Expired => {
-                post.broken("it is listed anew after 410 Gone");
+            AttemptOutcome::Expired => {
+                handle.broken("it is listed anew after 410 Gone");
                 (None, self.pace.after_end())
             }
-            StreamEnd::Lost(why) => {
+            AttemptOutcome::Lost(why) => {
                 lost(State::Partial, "watch", &why);
                 self.troubled = true;
                 (None, self.pace.after_failure())
             }
-            StreamEnd::Again => (None, self.pace.after_end()),
+            AttemptOutcome::Again => (None, self.pace.after_end()),
         }
     }
 
-    /// What was the matter with it may be over for others, too.
+    /// The cause of the failure may be over for other readers as well.
     fn recovered(&mut self) {
         if std::mem::take(&mut self.troubled) {
-            self.recoveries = self.post.board.recovered();
+            self.recoveries = self.handle.reflector.recovered();
         }
     }
 
-    /// Ends early when another reader recovered since the attempt began.
+    /// Waits. Ends early when another reader recovered since the attempt began.
     fn pause(&self, time: Duration) {
         let began = Instant::now();
         let until = began + time;
         let is_woken =
-            || began.elapsed() >= LEAST_WAIT && self.post.board.recoveries() != self.recoveries;
-        while !self.post.is_over() && !is_woken() && Instant::now() < until {
+            || began.elapsed() >= MIN_WAIT && self.handle.reflector.recoveries() != self.recoveries;
+        while !self.handle.is_over() && !is_woken() && Instant::now() < until {
             let left = until.saturating_duration_since(Instant::now());
-            std::thread::sleep(left.min(TICK));
+            std::thread::sleep(left.min(STOP_POLL_INTERVAL));
         }
     }
 
-    fn list(&mut self) -> StreamEnd {
+    fn list(&mut self) -> AttemptOutcome {
         let asked = Instant::now();
         let deadline = asked + self.limit;
         self.server.until(deadline);
@@ -180,7 +181,7 @@ impl Reader {
             deadline,
             consistent: false,
         };
-        let (kind, selector) = (self.post.feed.kind(), self.post.feed.selector());
+        let (kind, selector) = (self.handle.feed.kind(), self.handle.feed.selector());
         let server = &mut *self.server as &mut dyn Server;
         let listed = lister::one(server, asking, kind, selector.as_deref(), &self.ranges);
         let list = match listed {
@@ -192,35 +193,35 @@ impl Reader {
             let error = GetError::Other("the list has no resourceVersion".to_owned());
             return self.not_listed(Failure::Get(error));
         };
-        tracing::info!(feed = ?self.post.feed, items = decoded.items.len(), %version, "listed");
+        tracing::info!(feed = ?self.handle.feed, items = decoded.items.len(), %version, "listed");
         self.partial = decoded.broken.then(|| Instant::now() + REFUSED_WAIT);
-        self.post.replace(decoded, asked);
-        StreamEnd::Listed(version, list.path)
+        self.handle.replace(decoded, asked);
+        AttemptOutcome::Listed(version, list.path)
     }
 
-    fn not_listed(&mut self, failure: Failure) -> StreamEnd {
+    fn not_listed(&mut self, failure: Failure) -> AttemptOutcome {
         let error = match failure {
             Failure::Get(error) => error,
             Failure::Midway(why) => GetError::Other(why),
         };
-        self.post.failed(&error);
+        self.handle.failed(&error);
         self.log_in(&error);
         let after = match error {
-            GetError::Forbidden => Some(self.pace.after_refusal(self.post.was_opened())),
+            GetError::Forbidden => Some(self.pace.after_refusal(self.handle.was_opened())),
             GetError::NotServed => Some(REFUSED_WAIT),
             GetError::Busy { after, .. } => after,
             _ => None,
         };
-        StreamEnd::Broken {
+        AttemptOutcome::Broken {
             at: None,
             why: error.to_string(),
             after,
         }
     }
 
-    /// Credentials that were good once may be over: a plugin gives newer ones, to one reader for all.
+    /// Logs in again, because the credentials may have expired. One reader gets the new ones for all.
     fn log_in(&mut self, error: &GetError) {
-        let were_good = || self.post.board.known().store.has(&Feed::Services);
+        let were_good = || self.handle.reflector.known().store.has(&Feed::Services);
         if *error == GetError::Unauthorized
             && were_good()
             && let Some(newer) = self.login.renewed(self.credential)
@@ -230,35 +231,35 @@ impl Reader {
     }
 
     fn decides(&self) -> bool {
-        DECIDING.contains(&self.post.feed)
+        DECIDING.contains(&self.handle.feed)
     }
 
-    /// Opens a stream from this version, and takes from it until it ends.
-    fn follow(&mut self, version: String, path: &'static str) -> StreamEnd {
-        let seconds = match self.post.feed {
-            Feed::PodsAt(_) => SECONDS_OF_ADDRESS,
-            _ if self.decides() => SECONDS_OF_DECIDING,
-            _ => SECONDS,
+    /// Opens a stream from this version, and takes its events until it ends.
+    fn follow(&mut self, version: String, path: &'static str) -> AttemptOutcome {
+        let seconds = match self.handle.feed {
+            Feed::PodsAt(_) => ADDRESS_STREAM_SECONDS,
+            _ if self.decides() => DECIDING_STREAM_SECONDS,
+            _ => STREAM_SECONDS,
         };
-        let selector = self.post.feed.selector();
+        let selector = self.handle.feed.selector();
         let selector = selector.map(|selector| format!("&{}", lister::field_selector(&selector)));
         let request = format!(
             "{path}?watch=true&allowWatchBookmarks=true&timeoutSeconds={seconds}&resourceVersion={}{}",
             encoded(&version),
             selector.unwrap_or_default()
         );
-        let (whole, asked) = (self.post.is_whole(), Instant::now());
-        // Not followed until it is open.
-        self.post.opening();
-        self.server.until(Instant::now() + ANSWER);
+        let (whole, asked) = (self.handle.is_whole(), Instant::now());
+        // The feed counts as interrupted until the stream is open.
+        self.handle.opening();
+        self.server.until(Instant::now() + ANSWER_TIMEOUT);
         let at = Some((version.clone(), path));
-        let broken = |at, why: String, after| StreamEnd::Broken { at, why, after };
+        let broken = |at, why: String, after| AttemptOutcome::Broken { at, why, after };
         match self.server.get(&request) {
             Ok(()) => {}
-            Err(GetError::Expired) => return StreamEnd::Expired,
+            Err(GetError::Expired) => return AttemptOutcome::Expired,
             Err(GetError::Forbidden) => {
                 let verb = "watch";
-                return StreamEnd::Refused { at, verb };
+                return AttemptOutcome::Refused { at, verb };
             }
             Err(GetError::TimedOut | GetError::Silent(_)) => {
                 return broken(at, "the API server does not answer".to_owned(), None);
@@ -266,9 +267,9 @@ impl Reader {
             Err(GetError::Busy { status, after }) => {
                 return broken(at, format!("the API server answers {status}"), after);
             }
-            // Not served any more, or not as it was: what is known is of no use.
+            // The path is no longer served, or differently: the known state is useless.
             Err(error @ (GetError::NotServed | GetError::Other(_))) => {
-                return StreamEnd::Lost(error.to_string());
+                return AttemptOutcome::Lost(error.to_string());
             }
             Err(error) => {
                 self.log_in(&error);
@@ -276,24 +277,29 @@ impl Reader {
             }
         }
         if !whole && self.decides() {
-            // What was missed has no end that would show in the stream.
+            // The stream does not show the end of the missed events.
             return self.list();
         }
-        tracing::debug!(feed = ?self.post.feed, %version, "stream opened");
-        self.take(version, path, asked, Duration::from_secs(seconds) + LATE)
+        tracing::debug!(feed = ?self.handle.feed, %version, "stream opened");
+        self.take(
+            version,
+            path,
+            asked,
+            Duration::from_secs(seconds) + END_GRACE,
+        )
     }
 
-    /// Takes events until the stream ends, for which was asked at `asked`. `silence`: so long nothing may be heard.
+    /// Takes events until the end of the stream, which was requested at `asked`. `silence` bounds the time without data.
     fn take(
         &mut self,
         mut version: String,
         path: &'static str,
         asked: Instant,
         silence: Duration,
-    ) -> StreamEnd {
+    ) -> AttemptOutcome {
         let opened = Instant::now();
         let mut heard = opened;
-        let mut catching_up = !self.post.is_whole();
+        let mut catching_up = !self.handle.is_whole();
         if !catching_up {
             self.is_current(asked);
         }
@@ -307,39 +313,39 @@ impl Reader {
                     Ok(Some(line)) => match self.event(line) {
                         Ok(EventOutcome::Version(now)) => version = now,
                         Ok(EventOutcome::Bookmark(now)) => (version, bookmark) = (now, true),
-                        Ok(EventOutcome::Expired) => return StreamEnd::Expired,
-                        Ok(EventOutcome::Error(why)) => return StreamEnd::Lost(why),
-                        Err(Malformed) => return StreamEnd::Lost(Malformed.to_string()),
+                        Ok(EventOutcome::Expired) => return AttemptOutcome::Expired,
+                        Ok(EventOutcome::Error(why)) => return AttemptOutcome::Lost(why),
+                        Err(Malformed) => return AttemptOutcome::Lost(Malformed.to_string()),
                     },
-                    Err(Malformed) => return StreamEnd::Lost(Malformed.to_string()),
+                    Err(Malformed) => return AttemptOutcome::Lost(Malformed.to_string()),
                 }
             }
-            let paused = heard.elapsed() >= PAUSE || opened.elapsed() >= CAUGHT_UP;
+            let paused = heard.elapsed() >= CATCH_UP_PAUSE || opened.elapsed() >= MAX_CATCH_UP;
             if catching_up && (bookmark || paused) {
                 catching_up = false;
                 self.is_current(heard);
             }
             if !catching_up && heard != opened {
-                self.post.proven(heard);
+                self.handle.proven(heard);
             }
             let at = || Some((version.clone(), path));
-            if self.post.is_over() || self.partial.is_some_and(|again| again <= Instant::now()) {
-                return StreamEnd::Again;
+            if self.handle.is_over() || self.partial.is_some_and(|again| again <= Instant::now()) {
+                return AttemptOutcome::Again;
             }
             if heard.elapsed() > silence {
-                return StreamEnd::Broken {
+                return AttemptOutcome::Broken {
                     at: at(),
                     why: "the connection is silent".to_owned(),
                     after: None,
                 };
             }
-            self.server.until(Instant::now() + TICK);
+            self.server.until(Instant::now() + STOP_POLL_INTERVAL);
             match self.server.read(&mut buffer) {
                 Ok(0) => {
                     if !catching_up {
-                        self.post.proven(Instant::now());
+                        self.handle.proven(Instant::now());
                     }
-                    return StreamEnd::Closed(at());
+                    return AttemptOutcome::Closed(at());
                 }
                 Ok(length) => {
                     lines.push(buffer.get(..length).unwrap_or_default());
@@ -347,7 +353,7 @@ impl Reader {
                 }
                 Err(error) if error.kind() == ErrorKind::TimedOut => {}
                 Err(error) => {
-                    return StreamEnd::Broken {
+                    return AttemptOutcome::Broken {
                         at: at(),
                         why: format!("the stream broke off: {error}"),
                         after: None,
@@ -359,16 +365,16 @@ impl Reader {
 
     fn is_current(&mut self, proven: Instant) {
         self.recovered();
-        self.post.proven(proven);
-        self.post.is_followed();
+        self.handle.proven(proven);
+        self.handle.is_followed();
         if self.partial.is_none() {
-            self.post.set(Standing::Current);
+            self.handle.set(Standing::Current);
         }
     }
 
-    /// Takes one line in.
+    /// Applies one line.
     fn event(&mut self, line: &[u8]) -> Result<EventOutcome, Malformed> {
-        let kind = self.post.feed.kind();
+        let kind = self.handle.feed.kind();
         let (item, version, is) = match event(line, kind)? {
             Event::Is(item, version) => (item, version, true),
             Event::Gone(item, version) => (item, version, false),
@@ -385,16 +391,16 @@ impl Reader {
         let key = Decoder::key(kind, metadata).ok_or(Malformed)?;
         let version = version.to_owned();
         if !is {
-            self.post.apply(key, None, None);
+            self.handle.apply(key, None, None);
             return Ok(EventOutcome::Version(version));
         }
         let mut decoded = self.decoder.item(kind, &item);
         if decoded.broken {
             return Err(Malformed);
         }
-        // An item that is of no interest here, such as a slice of no Service, is none.
+        // An item that is not used, such as a slice of no Service, counts as none.
         let slim = decoded.items.remove(&key);
-        self.post.apply(key, slim, decoded.conflict);
+        self.handle.apply(key, slim, decoded.conflict);
         Ok(EventOutcome::Version(version))
     }
 }

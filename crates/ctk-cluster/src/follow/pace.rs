@@ -1,26 +1,26 @@
-//! How long a reader waits before it asks again.
+//! Wait of a reader before its next attempt.
 //!
 //! The readers of one follower mostly fail together: the server is away, or access was revoked. Those of [`DECIDING`] lists
-//! ask often, and when any reader recovers, the others ask at once (`Board::recoveries`).
+//! retry often, and when any reader recovers, the others retry at once (`ReflectorState::recoveries`).
 
 use std::time::{Duration, SystemTime};
 
 use super::{DECIDING, Feed};
 
-/// Between two attempts, twice as long each time.
+/// First wait between two attempts. It doubles each time.
 const FIRST_WAIT: Duration = Duration::from_millis(200);
-const LONGEST_WAIT: Duration = Duration::from_secs(10);
-/// The longest for lists that verdicts hang on, and before access that was there once is tried again.
+const MAX_WAIT: Duration = Duration::from_secs(10);
+/// Longest wait for lists on which verdicts depend, and before revoked access is tried again.
 const RECOVERY_WAIT: Duration = Duration::from_secs(3);
-/// Until it is looked again whether access is granted that was never there, and whether what could not be read can be.
+/// Wait before access that was never granted, or an unreadable item, is tried again.
 pub const REFUSED_WAIT: Duration = Duration::from_secs(30);
 
-/// The attempts of one reader.
+/// Attempts of one reader.
 #[derive(Debug)]
 pub struct Pace {
     failures: u32,
     longest: Duration,
-    /// Before access that was there once is tried again.
+    /// Wait before revoked access is tried again.
     refused: Duration,
 }
 
@@ -31,9 +31,9 @@ impl Pace {
             failures: 0,
             longest: match decides {
                 true => RECOVERY_WAIT,
-                false => LONGEST_WAIT,
+                false => MAX_WAIT,
             },
-            // Of these there may be many, and another list of Pods is refused and granted with them.
+            // Many of these may exist, and another list of Pods is refused and granted with them.
             refused: match feed {
                 Feed::PodsAt(_) => REFUSED_WAIT,
                 _ => RECOVERY_WAIT,
@@ -41,7 +41,7 @@ impl Pace {
         }
     }
 
-    /// The trouble before is over.
+    /// Resets the waits after a recovery.
     pub fn reset(&mut self) {
         self.failures = 0;
     }
@@ -51,7 +51,7 @@ impl Pace {
         self.backoff(self.failures)
     }
 
-    /// After an attempt that ended as it should: the first time none.
+    /// Wait after an attempt that ended as expected: none the first time.
     pub fn after_end(&mut self) -> Duration {
         self.failures += 1;
         match self.failures {
@@ -60,7 +60,7 @@ impl Pace {
         }
     }
 
-    /// `was_granted`: the same was allowed before.
+    /// `was_granted`: the same access was allowed before.
     pub fn after_refusal(&self, was_granted: bool) -> Duration {
         match was_granted {
             true => self.refused,
@@ -68,7 +68,7 @@ impl Pace {
         }
     }
 
-    /// With some chance in it, so that many of us do not come back at once.
+    /// Adds a random part, so that many clients do not return at once.
     fn backoff(&self, failures: u32) -> Duration {
         let doubled = FIRST_WAIT.saturating_mul(1 << failures.saturating_sub(1).min(10));
         let wait = doubled.min(self.longest);
@@ -82,11 +82,11 @@ impl Pace {
 mod tests {
     use super::*;
 
-    /// What people wait for.
+    /// Delay that users accept.
     const SOON: Duration = Duration::from_secs(4);
 
     #[test]
-    fn what_verdicts_hang_on_is_asked_again_soon_however_long_it_failed() {
+    fn deciding_lists_are_retried_soon_after_any_number_of_failures() {
         for feed in DECIDING {
             let mut pace = Pace::of(&feed);
             for _ in 0..50 {
@@ -95,11 +95,11 @@ mod tests {
         }
         let mut pace = Pace::of(&Feed::Nodes);
         let longest = (0..50).map(|_| pace.after_failure()).max();
-        assert!(longest.is_some_and(|longest| (SOON..=LONGEST_WAIT).contains(&longest)));
+        assert!(longest.is_some_and(|longest| (SOON..=MAX_WAIT).contains(&longest)));
     }
 
     #[test]
-    fn access_that_was_there_once_is_tried_again_soon_and_any_other_seldom() {
+    fn revoked_access_is_retried_soon_and_access_never_granted_seldom() {
         let at = Feed::PodsAt("10.244.0.1".parse().unwrap());
         for (feed, was_granted, soon) in [
             (Feed::Services, true, true),
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn after_an_end_that_was_expected_the_first_attempt_comes_at_once() {
+    fn an_expected_end_is_followed_by_an_attempt_at_once() {
         let mut pace = Pace::of(&Feed::Slices);
         assert_eq!(pace.after_end(), Duration::ZERO);
         assert!(pace.after_end() > Duration::ZERO);

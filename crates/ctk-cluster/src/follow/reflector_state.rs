@@ -1,4 +1,4 @@
-//! What all feeds know, and how each of them stands. The feeds write it, whoever judges reads it.
+//! State that all feeds write, and the status of each feed. Consumers read it.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::net::IpAddr;
@@ -14,21 +14,21 @@ use crate::lister::refused_state;
 use crate::object::Kind;
 use crate::server::GetError;
 
-/// A stream may be gone for so long before what it told is not believed any more.
+/// Time since the end of a stream during which its state is still trusted.
 pub const GRACE: Duration = Duration::from_secs(2);
-/// Changes of endpoints that nobody has taken yet, at some 200 bytes each.
+/// Upper bound of the endpoint changes that are kept until they are taken, at some 200 bytes each.
 const MAX_CHANGES: usize = 65_536;
 
-/// How a feed stands.
+/// Status of a feed.
 #[derive(Clone, Debug)]
 pub enum Standing {
     /// Its list was not read yet.
     Awaited,
-    /// What is known is what the API server knows.
+    /// Its state equals that of the API server.
     Current,
-    /// Its stream is gone since then, or not open yet.
+    /// Its stream has been gone since then, or is not open yet.
     Broken { since: Instant, why: String },
-    /// What is known may lack something: it must be listed anew, or cannot be read.
+    /// Its state may be incomplete: it must be listed again, or cannot be read.
     Lost {
         state: State,
         verb: &'static str,
@@ -37,7 +37,7 @@ pub enum Standing {
 }
 
 impl Standing {
-    /// What is known may be believed.
+    /// Reports whether the state is trusted.
     pub fn is_whole(&self) -> bool {
         match self {
             Standing::Current => true,
@@ -46,7 +46,7 @@ impl Standing {
         }
     }
 
-    /// As the state of a list.
+    /// Status of the list.
     fn listed(&self, kind: Kind) -> Listed {
         let (state, verb, why) = match self {
             Standing::Current => (State::Complete, "list", None),
@@ -71,19 +71,19 @@ impl Standing {
 pub struct Known {
     pub store: Store,
     standings: BTreeMap<Feed, Standing>,
-    /// When the API server last showed that nothing older is missing. A connection may be dead long before that is noticed.
+    /// Time at which the API server last proved the state complete. A dead connection may be detected much later.
     proven: BTreeMap<Feed, Instant>,
-    /// Feeds of which a stream was open once.
+    /// Feeds that had an open stream once.
     opened: BTreeSet<Feed>,
-    /// Since when there is something that no index has.
+    /// Time of the first change that no index includes.
     pub unbuilt: Option<Instant>,
     pub changes: Vec<(SystemTime, EndpointChange)>,
-    /// Changes that were too many to keep.
+    /// Number of changes beyond the bound.
     pub dropped: u64,
-    /// Of the lists that were read since somebody asked.
+    /// Warnings of the lists that were read since the last call.
     pub warnings: Vec<String>,
     pub conflict: Option<NotAServiceRange>,
-    /// Why the first list could not be read.
+    /// Reason why the first list could not be read.
     pub first_error: Option<GetError>,
 }
 
@@ -92,7 +92,7 @@ impl Known {
         self.standings.get(feed)
     }
 
-    /// The state of each kind; of Pods that of all of them, or of the node's.
+    /// Status of each kind; for Pods that of the feed of all of them, or of the node's.
     pub fn listed(&self) -> Vec<Listed> {
         let mut listed = Vec::new();
         for (feed, standing) in &self.standings {
@@ -108,14 +108,14 @@ impl Known {
         listed
     }
 
-    /// An index that was built of all this is true as of then, or of a moment before. `None` before there are lists.
+    /// Time at which an index of this state is true, or a moment before. `None` before the first lists.
     pub fn as_of(&self) -> Option<Instant> {
         let proven = DECIDING.iter().map(|feed| self.proven.get(feed).copied());
         let proven = proven.min().flatten()?;
         Some(self.unbuilt.map_or(proven, |since| since.min(proven)))
     }
 
-    /// Addresses of which it is known which Pod has them.
+    /// Addresses whose Pods are known.
     pub fn asked(&self) -> HashSet<IpAddr> {
         let whole = self.standings.iter().filter(|(_, s)| s.is_whole());
         whole
@@ -126,7 +126,7 @@ impl Known {
             .collect()
     }
 
-    /// Some Pods are still being read for the first time.
+    /// Reports whether some Pods are being read for the first time.
     pub fn is_asking(&self) -> bool {
         let awaited = |(feed, standing): (&Feed, &Standing)| {
             feed.kind() == Kind::Pod && matches!(standing, Standing::Awaited)
@@ -149,12 +149,12 @@ impl Known {
     }
 }
 
-/// The board.
+/// Shared state of the reflector.
 #[derive(Debug, Default)]
 pub struct ReflectorState {
     known: Mutex<Known>,
     changed: Condvar,
-    /// How often a reader that had failed, or was refused, could read again.
+    /// Number of times that a failed or refused reader recovered.
     recoveries: AtomicU64,
 }
 
@@ -167,7 +167,7 @@ impl ReflectorState {
         self.recoveries.load(Ordering::Relaxed)
     }
 
-    /// Counts one more; how many there are with it.
+    /// Counts a recovery. Returns the new number.
     pub fn recovered(&self) -> u64 {
         self.recoveries.fetch_add(1, Ordering::Relaxed) + 1
     }
@@ -200,7 +200,7 @@ impl ReflectorState {
         });
     }
 
-    /// Waits until it shows of every one of these feeds whether it can be followed; at most until `deadline`.
+    /// Waits until it is known for every one of these feeds whether it can be followed; at most until `deadline`.
     pub fn wait_for_streams(&self, feeds: &[Feed], deadline: Instant) {
         let open = |known: &Known, feed: &Feed| match known.standing(feed) {
             Some(Standing::Current) => known.opened.contains(feed),
@@ -218,33 +218,35 @@ impl ReflectorState {
         over: &dyn Fn() -> bool,
         pending: impl Fn(&Known) -> bool,
     ) {
-        /// `over` wakes nobody.
-        const TICK: Duration = Duration::from_millis(100);
+        /// `over` signals no condition variable.
+        const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
         let mut known = self.known();
         while pending(&known) {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() || over() {
                 return;
             }
-            let waited = self.changed.wait_timeout(known, left.min(TICK));
+            let waited = self
+                .changed
+                .wait_timeout(known, left.min(STOP_POLL_INTERVAL));
             known = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 }
 
-/// Where one reader writes. Once its feed was ended nothing that it says counts: the feed may have a new reader by then.
+/// Write access of one reader. Writes have no effect after the feed was ended, because it may have a new reader by then.
 pub struct FeedHandle {
-    pub board: Arc<ReflectorState>,
+    pub reflector: Arc<ReflectorState>,
     pub feed: Feed,
     over: Arc<AtomicBool>,
 }
 
 impl FeedHandle {
-    /// `over`: set before the feed is removed from the board.
-    pub fn new(board: &Arc<ReflectorState>, feed: &Feed, over: &Arc<AtomicBool>) -> Self {
-        board.add(feed);
+    /// End flag, set before the feed is removed from the state.
+    pub fn new(reflector: &Arc<ReflectorState>, feed: &Feed, over: &Arc<AtomicBool>) -> Self {
+        reflector.add(feed);
         FeedHandle {
-            board: Arc::clone(board),
+            reflector: Arc::clone(reflector),
             feed: feed.clone(),
             over: Arc::clone(over),
         }
@@ -255,16 +257,16 @@ impl FeedHandle {
     }
 
     pub fn is_whole(&self) -> bool {
-        self.board.is_whole(&self.feed)
+        self.reflector.is_whole(&self.feed)
     }
 
-    /// Who ends a feed says so before the board is cleared of it, so what is written under the lock is cleared, too.
+    /// The flag is set before the state is cleared, so that writes under the lock are cleared as well.
     fn known(&self) -> Option<MutexGuard<'_, Known>> {
-        let known = self.board.known();
+        let known = self.reflector.known();
         (!self.is_over()).then_some(known)
     }
 
-    /// A feed that was removed meanwhile stays so.
+    /// A feed that was removed meanwhile stays removed.
     pub fn set(&self, standing: Standing) {
         let Some(mut known) = self.known() else {
             return;
@@ -274,28 +276,28 @@ impl FeedHandle {
             *known = standing;
         }
         drop(known);
-        self.board.changed.notify_all();
+        self.reflector.changed.notify_all();
     }
 
-    /// Its stream is open, and brought what was missed.
+    /// Notes that the stream is open and sent the missed events.
     pub fn is_followed(&self) {
         if let Some(mut known) = self.known() {
             known.opened.insert(self.feed.clone());
         }
-        self.board.changed.notify_all();
+        self.reflector.changed.notify_all();
     }
 
-    /// A stream of it was open once.
+    /// Reports whether the feed had an open stream once.
     pub fn was_opened(&self) -> bool {
-        self.board.known().opened.contains(&self.feed)
+        self.reflector.known().opened.contains(&self.feed)
     }
 
-    /// The stream is gone; since the first time that this is said in a row.
+    /// Notes that the stream is gone. The time of the first of several such calls counts.
     pub fn broken(&self, why: &str) {
         self.not_followed(why, true);
     }
 
-    /// The stream is not open yet. Why the last one broke is still the reason, if it did.
+    /// Notes that the stream is not open yet. The reason why the last one broke is kept, if any.
     pub fn opening(&self) {
         self.not_followed("the stream is being opened", false);
     }
@@ -311,14 +313,14 @@ impl FeedHandle {
                 let since = Instant::now();
                 *standing = Standing::Broken { since, why };
             }
-            // What was lost before stays lost.
+            // A lost feed stays lost.
             _ => {}
         }
         drop(known);
-        self.board.changed.notify_all();
+        self.reflector.changed.notify_all();
     }
 
-    /// The list could not be read.
+    /// Notes that the list could not be read.
     pub fn failed(&self, error: &GetError) {
         if let Some(mut known) = self.known()
             && self.feed == Feed::Services
@@ -333,7 +335,7 @@ impl FeedHandle {
         });
     }
 
-    /// A whole list, for which was asked at `asked`.
+    /// Replaces the list by one that was requested at `asked`.
     pub fn replace(&self, decoded: Decoded, asked: Instant) {
         let feed = &self.feed;
         let Some(mut known) = self.known() else {
@@ -345,7 +347,7 @@ impl FeedHandle {
         let first = matches!(standing, Standing::Awaited) || !known.store.has(feed);
         let (items, broken): (Items, bool) = (decoded.items, decoded.broken);
         let (changed, told) = known.store.replace(feed, items);
-        // What was there when the watch began is no change.
+        // Objects of the first list are no changes.
         known.note((changed || first, if first { Vec::new() } else { told }));
         known.warnings.extend(decoded.warnings);
         known.conflict = known.conflict.take().or(decoded.conflict);
@@ -360,10 +362,10 @@ impl FeedHandle {
         known.standings.insert(feed.clone(), standing);
         known.proven.insert(feed.clone(), asked);
         drop(known);
-        self.board.changed.notify_all();
+        self.reflector.changed.notify_all();
     }
 
-    /// One event.
+    /// Applies one event.
     pub fn apply(&self, key: Key, slim: Option<Slim>, conflict: Option<NotAServiceRange>) {
         let Some(mut known) = self.known() else {
             return;
@@ -375,7 +377,7 @@ impl FeedHandle {
         }
     }
 
-    /// Nothing is missing that happened until then, but for what is on its way.
+    /// Notes that the state is complete up to this time, except for events in transit.
     pub fn proven(&self, at: Instant) {
         if let Some(mut known) = self.known() {
             known.proven.insert(self.feed.clone(), at);

@@ -1,8 +1,7 @@
-//! The objects of a cluster that is followed, as they are now, in their slim shapes.
+//! Current objects of a followed cluster, in their slim shapes.
 //!
-//! Each list that is followed (a *feed*) has objects of its own, so that a new list of it replaces just these. An index is
-//! built from all of them when one is wanted: it never changes afterwards, and whoever judges by it has one state of the
-//! cluster.
+//! Each followed list (a *feed*) has its own objects, so that a new list of it replaces only these. An index is built from all
+//! of them on demand. It is immutable, so that its users have one state of the cluster.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
@@ -33,26 +32,26 @@ pub enum Slim {
 pub struct SlimPod {
     pod: Pod,
     addresses: Addresses,
-    /// Declared by a host-network pod: protocol and port.
+    /// Ports declared by a host-network pod: protocol and port.
     ports: Box<[(u8, u16)]>,
 }
 
 pub type Items = BTreeMap<Key, Slim>;
 
-/// Makes slim objects. Names are shared among all that one decoder made.
+/// Decoder of slim objects. All objects of one decoder share their names.
 #[derive(Debug, Default)]
 pub struct Decoder {
     names: HashSet<Name>,
     given_ranges: Vec<IpNet>,
-    /// How many names there were when those that nobody uses were dropped.
+    /// Number of names after the unused ones were last dropped.
     kept: usize,
 }
 
-/// What was found in an item or a list.
+/// Content of an item or a list.
 #[derive(Debug, Default)]
 pub struct Decoded {
     pub items: Items,
-    /// Something of it cannot be read.
+    /// A part of it cannot be read.
     pub broken: bool,
     pub conflict: Option<NotAServiceRange>,
     pub warnings: Vec<String>,
@@ -66,7 +65,7 @@ impl Decoder {
         }
     }
 
-    /// One object.
+    /// Decodes one object.
     pub fn item(&mut self, kind: Kind, item: &Item<'_>) -> Decoded {
         let mut builder = Builder::new(&self.given_ranges);
         builder.names = std::mem::take(&mut self.names);
@@ -74,7 +73,7 @@ impl Decoder {
         self.list(builder, kind)
     }
 
-    /// A whole list, which a builder collected.
+    /// Decodes a whole list, which a builder collected.
     pub fn list(&mut self, mut builder: Builder, kind: Kind) -> Decoded {
         let items = take(&mut builder, kind);
         let names = std::mem::take(&mut builder.names);
@@ -95,7 +94,7 @@ impl Decoder {
         }
     }
 
-    /// What names an object of this kind.
+    /// Key of an object of this kind.
     pub fn key(kind: Kind, metadata: &Metadata<'_>) -> Option<Key> {
         let namespace = match kind {
             Kind::Node | Kind::ServiceCidr => "",
@@ -107,7 +106,7 @@ impl Decoder {
     }
 }
 
-/// The objects of one kind out of a builder.
+/// Takes the objects of one kind out of a builder.
 fn take(builder: &mut Builder, kind: Kind) -> Items {
     match kind {
         Kind::Service => {
@@ -174,7 +173,7 @@ pub struct Store {
 }
 
 impl Store {
-    /// A list was read: what it has not is gone. Whether anything is different now, and what happened to endpoints.
+    /// Replaces a list: an object that it lacks is gone. Returns whether the state changed, and the changes of endpoints.
     pub fn replace(&mut self, feed: &Feed, items: Items) -> (bool, Vec<EndpointChange>) {
         let known = self.feeds.entry(feed.clone()).or_default();
         let gone = known.keys().filter(|key| !items.contains_key(*key));
@@ -182,7 +181,7 @@ impl Store {
         let differs = |(key, slim): &(Key, Slim)| known.get(key) != Some(slim);
         let new = items.into_iter().filter(differs);
         differing.extend(new.map(|(key, slim)| (key, Some(slim))));
-        // Removing first would tell of endpoints that only moved from slice to slice: all of a Service at once.
+        // Removing old objects first would report endpoints that only moved between slices, so that each Service is compared at once.
         let touched: BTreeSet<Key> = differing
             .iter()
             .flat_map(|(key, slim)| self.touched(feed, key, slim.as_ref()))
@@ -201,7 +200,7 @@ impl Store {
         (changed, told.collect())
     }
 
-    /// An object is as `slim` says now, or gone. Whether that makes a difference, and what happened to endpoints.
+    /// Sets an object to `slim`, or removes it. Returns whether the state changed, and the changes of endpoints.
     pub fn apply(
         &mut self,
         feed: &Feed,
@@ -223,12 +222,12 @@ impl Store {
         (true, told.collect())
     }
 
-    /// Its list was read once.
+    /// Reports whether the list was read once.
     pub fn has(&self, feed: &Feed) -> bool {
         self.feeds.contains_key(feed)
     }
 
-    /// Nothing of this feed is of interest any more.
+    /// Drops a feed.
     pub fn forget(&mut self, feed: &Feed) {
         self.feeds.remove(feed);
     }
@@ -237,7 +236,7 @@ impl Store {
         self.feeds.get(feed)?.get(key)
     }
 
-    /// The Services whose endpoints may change with an object: its own now, and the one that it had.
+    /// Services whose endpoints may change with an object: its current one, and its former one.
     fn touched(&self, feed: &Feed, key: &Key, slim: Option<&Slim>) -> BTreeSet<Key> {
         let of = |slim: &Slim| match slim {
             Slim::Service(_) => Some(key.clone()),
@@ -286,7 +285,7 @@ impl Store {
         told.collect()
     }
 
-    /// What the index of now would say of this Service, under the names of its ports.
+    /// Endpoints that an index of the current state has for this Service, by the names of its ports.
     fn endpoints(&self, service: &Key) -> Endpoints {
         let mut found = Endpoints::new();
         let Some(Slim::Service(owner)) = self.get(&Feed::Services, service) else {
@@ -303,7 +302,7 @@ impl Store {
                 }
             })
             .collect();
-        // One whose slices are all somebody else's is somebody else's, as in the index.
+        // A Service of which all slices belong to another proxy is that proxy's, as in the index.
         let kube_proxy = owner.kube_proxy && slices.iter().any(|slice| slice.kube_proxy);
         for port in ports {
             let held = slices.iter().filter(|slice| slice.is_for(kube_proxy));
@@ -329,7 +328,7 @@ impl Store {
         })
     }
 
-    /// Everything into a builder, which knows of no gaps yet.
+    /// Feeds all objects into a builder, without the gaps.
     pub fn fill(&self, builder: &mut Builder) {
         let mut pods = HashSet::new();
         for (feed, items) in &self.feeds {

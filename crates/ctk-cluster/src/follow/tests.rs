@@ -1,4 +1,4 @@
-//! The store against whole lists: following must end in the index that a new list would give.
+//! Comparison of the store with whole lists: following must end in the index that a new list gives.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::Read;
@@ -85,7 +85,7 @@ fn endpoints(store: &Store) -> Vec<String> {
 }
 
 #[test]
-fn an_endpoint_that_two_slices_list_is_gone_when_both_have_dropped_it() {
+fn an_endpoint_in_two_slices_is_gone_when_both_have_dropped_it() {
     let mut store = Store::default();
     let (a, b) = ("10.244.0.1", "10.244.0.2");
     assert_eq!(put(&mut store, &Feed::Services, &service("s")), [""; 0]);
@@ -134,13 +134,13 @@ fn a_new_list_replaces_the_old_one_and_an_endpoint_that_moved_between_slices_sta
     assert!(changed);
     assert_eq!(words(told), ["gone 10.244.0.2"]);
     assert_eq!(endpoints(&store), [a]);
-    // The Service goes, and with it every endpoint that it had.
+    // The Service is removed with all its endpoints.
     let (_, told) = store.replace(&Feed::Services, Items::new());
     assert_eq!(words(told), ["gone 10.244.0.1"]);
 }
 
 #[test]
-fn endpoints_of_slices_that_kube_proxy_leaves_alone_are_told_where_the_index_has_them() {
+fn endpoints_of_slices_that_kube_proxy_ignores_are_reported_as_in_the_index() {
     let mut foreign = slice("foreign", "web", &["10.244.1.5"]);
     foreign["metadata"]["labels"]["service.kubernetes.io/headless"] = json!("");
     let mut store = Store::default();
@@ -158,7 +158,7 @@ fn endpoints_of_slices_that_kube_proxy_leaves_alone_are_told_where_the_index_has
 }
 
 #[test]
-fn a_pod_that_two_feeds_have_stands_once() {
+fn a_pod_of_two_feeds_is_listed_once() {
     let mut store = Store::default();
     let pod = json!({"metadata": {"namespace": "shop", "name": "web"}, "spec": {"nodeName": "node1"},
         "status": {"podIP": "10.244.0.1"}});
@@ -172,24 +172,24 @@ fn a_pod_that_two_feeds_have_stands_once() {
 }
 
 #[test]
-fn a_broken_stream_is_believed_for_a_moment_and_a_lost_list_not_at_all() {
+fn a_broken_stream_is_trusted_for_a_moment_and_a_lost_list_never() {
     let feed = Feed::Slices;
-    let (board, post, _) = posted(&feed);
-    assert!(!board.is_whole(&feed), "not listed yet");
-    post.broken("no stream");
+    let (reflector, handle, _) = posted(&feed);
+    assert!(!reflector.is_whole(&feed), "not listed yet");
+    handle.broken("no stream");
     assert!(
-        !board.is_whole(&feed),
+        !reflector.is_whole(&feed),
         "not listed yet, whatever becomes of the stream"
     );
-    post.set(Standing::Current);
-    post.broken("the stream ended");
-    assert!(board.is_whole(&feed));
+    handle.set(Standing::Current);
+    handle.broken("the stream ended");
+    assert!(reflector.is_whole(&feed));
     let since = ago(3);
     let why = String::new();
-    post.set(Standing::Broken { since, why });
-    post.broken("it cannot be opened");
+    handle.set(Standing::Broken { since, why });
+    handle.broken("it cannot be opened");
     assert!(
-        !board.is_whole(&feed),
+        !reflector.is_whole(&feed),
         "the time counts from the first break"
     );
     let lost = Standing::Lost {
@@ -197,15 +197,15 @@ fn a_broken_stream_is_believed_for_a_moment_and_a_lost_list_not_at_all() {
         verb: "watch",
         why: String::new(),
     };
-    post.set(lost);
-    post.broken("the stream ended");
-    assert!(!board.is_whole(&feed), "only a list makes it whole");
+    handle.set(lost);
+    handle.broken("the stream ended");
+    assert!(!reflector.is_whole(&feed), "only a list makes it whole");
 }
 
 fn posted(feed: &Feed) -> (Arc<ReflectorState>, FeedHandle, Arc<AtomicBool>) {
-    let (board, over) = (Arc::<ReflectorState>::default(), Arc::default());
-    let post = FeedHandle::new(&board, feed, &over);
-    (board, post, over)
+    let (reflector, over) = (Arc::<ReflectorState>::default(), Arc::default());
+    let handle = FeedHandle::new(&reflector, feed, &over);
+    (reflector, handle, over)
 }
 
 fn ago(seconds: u64) -> Instant {
@@ -221,15 +221,15 @@ fn listed(objects: &[Value], kind: Kind) -> Decoded {
 }
 
 #[test]
-fn a_reader_that_was_ended_writes_nothing_on_what_its_successor_knows() {
+fn an_ended_reader_does_not_change_the_state_of_its_successor() {
     let feed = Feed::PodsAt("10.244.0.1".parse().unwrap());
-    let (board, old, over) = posted(&feed);
+    let (reflector, old, over) = posted(&feed);
     over.store(true, Ordering::Relaxed);
-    board.remove(&feed);
-    let new = FeedHandle::new(&board, &feed, &Arc::default());
+    reflector.remove(&feed);
+    let new = FeedHandle::new(&reflector, &feed, &Arc::default());
     let pod = json!({"metadata": {"namespace": "shop", "name": "web"}, "spec": {"nodeName": "node1"},
         "status": {"podIP": "10.244.0.1"}});
-    let stands = || format!("{:?}", board.known().standing(&feed));
+    let stands = || format!("{:?}", reflector.known().standing(&feed));
     old.replace(
         listed(std::slice::from_ref(&pod), Kind::Pod),
         Instant::now(),
@@ -240,36 +240,36 @@ fn a_reader_that_was_ended_writes_nothing_on_what_its_successor_knows() {
         old.apply(key, Some(slim), None);
     }
     assert_eq!(stands(), "Some(Awaited)");
-    assert!(!board.known().store.has(&feed));
+    assert!(!reflector.known().store.has(&feed));
     new.replace(Decoded::default(), Instant::now());
     assert_eq!(stands(), "Some(Current)");
 }
 
 #[test]
 fn an_index_is_as_old_as_the_oldest_proof_and_the_first_change_that_it_lacks() {
-    let (board, services, over) = posted(&Feed::Services);
-    let slices = FeedHandle::new(&board, &Feed::Slices, &over);
-    assert_eq!(board.known().as_of(), None);
+    let (reflector, services, over) = posted(&Feed::Services);
+    let slices = FeedHandle::new(&reflector, &Feed::Slices, &over);
+    assert_eq!(reflector.known().as_of(), None);
     services.replace(Decoded::default(), ago(30));
     assert_eq!(
-        board.known().as_of(),
+        reflector.known().as_of(),
         None,
         "half of it is not known at all"
     );
     slices.replace(Decoded::default(), ago(20));
-    board.known().unbuilt = None;
+    reflector.known().unbuilt = None;
     let (first, second) = (ago(10), ago(5));
     services.proven(first);
     slices.proven(second);
-    assert_eq!(board.known().as_of(), Some(first), "a silent stream");
+    assert_eq!(reflector.known().as_of(), Some(first), "a silent stream");
     services.proven(Instant::now());
-    assert_eq!(board.known().as_of(), Some(second));
+    assert_eq!(reflector.known().as_of(), Some(second));
     slices.proven(Instant::now());
-    board.known().unbuilt = Some(ago(1));
+    reflector.known().unbuilt = Some(ago(1));
     for (key, slim) in decoded(Kind::Service, &[service("s")]) {
         services.apply(key, Some(slim), None);
     }
-    let as_of = board.known().as_of().unwrap();
+    let as_of = reflector.known().as_of().unwrap();
     assert!(
         as_of.elapsed() >= Duration::from_secs(1),
         "it waits to be built in"
@@ -277,7 +277,7 @@ fn an_index_is_as_old_as_the_oldest_proof_and_the_first_change_that_it_lacks() {
 }
 
 #[test]
-fn what_is_lost_and_found_is_said_once() {
+fn a_lost_and_a_recovered_list_are_reported_once() {
     let one = |kind, state| Listed {
         kind,
         state,
@@ -332,10 +332,10 @@ impl Read for Nobody {
     }
 }
 
-/// One that follows nothing by itself.
+/// A follower that starts no feed by itself.
 fn follower() -> Follower {
     Follower {
-        board: Arc::default(),
+        reflector: Arc::default(),
         login: Arc::new(Nobody),
         limit: Duration::from_secs(1),
         ranges: Vec::new(),
@@ -347,11 +347,11 @@ fn follower() -> Follower {
 }
 
 #[test]
-fn a_range_that_cannot_be_one_is_dropped_and_swallows_no_change() {
+fn an_invalid_range_is_dropped_and_hides_no_change() {
     let range: ipnet::IpNet = "10.96.0.0/12".parse().unwrap();
     let mut follower = follower();
     follower.ranges = vec![range];
-    let services = FeedHandle::new(&follower.board, &Feed::Services, &Arc::default());
+    let services = FeedHandle::new(&follower.reflector, &Feed::Services, &Arc::default());
     let conflict = || NotAServiceRange {
         range,
         address: "10.96.0.1".parse().unwrap(),
@@ -359,10 +359,10 @@ fn a_range_that_cannot_be_one_is_dropped_and_swallows_no_change() {
     };
     for (count, name) in ["s", "t"].into_iter().enumerate() {
         for (key, slim) in decoded(Kind::Service, &[service(name)]) {
-            // Readers go on looking at the range that they were given.
+            // Readers still use the range that they were given.
             services.apply(key, Some(slim), Some(conflict()));
         }
-        (follower.board.known().unbuilt, follower.not_before) = (Some(ago(1)), Instant::now());
+        (follower.reflector.known().unbuilt, follower.not_before) = (Some(ago(1)), Instant::now());
         let news = follower.news();
         let index = news.loaded.expect("an index").index;
         assert_eq!(index.services().count(), count + 1);
@@ -375,16 +375,16 @@ fn a_range_that_cannot_be_one_is_dropped_and_swallows_no_change() {
 }
 
 #[test]
-fn a_list_that_is_lost_is_told_at_once_however_long_building_takes() {
+fn a_lost_list_is_reported_at_once_however_long_building_takes() {
     let mut follower = follower();
-    let services = FeedHandle::new(&follower.board, &Feed::Services, &Arc::default());
+    let services = FeedHandle::new(&follower.reflector, &Feed::Services, &Arc::default());
     services.replace(Decoded::default(), Instant::now());
     follower.build().unwrap();
     follower.not_before = Instant::now() + Duration::from_secs(60);
     for (key, slim) in decoded(Kind::Service, &[service("s")]) {
         services.apply(key, Some(slim), None);
     }
-    follower.board.known().unbuilt = Some(ago(1));
+    follower.reflector.known().unbuilt = Some(ago(1));
     assert!(follower.news().loaded.is_none(), "it is not time yet");
     services.failed(&GetError::Forbidden);
     let loaded = follower.news().loaded.expect("an index");
@@ -392,11 +392,11 @@ fn a_list_that_is_lost_is_told_at_once_however_long_building_takes() {
 }
 
 #[test]
-fn who_has_an_address_is_asked_when_the_family_of_the_nodes_own_pods_is_known() {
+fn owners_of_addresses_are_requested_once_the_family_of_the_nodes_pods_is_known() {
     let of_node = Feed::PodsOf("node1".to_owned());
     let mut follower = follower();
     let over: Arc<AtomicBool> = Arc::default();
-    let own = FeedHandle::new(&follower.board, &of_node, &over);
+    let own = FeedHandle::new(&follower.reflector, &of_node, &over);
     follower.feeds.insert(of_node.clone(), over);
     let addresses = ChosenAddresses {
         deciding: HashSet::from(["10.244.9.9".parse().unwrap()]),
@@ -417,10 +417,10 @@ fn who_has_an_address_is_asked_when_the_family_of_the_nodes_own_pods_is_known() 
 }
 
 #[test]
-fn at_first_it_is_waited_until_it_shows_whether_what_was_listed_can_be_followed() {
+fn the_start_waits_until_it_is_known_whether_the_lists_can_be_followed() {
     let feeds = [Feed::Services, Feed::Slices];
-    let (board, services, over) = posted(&feeds[0]);
-    let slices = FeedHandle::new(&board, &feeds[1], &over);
+    let (reflector, services, over) = posted(&feeds[0]);
+    let slices = FeedHandle::new(&reflector, &feeds[1], &over);
     services.replace(Decoded::default(), Instant::now());
     services.is_followed();
     slices.replace(Decoded::default(), Instant::now());
@@ -432,7 +432,7 @@ fn at_first_it_is_waited_until_it_shows_whether_what_was_listed_can_be_followed(
             slices.set(Standing::Lost { state, verb, why });
         });
         let far = Instant::now() + Duration::from_secs(60);
-        board.wait_for_streams(&feeds, far);
-        assert!(!board.is_whole(&feeds[1]), "its stream is refused");
+        reflector.wait_for_streams(&feeds, far);
+        assert!(!reflector.is_whole(&feeds[1]), "its stream is refused");
     });
 }

@@ -1,18 +1,18 @@
-//! What happened to the endpoints of a Service, from what they were and what they are. Pure.
+//! Changes of the endpoints of a Service, from their old and new states. Pure.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use crate::index::{Endpoint, Name};
 
-/// What names an endpoint of one Service: name and number of the Service port, protocol, address, port.
+/// Identity of an endpoint of one Service: name and number of the Service port, protocol, address, port.
 pub type EndpointKey = (Option<Name>, u16, u8, IpAddr, u16);
 
-/// The endpoints of one Service.
+/// Endpoints of one Service.
 pub type Endpoints = BTreeMap<EndpointKey, Endpoint>;
 
-/// What happened. `Ready`, `Serving` and `Terminating` name the condition that changed; the endpoint says to what. An
-/// endpoint that is `Added` says in which condition it begins.
+/// Kind of a change. `Ready`, `Serving` and `Terminating` name the condition that changed; the endpoint holds its new value. An
+/// `Added` endpoint holds its first conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     Added,
@@ -22,8 +22,8 @@ pub enum Change {
     Gone,
 }
 
-/// Every change, in the order of the endpoints, at most one for each. Of several conditions that change at once the most
-/// telling one is named: an endpoint that begins to terminate is not ready any more by that.
+/// Returns every change, in the order of the endpoints, at most one for each. Of several conditions that change at once the most
+/// significant one is named: an endpoint that begins to terminate is not ready any more as a consequence.
 pub fn changes(before: &Endpoints, now: &Endpoints) -> Vec<(Change, EndpointKey, Endpoint)> {
     let mut found = Vec::new();
     for (key, endpoint) in before {
@@ -48,7 +48,7 @@ pub fn changes(before: &Endpoints, now: &Endpoints) -> Vec<(Change, EndpointKey,
 mod tests {
     use super::*;
 
-    /// `r` ready, `s` serving, `t` terminating; `None` for an endpoint that is not there.
+    /// `r` ready, `s` serving, `t` terminating; `None` for a missing endpoint.
     fn endpoints(conditions: Option<&str>) -> Endpoints {
         let address: IpAddr = "10.244.1.7".parse().unwrap();
         let made = conditions.map(|has| {
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn the_conditions_told_are_those_of_now_and_of_one_that_is_gone_the_last() {
+    fn a_change_holds_the_current_conditions_and_for_a_removed_endpoint_the_last() {
         let found = changes(&endpoints(Some("rs")), &endpoints(Some("st")));
         let (_, key, endpoint) = &found[0];
         assert_eq!((key.2, key.4), (17, 53));

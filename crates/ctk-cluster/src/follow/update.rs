@@ -1,4 +1,4 @@
-//! What whoever judges takes from the board now and then: what happened, and an index of all that is known.
+//! Updates that consumers take from the state of the reflector: changes, and an index of the whole state.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -8,35 +8,35 @@ use crate::list_status::{Listed, State, refused};
 use crate::object::Kind;
 use crate::source::{Loaded, Source, SourceKind};
 
-/// Changes of so long become one index.
-const WINDOW: Duration = Duration::from_millis(150);
-/// The same while it is asked who has an address that the next index may need. What that one could not decide would be
+/// Interval over which changes are collected into one index.
+const INDEX_INTERVAL: Duration = Duration::from_millis(150);
+/// Interval while an address that the next index may need is being looked up. Without it the verdict on that address would be
 /// unknown for a moment.
-const WINDOW_OF_ASKING: Duration = Duration::from_secs(1);
-/// Of the time, building takes one part in so many at most.
-const SHARE: u32 = 10;
+const LOOKUP_INDEX_INTERVAL: Duration = Duration::from_secs(1);
+/// Building takes at most one part in this many of the time.
+const MAX_BUILD_SHARE: u32 = 10;
 
-/// What is new since somebody asked.
+/// Changes since the last call.
 #[derive(Debug, Default)]
 pub struct ClusterUpdate {
     /// A newer index.
     pub loaded: Option<Loaded>,
-    /// For people.
+    /// Notes for display.
     pub notes: Vec<String>,
 }
 
 impl Follower {
-    /// What happened to endpoints since somebody asked, with the time at which each was heard. To be taken before
-    /// [`Follower::news`]: there is time then to ask for what the judging by it will need.
+    /// Changes of endpoints since the last call, each with the time of its event. Take them before [`Follower::news`], which leaves
+    /// time to request the objects that the verdicts will need.
     pub fn changes(&mut self) -> Vec<(SystemTime, EndpointChange)> {
-        std::mem::take(&mut self.board.known().changes)
+        std::mem::take(&mut self.reflector.known().changes)
     }
 
-    /// What is new. An index at most every now and then: building takes a small part of the time.
+    /// Returns the news. A new index is rate-limited, so that building takes a small part of the time.
     pub fn news(&mut self) -> ClusterUpdate {
         let mut news = ClusterUpdate::default();
         let due = {
-            let mut known = self.board.known();
+            let mut known = self.reflector.known();
             let dropped = std::mem::take(&mut known.dropped);
             if dropped > 0 {
                 let text = format!("{dropped} changes of endpoints were too many to be told");
@@ -51,8 +51,8 @@ impl Follower {
                 known.unbuilt.get_or_insert_with(Instant::now);
             }
             let window = match known.is_asking() || !known.changes.is_empty() {
-                true => WINDOW_OF_ASKING,
-                false => WINDOW,
+                true => LOOKUP_INDEX_INTERVAL,
+                false => INDEX_INTERVAL,
             };
             let due = known.unbuilt.is_some_and(|since| since.elapsed() >= window);
             due && (!told || Instant::now() >= self.not_before)
@@ -68,7 +68,7 @@ impl Follower {
         let built = match self.build() {
             Err(error) => {
                 news.notes.push(format!("{error}; it is not used any more"));
-                // What else changed must not wait for another change, and without ranges there is no conflict.
+                // Other changes must not wait for a further one, and without ranges no conflict exists.
                 self.ranges.clear();
                 self.build()
             }
@@ -82,14 +82,14 @@ impl Follower {
         news.loaded = Some(loaded);
     }
 
-    /// An index of what is known now.
+    /// Builds an index of the current state.
     pub(super) fn build(&mut self) -> Result<Loaded, NotAServiceRange> {
         let began = Instant::now();
         let mut builder = Builder::new(&self.ranges);
         let time = SystemTime::now();
         let (listed, asked) = {
-            let mut known = self.board.known();
-            // Readers go on telling of ranges that are given up.
+            let mut known = self.reflector.known();
+            // Readers still report ranges that were dropped.
             let conflict = known.conflict.take();
             if let Some(conflict) = conflict.filter(|_| !self.ranges.is_empty()) {
                 return Err(conflict);
@@ -117,13 +117,13 @@ impl Follower {
         self.listed.clone_from(&listed);
         loaded.listed = listed;
         let took = began.elapsed();
-        self.not_before = Instant::now() + took * SHARE;
+        self.not_before = Instant::now() + took * MAX_BUILD_SHARE;
         tracing::debug!(?took, "index");
         Ok(loaded)
     }
 }
 
-/// The same lists are whole.
+/// Reports whether the same lists are complete.
 fn same(now: &[Listed], before: &[Listed]) -> bool {
     let states = |all: &[Listed]| -> Vec<(Kind, State)> {
         all.iter().map(|one| (one.kind, one.state)).collect()
@@ -131,7 +131,7 @@ fn same(now: &[Listed], before: &[Listed]) -> bool {
     states(now) == states(before)
 }
 
-/// What is to be said of lists that are not whole any more, and of those that are whole again.
+/// Notes about lists that became incomplete, and about those that are complete again.
 pub(super) fn notes(before: &[Listed], now: &[Listed]) -> Vec<String> {
     let was = |kind: Kind| before.iter().find(|one| one.kind == kind).map(|o| o.state);
     let whole = |state: Option<State>| state.is_none_or(|state| state == State::Complete);

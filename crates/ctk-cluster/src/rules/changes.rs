@@ -38,7 +38,7 @@ pub fn targets(rules: &NodeRules) -> Option<Targets> {
     let mut found = Targets::default();
     for (protocol, number, frontend) in direct.chain(node_ports) {
         let Some(service) = &frontend.service else {
-            continue; // nobody could say whose endpoint it is
+            continue; // the owner of the endpoint is unknown
         };
         if !frontend.understood {
             found.unknown.insert(named(service));

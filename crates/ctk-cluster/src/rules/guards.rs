@@ -1,13 +1,13 @@
 //! State of a walk through chains of other programs than kube-proxy: DNAT rules, and the guards before them, which end a chain
 //! for some packets. The walk is the same for every rule format; the readers interpret each rule.
 
-use super::matches::{GUARDS, Guard, Matches, Ports};
+use super::matches::{Guard, MAX_GUARDS, Matches, Ports};
 use super::{Forward, ForwardTarget, NodeRules};
 
 /// Maximum depth of nested chains; iptables and the kernel (`NFT_JUMP_STACK_SIZE`) allow 16.
-pub const DEPTH: usize = 32;
+pub const MAX_DEPTH: usize = 32;
 /// Maximum number of visited rules. A chain that many others call is visited for each.
-const STEPS: usize = 200_000;
+const MAX_STEPS: usize = 200_000;
 
 /// One walk from a hook along its chains; further hooks reuse it.
 #[derive(Debug, Default)]
@@ -30,13 +30,13 @@ impl Walked {
     /// Reports whether one more rule may be visited at this depth.
     pub fn step(&mut self, depth: usize) -> bool {
         self.steps += 1;
-        let may = depth > 0 && self.steps <= STEPS;
+        let may = depth > 0 && self.steps <= MAX_STEPS;
         self.cut |= !may;
         may
     }
 
     pub fn guard(&mut self, matches: &Matches, rule: &str, ends_all: bool) {
-        if self.guards.len() < GUARDS {
+        if self.guards.len() < MAX_GUARDS {
             self.guards.push(Guard {
                 matches: matches.clone(),
                 rule: rule.to_owned(),

@@ -18,13 +18,13 @@ use super::{NodeRules, Untracked, protocol};
 
 /// One table: its chains with their rules, in order.
 #[derive(Debug, Default)]
-struct Table<'t> {
+struct IptablesTable<'t> {
     name: &'t str,
     ipv6: bool,
     chains: HashMap<&'t str, Vec<&'t str>>,
 }
 
-impl<'t> Table<'t> {
+impl<'t> IptablesTable<'t> {
     fn rules(&self, chain: &str) -> impl Iterator<Item = &'t str> + use<'_, 't> {
         self.chains.get(chain).into_iter().flatten().copied()
     }
@@ -75,8 +75,8 @@ pub fn lb_chains(text: &str, filter: &ServiceFilter) -> Vec<LbChain> {
         .collect()
 }
 
-fn tables(text: &str) -> Vec<Table<'_>> {
-    let mut all: Vec<Table<'_>> = Vec::new();
+fn tables(text: &str) -> Vec<IptablesTable<'_>> {
+    let mut all: Vec<IptablesTable<'_>> = Vec::new();
     // Family of the table, from the header or an address.
     let (mut header, mut known) = (None, false);
     for line in text.lines() {
@@ -86,18 +86,18 @@ fn tables(text: &str) -> Vec<Table<'_>> {
                 header = Some(comment.contains("ip6tables"));
             }
         } else if let Some(name) = line.strip_prefix('*') {
-            all.push(Table {
+            all.push(IptablesTable {
                 name,
                 ipv6: header == Some(true),
-                ..Table::default()
+                ..IptablesTable::default()
             });
             known = header.take().is_some();
         } else {
             if all.is_empty() && line.starts_with("-A ") {
                 // A text without table headers is an excerpt, which can only mean nat.
-                all.push(Table {
+                all.push(IptablesTable {
                     name: "nat",
-                    ..Table::default()
+                    ..IptablesTable::default()
                 });
             }
             let Some(table) = all.last_mut() else {
@@ -329,7 +329,7 @@ impl<'t> Iterator for Words<'t> {
 }
 
 /// Reads the destinations that are exempt from tracking.
-fn raw(table: &Table<'_>, rules: &mut NodeRules) {
+fn raw(table: &IptablesTable<'_>, rules: &mut NodeRules) {
     for line in table.rules("PREROUTING").chain(table.rules("OUTPUT")) {
         let rule = Rule::parse(line);
         let untracked = match rule.target.as_deref() {

@@ -11,7 +11,7 @@ use ipnet::IpNet;
 use super::{Condition, Forward, ForwardTarget, SCTP, TCP, TargetPorts, UDP};
 
 /// Maximum number of guards whose effect on later rules is computed.
-pub const GUARDS: usize = 256;
+pub const MAX_GUARDS: usize = 256;
 
 /// A rule that ends its chain, or the whole walk, for the packets that it matches.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ pub struct Guard {
 }
 
 /// Maximum number of rules that one rule expands to; beyond it the rule is shown once, without destinations.
-const EXPANDED: usize = 1024;
+const MAX_EXPANDED_RULES: usize = 1024;
 
 pub type Ports = RangeInclusive<u16>;
 
@@ -80,7 +80,7 @@ impl Matches {
                 let pairs = known
                     .iter()
                     .flat_map(|a| filter.iter().filter_map(move |b| narrower(a, b)));
-                pairs.take(EXPANDED).collect()
+                pairs.take(MAX_EXPANDED_RULES).collect()
             }
         };
         self.never |= both.is_empty();
@@ -94,7 +94,7 @@ impl Matches {
                 let pairs = known
                     .iter()
                     .flat_map(|a| filter.iter().filter_map(move |b| overlap(a, b)));
-                pairs.take(EXPANDED).collect()
+                pairs.take(MAX_EXPANDED_RULES).collect()
             }
         };
         self.never |= both.is_empty();
@@ -193,7 +193,7 @@ impl Matches {
         for guard in guards {
             self.but_not(guard);
         }
-        if guards.len() >= GUARDS {
+        if guards.len() >= MAX_GUARDS {
             self.other("many rules before it");
         }
         if self.never {
@@ -209,7 +209,7 @@ impl Matches {
             None => vec![None],
             Some(some) => some.into_iter().map(Some).collect(),
         };
-        if protocols.len() * ports.len() * destinations.len() > EXPANDED {
+        if protocols.len() * ports.len() * destinations.len() > MAX_EXPANDED_RULES {
             destinations = vec![None];
             self.other("one of many destinations");
         }

@@ -32,9 +32,9 @@ const HEADER: usize = 16;
 const FAMILY_HEADER: usize = 4;
 
 /// Number of attempts at a dump, which is interrupted when a table is added or removed.
-const ATTEMPTS: usize = 3;
+const MAX_ATTEMPTS: usize = 3;
 /// Wait for a lost answer; the kernel answers at once.
-const PATIENCE: Duration = Duration::from_secs(2);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Family of a table that can translate destinations of IP packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,7 +77,7 @@ pub struct Table {
 /// # Errors
 /// No permission, or the tables change faster than they are listed.
 pub fn tables() -> io::Result<Vec<Table>> {
-    for _ in 0..ATTEMPTS {
+    for _ in 0..MAX_ATTEMPTS {
         let mut tables = Vec::new();
         let mut interrupted = false;
         let asked = ask(GET_TABLE, REQUEST | DUMP, |message| {
@@ -132,7 +132,7 @@ fn ask(
     let mut socket = Socket::new(NETLINK_NETFILTER)?;
     socket.bind_auto()?;
     socket.connect(&SocketAddr::new(0, 0))?;
-    sockopt::set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
+    sockopt::set_socket_timeout(&socket, Timeout::Recv, Some(ANSWER_TIMEOUT))?;
     socket.send(&request(kind, flags), 0)?;
     loop {
         let (bytes, _) = socket.recv_from_full()?;

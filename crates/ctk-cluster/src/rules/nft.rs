@@ -24,14 +24,14 @@ use super::affinity::{self, ClientList};
 use super::lb_chain::{LbChain, ServiceFilter};
 
 #[derive(Deserialize)]
-struct Document<'t> {
+struct NftDocument<'t> {
     #[serde(borrow)]
-    nftables: Vec<Item<'t>>,
+    nftables: Vec<NftObject<'t>>,
 }
 
 /// One object of the list, with exactly one member set. Other objects are ignored.
 #[derive(Deserialize)]
-struct Item<'t> {
+struct NftObject<'t> {
     #[serde(borrow, default)]
     chain: Option<Chain<'t>>,
     #[serde(borrow, default)]
@@ -85,7 +85,7 @@ struct Elements<'t> {
 
 /// One table.
 #[derive(Default)]
-struct Table<'t> {
+struct NftTable<'t> {
     family: String,
     name: String,
     /// Rules of each chain, in order.
@@ -98,7 +98,7 @@ struct Table<'t> {
     timeouts: HashMap<Cow<'t, str>, u64>,
 }
 
-impl<'t> Table<'t> {
+impl<'t> NftTable<'t> {
     /// Expressions of the rules of a chain.
     fn rules(&self, chain: &str) -> impl Iterator<Item = Vec<Value>> + use<'_, 't> {
         let rules = self.chains.get(chain).into_iter().flatten();
@@ -148,7 +148,7 @@ pub fn read_first(
     json: &str,
     others_read: &[&str],
 ) -> Result<(NodeRules, usize), serde_json::Error> {
-    let mut documents = serde_json::Deserializer::from_str(json).into_iter::<Document<'_>>();
+    let mut documents = serde_json::Deserializer::from_str(json).into_iter::<NftDocument<'_>>();
     let Some(first) = documents.next() else {
         return Ok((NodeRules::default(), json.len()));
     };
@@ -161,7 +161,7 @@ pub fn read_first(
 /// # Errors
 /// Those of [`read`].
 pub fn lb_chains(json: &str, filter: &ServiceFilter) -> Result<Vec<LbChain>, serde_json::Error> {
-    let mut documents = serde_json::Deserializer::from_str(json).into_iter::<Document<'_>>();
+    let mut documents = serde_json::Deserializer::from_str(json).into_iter::<NftDocument<'_>>();
     let Some(first) = documents.next() else {
         return Ok(Vec::new());
     };
@@ -177,7 +177,7 @@ pub fn is_kube_proxy(table: &str) -> bool {
     table == kube::TABLE
 }
 
-fn walk(document: Document<'_>, others_read: &[&str]) -> NodeRules {
+fn walk(document: NftDocument<'_>, others_read: &[&str]) -> NodeRules {
     let mut rules = NodeRules::default();
     for table in gather(document).values() {
         if !matches!(table.family.as_str(), "ip" | "ip6" | "inet") {
@@ -198,8 +198,8 @@ fn walk(document: Document<'_>, others_read: &[&str]) -> NodeRules {
     rules
 }
 
-fn gather(document: Document<'_>) -> BTreeMap<(String, String), Table<'_>> {
-    let mut all: BTreeMap<(String, String), Table<'_>> = BTreeMap::new();
+fn gather(document: NftDocument<'_>) -> BTreeMap<(String, String), NftTable<'_>> {
+    let mut all: BTreeMap<(String, String), NftTable<'_>> = BTreeMap::new();
     for item in document.nftables {
         let (family, name) = match (
             &item.chain,
@@ -213,10 +213,10 @@ fn gather(document: Document<'_>) -> BTreeMap<(String, String), Table<'_>> {
         };
         let table = all
             .entry((family.to_string(), name.to_string()))
-            .or_insert_with(|| Table {
+            .or_insert_with(|| NftTable {
                 family: family.to_string(),
                 name: name.to_string(),
-                ..Table::default()
+                ..NftTable::default()
             });
         if let Some(chain) = item.chain {
             let output = match chain.hook.as_deref() {
@@ -263,7 +263,7 @@ fn element(value: &Value) -> (&Value, Option<&str>) {
 }
 
 /// Pairs of a map, anonymous (`{"set": [[key, value], ...]}`) or named (`"@name"`).
-fn pairs(table: &Table<'_>, data: &Value) -> Option<Vec<(Value, Value)>> {
+fn pairs(table: &NftTable<'_>, data: &Value) -> Option<Vec<(Value, Value)>> {
     let list = match data {
         Value::String(name) => table.named(name.strip_prefix('@')?)?,
         _ => data.get("set")?.as_array()?.clone(),

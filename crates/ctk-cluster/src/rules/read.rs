@@ -17,9 +17,9 @@ use super::text::{self, TextError};
 use super::{NodeRules, iptables, ipvs, nft};
 
 /// Time limit of all tools together.
-const BUDGET: Duration = Duration::from_secs(5);
+const TOOLS_TIME_LIMIT: Duration = Duration::from_secs(5);
 /// Maximum output of one tool in bytes: about a million rules.
-const LIMIT: u64 = 256 << 20;
+const MAX_OUTPUT: u64 = 256 << 20;
 /// Tables of iptables.
 const BUILT_IN: [&str; 5] = ["nat", "filter", "mangle", "raw", "security"];
 
@@ -89,7 +89,7 @@ pub fn file(path: &Path, filter: Option<&ServiceFilter>) -> Result<Read, ReadErr
 /// # Errors
 /// No tool is installed, or every tool failed.
 pub fn here(filter: Option<&ServiceFilter>) -> Result<Read, ReadError> {
-    let mut reader = Reader::new(filter);
+    let mut reader = NodeReader::new(filter);
     let time = SystemTime::now();
     let mut saved = Vec::new();
     reader.iptables("iptables", "ip", &mut saved);
@@ -111,7 +111,7 @@ pub fn here(filter: Option<&ServiceFilter>) -> Result<Read, ReadError> {
 }
 
 /// Result of running a tool.
-enum Said {
+enum ToolResult {
     Text(String),
     /// The tool is not installed.
     NoTool,
@@ -154,7 +154,7 @@ impl Saved {
     }
 }
 
-struct Reader<'w> {
+struct NodeReader<'w> {
     until: Instant,
     filter: Option<&'w ServiceFilter>,
     rules: NodeRules,
@@ -167,12 +167,12 @@ struct Reader<'w> {
     failed: Option<String>,
 }
 
-impl<'w> Reader<'w> {
+impl<'w> NodeReader<'w> {
     fn new(filter: Option<&'w ServiceFilter>) -> Self {
-        Reader {
+        NodeReader {
             filter,
             lb_chains: Vec::new(),
-            until: Instant::now() + BUDGET,
+            until: Instant::now() + TOOLS_TIME_LIMIT,
             rules: NodeRules::default(),
             notes: Vec::new(),
             worked: 0,
@@ -190,7 +190,7 @@ impl<'w> Reader<'w> {
             None => &[],
         };
         let nft = match self.run(&format!("{tool}-nft-save"), counted) {
-            Said::NoTool => self.run(&format!("{tool}-save"), counted),
+            ToolResult::NoTool => self.run(&format!("{tool}-save"), counted),
             said => said,
         };
         let names = match tool {
@@ -199,26 +199,25 @@ impl<'w> Reader<'w> {
         };
         let legacy = proc_net(names).unwrap_or_default();
         let legacy = match legacy.lines().any(|name| name == "nat") {
-            false => Said::NoTool,
+            false => ToolResult::NoTool,
             true => match self.run(&format!("{tool}-legacy-save"), counted) {
-                Said::NoTool if matches!(nft, Said::NoTool) => {
+                ToolResult::NoTool if matches!(nft, ToolResult::NoTool) => {
                     self.fault(format!("{tool}-legacy-save is not installed"), false);
-                    Said::Failed
+                    ToolResult::Failed
                 }
                 said => said,
             },
         };
-        let holds =
-            |said: &Said| matches!(said, Said::Text(text) if iptables::holds_kube_proxy(text));
+        let holds = |said: &ToolResult| matches!(said, ToolResult::Text(text) if iptables::holds_kube_proxy(text));
         if holds(&nft) && holds(&legacy) {
             self.notes.push(format!(
                 "both flavours of {tool} hold kube-proxy's rules (nft and legacy): one of them is likely left over"
             ));
         }
-        if let Said::Text(text) = legacy {
+        if let ToolResult::Text(text) = legacy {
             self.saved(&text);
         }
-        if let Said::Text(text) = nft {
+        if let ToolResult::Text(text) = nft {
             self.saved(&text);
             saved.push(Saved { family, text });
         }
@@ -247,9 +246,9 @@ impl<'w> Reader<'w> {
         for table in &others {
             let (family, name) = (table.family.name(), &*table.name);
             let json = match self.run("nft", &["-j", "list", "table", family, name]) {
-                Said::Text(json) => json,
-                Said::NoTool => return self.without_nft(&others, saved),
-                Said::Failed => continue,
+                ToolResult::Text(json) => json,
+                ToolResult::NoTool => return self.without_nft(&others, saved),
+                ToolResult::Failed => continue,
             };
             let lb_chains = self.filter.map(|filter| nft::lb_chains(&json, filter));
             self.lb_chains
@@ -300,20 +299,20 @@ impl<'w> Reader<'w> {
         kept.get_or_insert(what);
     }
 
-    fn run(&mut self, tool: &str, arguments: &[&str]) -> Said {
+    fn run(&mut self, tool: &str, arguments: &[&str]) -> ToolResult {
         let Some(path) = tool::find(tool) else {
-            return Said::NoTool;
+            return ToolResult::NoTool;
         };
         let line = [&[tool], arguments].concat().join(" ");
-        match tool::output(&path, arguments, self.until, LIMIT) {
+        match tool::output(&path, arguments, self.until, MAX_OUTPUT) {
             Ok(text) => {
                 tracing::debug!(line, bytes = text.len(), "rules");
                 self.worked += 1;
-                Said::Text(text)
+                ToolResult::Text(text)
             }
             Err(Fault { text, refused }) => {
                 self.fault(format!("{line}: {text}"), refused);
-                Said::Failed
+                ToolResult::Failed
             }
         }
     }
@@ -327,7 +326,7 @@ mod tests {
     #[test]
     fn unread_tables_of_nft_are_named_and_one_of_kube_proxy_makes_the_rules_incomplete() {
         let unread = |name: &str| {
-            let mut reader = Reader::new(None);
+            let mut reader = NodeReader::new(None);
             let (family, name) = (Family::Ip6, name.to_owned());
             reader.without_nft(&[Table { family, name }], &[]);
             (reader.notes.join("; "), reader.rules.cut)

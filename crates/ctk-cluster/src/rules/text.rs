@@ -18,7 +18,7 @@ pub enum TextError {
 
 /// Format of a piece of the text.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum Format {
     Json,
     Ipvs,
     /// iptables, or lines without meaning.
@@ -45,7 +45,7 @@ pub fn read(
     while !rest.trim_start().is_empty() {
         let kind = kind(rest);
         let length = match kind {
-            Kind::Json => {
+            Format::Json => {
                 let (part, length) = nft::read_first(rest, saved).map_err(|error| {
                     let read = text.len() - rest.len();
                     let line = 1 + text.get(..read).unwrap_or_default().matches('\n').count();
@@ -57,10 +57,10 @@ pub fn read(
                 found = true;
                 length
             }
-            Kind::Ipvs | Kind::Lines => {
+            Format::Ipvs | Format::Lines => {
                 let length = next_piece(rest, kind);
                 let piece = rest.get(..length).unwrap_or_default();
-                if kind == Kind::Ipvs {
+                if kind == Format::Ipvs {
                     rules.merge(ipvs::read(piece));
                     found = true;
                 } else {
@@ -82,23 +82,23 @@ pub fn read(
     }
 }
 
-fn kind(text: &str) -> Kind {
+fn kind(text: &str) -> Format {
     let text = text.trim_start();
     if text.starts_with('{') {
-        Kind::Json
+        Format::Json
     } else if text.starts_with(ipvs::TITLE) {
-        Kind::Ipvs
+        Format::Ipvs
     } else {
-        Kind::Lines
+        Format::Lines
     }
 }
 
 /// Number of bytes up to the line at which the next piece begins.
-fn next_piece(text: &str, kind: Kind) -> usize {
+fn next_piece(text: &str, kind: Format) -> usize {
     let mut at = 0;
     for line in text.split_inclusive('\n') {
         let other = match kind {
-            Kind::Ipvs => line.starts_with(['{', '*', '#', '-']),
+            Format::Ipvs => line.starts_with(['{', '*', '#', '-']),
             _ => line.starts_with('{') || line.starts_with(ipvs::TITLE),
         };
         if at > 0 && other {

@@ -1,6 +1,6 @@
-//! Clusters for tests, in a shorthand that reads like the vectors. The tests in `tests/` use it, too.
+//! Clusters for tests, in a shorthand that resembles the test vectors. The tests in `tests/` use it as well.
 //!
-//! Each line becomes one object of the JSON that kubectl prints, so that a test goes the same way as a real file:
+//! Each line becomes one object of the JSON that kubectl prints, so that a test takes the same path as a real file:
 //!
 //! ```text
 //! svc   kube-system/kube-dns 10.96.0.10 dns:53/UDP@32053     clusterIPs, ports (name:port/PROTOCOL, @ node port)
@@ -26,14 +26,14 @@ pub const API: [&str; 2] = [
     "slice default/kubernetes https:6443/TCP 192.168.7.254(ready)",
 ];
 
-/// The text that kubectl would print.
+/// Text that kubectl would print.
 pub fn list(lines: &[&str]) -> String {
     let items: Vec<Value> = lines.iter().map(|line| object(line)).collect();
     json!({"apiVersion": "v1", "items": items, "kind": "List", "metadata": {"resourceVersion": ""}})
         .to_string()
 }
 
-/// One object of a line.
+/// Object of one line.
 pub fn object(line: &str) -> Value {
     if line.starts_with('{') {
         return serde_json::from_str(line).expect("a line in braces is JSON");
@@ -236,7 +236,7 @@ fn number(text: &str) -> u16 {
     text.parse().expect("a port number")
 }
 
-/// Some number that is the same for the same text.
+/// A number that is the same for the same text.
 fn hash(text: &str) -> u32 {
     text.bytes().fold(17, |sum: u32, byte| {
         sum.wrapping_mul(31).wrapping_add(byte.into())

@@ -61,13 +61,13 @@ impl Login for Cutter {
 }
 
 fn reader(
-    board: &Arc<ReflectorState>,
+    reflector: &Arc<ReflectorState>,
     server: &Cutter,
     over: &Arc<AtomicBool>,
     feed: &Feed,
 ) -> Reader {
     Reader {
-        post: FeedHandle::new(board, feed, over),
+        handle: FeedHandle::new(reflector, feed, over),
         server: Box::new(server.clone()),
         login: Arc::new(server.clone()),
         credential: 0,
@@ -83,11 +83,11 @@ fn reader(
 
 #[test]
 fn readers_whose_streams_break_at_once_wait_longer_each_time_and_do_not_wake_each_other() {
-    let (board, over) = (Arc::default(), Arc::default());
+    let (reflector, over) = (Arc::default(), Arc::default());
     let server = Cutter::default();
     let feeds = [Feed::Services, Feed::Slices, Feed::Nodes];
     let threads = feeds.clone().map(|feed| {
-        let reader = reader(&board, &server, &over, &feed);
+        let reader = reader(&reflector, &server, &over, &feed);
         std::thread::spawn(move || reader.run())
     });
     std::thread::sleep(Duration::from_secs(3));
@@ -105,16 +105,16 @@ fn readers_whose_streams_break_at_once_wait_longer_each_time_and_do_not_wake_eac
 
 #[test]
 fn a_long_wait_ends_when_another_reader_recovers() {
-    let (board, over) = (Arc::default(), Arc::default());
-    let waiting = reader(&board, &Cutter::default(), &over, &Feed::Nodes);
+    let (reflector, over) = (Arc::default(), Arc::default());
+    let waiting = reader(&reflector, &Cutter::default(), &over, &Feed::Nodes);
     let began = Instant::now();
     let thread = std::thread::spawn(move || waiting.pause(Duration::from_secs(60)));
     std::thread::sleep(Duration::from_millis(200));
-    board.recovered();
+    reflector.recovered();
     thread.join().unwrap();
     let waited = began.elapsed();
     assert!(
-        waited >= LEAST_WAIT && waited < Duration::from_secs(10),
+        waited >= MIN_WAIT && waited < Duration::from_secs(10),
         "{waited:?}"
     );
 }

@@ -1,24 +1,24 @@
-//! DNAT rules of the nat table that are not kube-proxy's, whoever wrote them.
+//! DNAT rules of the nat table that other programs than kube-proxy wrote.
 
-use super::super::guards::{DEPTH, Walked};
+use super::super::guards::{MAX_DEPTH, Walked};
 use super::super::matches::{Matches, Ports, address_range, any_address, port_range, shifted};
 use super::super::{Condition, ForwardTarget, NodeRules, TargetPorts};
-use super::{Rule, Table, kube};
+use super::{IptablesTable, Rule, kube};
 
-pub(super) fn nat(table: &Table<'_>, rules: &mut NodeRules) {
+pub(super) fn nat(table: &IptablesTable<'_>, rules: &mut NodeRules) {
     let mut walk = ForwardWalk {
         table,
         walked: Walked::default(),
     };
     for (hook, output) in [("PREROUTING", false), ("OUTPUT", true)] {
         let above = walk.walked.at_hook(output);
-        walk.chain(hook, &above, DEPTH);
+        walk.chain(hook, &above, MAX_DEPTH);
     }
     walk.walked.give(rules);
 }
 
 struct ForwardWalk<'a, 't> {
-    table: &'a Table<'t>,
+    table: &'a IptablesTable<'t>,
     walked: Walked,
 }
 
@@ -51,7 +51,7 @@ impl ForwardWalk<'_, '_> {
                 }
                 "MARK" | "CONNMARK" | "LOG" | "NFLOG" | "ULOG" | "TRACE" | "AUDIT" | "SET"
                 | "CT" | "NOTRACK" | "TOS" | "DSCP" | "SNAT" | "MASQUERADE" => {}
-                // It may translate in a way that is not known here.
+                // An unknown target may translate.
                 _ => {
                     here.other(format!("-j {target}"));
                     self.walked.emit(here, line, |_| Vec::new());
@@ -95,7 +95,7 @@ impl ForwardWalk<'_, '_> {
     }
 }
 
-/// Where a DNAT target sends ports.
+/// Port that a DNAT target sends packets to.
 #[derive(Clone, Debug)]
 enum To {
     Unchanged,

@@ -1,7 +1,7 @@
 //! kube-proxy's chains (`pkg/proxy/iptables/proxier.go`, `syncProxyRules`).
 //!
-//! Since 1.24 external traffic goes by `KUBE-EXT-*` to `KUBE-SVC-*` (all endpoints) or `KUBE-SVL-*` (this node's), before by
-//! `KUBE-FW-*` and `KUBE-XLB-*`. Above 1000 endpoints the rules of these chains have no comments.
+//! Since 1.24 external traffic passes `KUBE-EXT-*` to `KUBE-SVC-*` (all endpoints) or `KUBE-SVL-*` (those of this node), before
+//! 1.24 `KUBE-FW-*` and `KUBE-XLB-*`. Above 1000 endpoints the rules of these chains have no comments.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -9,7 +9,7 @@ use super::super::reach::{Reach, Reached};
 use super::super::{
     NodePortScope, NodeRules, Proxy, RuleFrontend, RuleKind, RuleService, service_name,
 };
-use super::{Other, Rule, Table};
+use super::{IptablesTable, Other, Rule};
 
 pub(super) const SERVICES: &str = "KUBE-SERVICES";
 pub(super) const NODE_PORTS: &str = "KUBE-NODEPORTS";
@@ -23,8 +23,8 @@ fn only_marks(target: &str) -> bool {
     )
 }
 
-/// Matches that choose among endpoints or sources, or only count, and leave it possible that a packet comes there. An
-/// interface stands for the node's own pods (`--detect-local-mode` `BridgeInterface` and `InterfaceNamePrefix`).
+/// Matches that choose among endpoints or sources, or only count, so that a packet may reach the target. An interface stands for
+/// the pods of the node (`--detect-local-mode` `BridgeInterface` and `InterfaceNamePrefix`).
 fn is_choice(other: &Other<'_>) -> bool {
     let interface = other.text.trim_start_matches("! ").starts_with("-i ");
     interface
@@ -34,13 +34,13 @@ fn is_choice(other: &Other<'_>) -> bool {
         )
 }
 
-/// Every match of the rule is one of those.
+/// Reports whether every match of the rule is one of those.
 fn only_chooses(rule: &Rule<'_>) -> bool {
     rule.others.iter().all(is_choice)
 }
 
 struct ServiceWalk<'a, 't> {
-    table: &'a Table<'t>,
+    table: &'a IptablesTable<'t>,
     reached: Reached,
 }
 
@@ -55,7 +55,7 @@ impl ServiceWalk<'_, '_> {
     }
 }
 
-/// Takes in one rule; the chain that it leads to.
+/// Reads one rule. Returns the chain that it leads to.
 fn take(line: &str, reach: &mut Reach) -> Option<String> {
     let rule = Rule::parse(line);
     let target = rule
@@ -64,8 +64,8 @@ fn take(line: &str, reach: &mut Reach) -> Option<String> {
         .filter(|target| !only_marks(target))?;
     reach.not_understood |= !only_chooses(&rule);
     match target {
-        // Before 1.26 this is where packets go that no endpoint takes, and at the end of KUBE-FW those of sources that are
-        // not allowed.
+        // Target, before 1.26, of packets that no endpoint takes, and, at the end of KUBE-FW, of packets from sources that are not
+        // allowed.
         "KUBE-MARK-DROP" => {
             let comment = rule.comment.as_deref().unwrap_or_default();
             reach.refused |= comment.contains("endpoints");
@@ -79,14 +79,14 @@ fn take(line: &str, reach: &mut Reach) -> Option<String> {
     None
 }
 
-/// `--to-destination IP:PORT`, one address and one port.
+/// Parses `--to-destination IP:PORT`, with one address and one port.
 pub(super) fn endpoint(rule: &Rule<'_>) -> Option<SocketAddr> {
     let mut words = rule.arguments.iter();
     words.find(|word| *word == "--to-destination")?;
     words.next()?.parse().ok()
 }
 
-pub(super) fn nat(table: &Table<'_>, rules: &mut NodeRules) {
+pub(super) fn nat(table: &IptablesTable<'_>, rules: &mut NodeRules) {
     if !table.is_used(SERVICES) {
         return;
     }
@@ -111,13 +111,13 @@ pub(super) fn nat(table: &Table<'_>, rules: &mut NodeRules) {
                         let frontend = reach.frontend(service, kind);
                         rules.add_frontend((address, protocol, port), frontend);
                     }
-                    // Chains that translate nothing are nobody's frontend.
+                    // Chains that translate nothing belong to no frontend.
                     None => {
                         rules.unknown_shapes += usize::from(reach.may_translate());
                     }
                 }
             }
-            // A target of its own, or a chain that is not there.
+            // A target that ends the walk, or a missing chain.
             Some(target) if !only_marks(target) && !target.starts_with("KUBE-MARK-") => {
                 rules.unknown_shapes += 1;
             }
@@ -129,7 +129,7 @@ pub(super) fn nat(table: &Table<'_>, rules: &mut NodeRules) {
     }
 }
 
-/// The jump to the node ports; false where its shape is not understood.
+/// Reads the jump to the node ports. Returns false where its shape is not understood.
 fn scope(rule: &Rule<'_>, ipv6: bool, rules: &mut NodeRules) -> bool {
     let (destination, except) = match rule.destination {
         None => (None, None),
@@ -170,8 +170,8 @@ fn node_ports(walk: &mut ServiceWalk<'_, '_>, rules: &mut NodeRules) {
     }
 }
 
-/// Frontends that are rejected or dropped for want of endpoints.
-pub(super) fn filter(table: &Table<'_>, rules: &mut NodeRules) {
+/// Frontends that are rejected or dropped because no endpoint exists.
+pub(super) fn filter(table: &IptablesTable<'_>, rules: &mut NodeRules) {
     for chain in [SERVICES, EXTERNAL, NODE_PORTS] {
         for line in table.rules(chain) {
             let rule = Rule::parse(line);
@@ -221,7 +221,7 @@ fn port_key(rule: &Rule<'_>) -> Option<(u8, u16)> {
     (range.start() == range.end()).then_some((rule.protocol?, *range.start()))
 }
 
-/// What the comment tells: `ns/name:port cluster IP`.
+/// Parses the comment: `ns/name:port cluster IP`.
 pub(super) fn named(rule: &Rule<'_>) -> (Option<RuleService>, RuleKind) {
     let comment = rule.comment.as_deref().unwrap_or_default();
     let (name, rest) = comment.split_once(' ').unwrap_or((comment, ""));

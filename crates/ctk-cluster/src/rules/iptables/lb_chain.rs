@@ -1,5 +1,5 @@
-//! The load-balancing chains of kube-proxy: `KUBE-SVC-*`, `KUBE-SVL-*`, before 1.24 `KUBE-XLB-*`. Each rule sends some of the
-//! packets that come to it to an endpoint's chain, by `statistic`, and those of clients that were there before by `recent`.
+//! Load-balancing chains of kube-proxy: `KUBE-SVC-*`, `KUBE-SVL-*`, before 1.24 `KUBE-XLB-*`. Each rule sends some packets to the
+//! chain of an endpoint, chosen by `statistic`, or by `recent` for clients that have an endpoint.
 
 use std::net::SocketAddr;
 
@@ -7,9 +7,9 @@ use super::super::RuleKind;
 use super::super::affinity::ClientList;
 use super::super::lb_chain::{ChainShares, FrontendPath, LbChain, ServiceFilter};
 use super::kube::{NODE_PORTS, SERVICES, endpoint, named};
-use super::{Other, Rule, Table, packets};
+use super::{IptablesTable, Other, Rule, packets};
 
-pub(super) fn lb_chains(table: &Table<'_>, filter: &ServiceFilter) -> Vec<LbChain> {
+pub(super) fn lb_chains(table: &IptablesTable<'_>, filter: &ServiceFilter) -> Vec<LbChain> {
     if !table.is_used(SERVICES) {
         return Vec::new();
     }
@@ -45,8 +45,8 @@ pub(super) fn lb_chains(table: &Table<'_>, filter: &ServiceFilter) -> Vec<LbChai
     lb_chains
 }
 
-/// Takes in one rule of a chain; the chain that it leads to, when that is no endpoint's.
-fn rule(table: &Table<'_>, line: &str, chain_shares: &mut ChainShares) -> Option<String> {
+/// Reads one rule of a chain. Returns the chain that it leads to, unless that is the chain of an endpoint.
+fn rule(table: &IptablesTable<'_>, line: &str, chain_shares: &mut ChainShares) -> Option<String> {
     let rule = Rule::parse(line);
     let target = rule.target.as_deref()?;
     if marks(target) {
@@ -56,14 +56,14 @@ fn rule(table: &Table<'_>, line: &str, chain_shares: &mut ChainShares) -> Option
         "DNAT" => endpoint(&rule),
         _ => endpoint_of(table, target),
     };
-    let anybody = rule.source.is_none()
+    let is_unrestricted = rule.source.is_none()
         && rule.destination.is_none()
         && rule.interface.is_none()
         && rule.ports.is_none()
         && !rule.to_local;
     let Some(endpoint) = endpoint else {
-        // Packets of some sources that go another way are not spread here.
-        let some = !anybody || !rule.others.is_empty();
+        // Packets of some sources take another path and are not distributed here.
+        let some = !is_unrestricted || !rule.others.is_empty();
         match (table.has(target), some) {
             (false, _) => chain_shares.not_understood(),
             (true, false) => chain_shares.pass_on(),
@@ -72,7 +72,7 @@ fn rule(table: &Table<'_>, line: &str, chain_shares: &mut ChainShares) -> Option
         return table.has(target).then(|| target.to_owned());
     };
     let counted = packets(line);
-    match (anybody, rule.others.as_slice()) {
+    match (is_unrestricted, rule.others.as_slice()) {
         (true, []) => chain_shares.add(endpoint, 1.0, counted),
         (true, others) if is_affinity(others) => {
             chain_shares.pin(endpoint, counted, client_list(others));
@@ -86,7 +86,7 @@ fn rule(table: &Table<'_>, line: &str, chain_shares: &mut ChainShares) -> Option
     None
 }
 
-/// Targets after which the packet comes to the next rule.
+/// Targets after which the packet continues with the next rule.
 fn marks(target: &str) -> bool {
     matches!(
         target,
@@ -94,8 +94,8 @@ fn marks(target: &str) -> bool {
     )
 }
 
-/// The endpoint of a chain that translates every packet to one.
-fn endpoint_of(table: &Table<'_>, chain: &str) -> Option<SocketAddr> {
+/// Endpoint of a chain that translates every packet to one.
+fn endpoint_of(table: &IptablesTable<'_>, chain: &str) -> Option<SocketAddr> {
     let mut found = None;
     for line in table.rules(chain) {
         let rule = Rule::parse(line);
@@ -201,7 +201,7 @@ COMMIT
     }
 
     #[test]
-    fn chances_are_multiplied_down_the_chain_and_packets_are_those_of_each_rule() {
+    fn chances_multiply_along_the_chain_and_packets_are_those_of_each_rule() {
         let lb_chains = of(RULES);
         let [all, local] = &lb_chains[..] else {
             panic!("{lb_chains:#?}")
@@ -241,7 +241,7 @@ COMMIT
     }
 
     #[test]
-    fn without_counters_packets_are_not_known() {
+    fn without_counters_packets_are_unknown() {
         let plain = regex::Regex::new(r"(?m)^\[\d+:\d+\] ").unwrap();
         let lb_chains = of(&plain.replace_all(RULES, ""));
         let mut shares = lb_chains

@@ -1,20 +1,20 @@
-//! Random draws of kube-proxy: `numgen random mod N` picks an element of an anonymous map, which is a verdict (`vmap`, a
+//! Random choices of kube-proxy: `numgen random mod N` picks an element of an anonymous map, which is a verdict (`vmap`, one
 //! chain for each endpoint) or an endpoint itself (`dnat to numgen ... map`, since kube-proxy 1.36).
 
 use std::net::SocketAddr;
 
 use serde_json::Value;
 
-use super::{Table, pairs, port};
+use super::{NftTable, pairs, port};
 
-/// The largest modulus that the kernel takes (`NFTA_NG_MODULUS` has 32 bits).
-const MODULUS_LIMIT: u64 = u32::MAX as u64;
+/// Largest modulus that the kernel accepts (`NFTA_NG_MODULUS` has 32 bits).
+const MAX_MODULUS: u64 = u32::MAX as u64;
 
-/// A random number, and where it leads.
+/// A random number, and the targets of its values.
 pub(super) struct Draw {
-    /// Numbers that are drawn from: 1 to [`MODULUS_LIMIT`].
+    /// Modulus: 1 to [`MAX_MODULUS`].
     modulus: u64,
-    /// How many of the numbers lead there, and a verdict, or an endpoint as [`place`] reads it.
+    /// Number of values for each target: a verdict, or an endpoint that [`place`] decodes.
     elements: Vec<(u64, Value)>,
 }
 
@@ -25,7 +25,7 @@ impl Draw {
         elements.map(|(count, to)| (self.part(*count), to))
     }
 
-    /// Chance that the number leads anywhere, 0 to 1.
+    /// Chance that the number has a target, 0 to 1.
     pub(super) fn total(&self) -> f64 {
         self.part(self.elements.iter().map(|(count, _)| count).sum())
     }
@@ -35,14 +35,13 @@ impl Draw {
     }
 }
 
-/// Reads `{"key": {"numgen": ...}, "data": ...}`. `None` where the key is no random number, or an element lies outside of
-/// its range.
-pub(super) fn draw(table: &Table<'_>, body: &Value) -> Option<Draw> {
+/// Decodes `{"key": {"numgen": ...}, "data": ...}`. `None` where the key is no random number, or an element exceeds its range.
+pub(super) fn draw(table: &NftTable<'_>, body: &Value) -> Option<Draw> {
     let number = body.get("key")?.get("numgen")?;
     let modulus = number.get("mod")?.as_u64()?;
     let first = number.get("offset").and_then(Value::as_u64).unwrap_or(0);
     let end = first.checked_add(modulus)?;
-    if !(1..=MODULUS_LIMIT).contains(&modulus) {
+    if !(1..=MAX_MODULUS).contains(&modulus) {
         return None;
     }
     let mut taken = 0;
@@ -70,7 +69,7 @@ fn numbers(key: &Value) -> Option<(u64, u64)> {
     }
 }
 
-/// Where a `dnat` leads.
+/// Target of a `dnat`.
 pub(super) enum Translation<'v> {
     /// `dnat to 10.244.1.7:53`
     One(SocketAddr),
@@ -87,14 +86,14 @@ impl<'v> Translation<'v> {
                 let address = text.parse().ok()?;
                 Some(Translation::One(SocketAddr::new(address, port(number)?)))
             }
-            // The port is part of the map's elements.
+            // The elements of the map include the port.
             (None, None) => address.get("map").map(Translation::Drawn),
             _ => None,
         }
     }
 
     /// Every endpoint that it can lead to. `None` where an element is no endpoint.
-    pub(super) fn endpoints(&self, table: &Table<'_>) -> Option<Vec<SocketAddr>> {
+    pub(super) fn endpoints(&self, table: &NftTable<'_>) -> Option<Vec<SocketAddr>> {
         match self {
             Translation::One(endpoint) => Some(vec![*endpoint]),
             Translation::Drawn(map) => {

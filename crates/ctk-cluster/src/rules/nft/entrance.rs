@@ -1,17 +1,17 @@
-//! The chains of kube-proxy's table that a packet passes before a map leads it to a Service (`setupNFTables` in
-//! `pkg/proxy/nftables/proxier.go`). A form of them that is not known may translate what the maps do not hold.
+//! Chains of kube-proxy's table that a packet passes before a map leads it to a Service (`setupNFTables` in
+//! `pkg/proxy/nftables/proxier.go`). An unknown form of them may translate destinations that the maps lack.
 
 use serde_json::Value;
 
 use super::super::reach::each_chain;
-use super::{Table, jump};
+use super::{NftTable, jump};
 
 /// Maps that lead to the chains of Services.
 pub(super) const SERVICE_IPS: &str = "service-ips";
 pub(super) const NODE_PORTS: &str = "service-nodeports";
 
-/// Rules between the hooks and the maps that are not understood.
-pub(super) fn not_understood(table: &Table<'_>) -> usize {
+/// Counts the rules between the hooks and the maps that are not understood.
+pub(super) fn not_understood(table: &NftTable<'_>) -> usize {
     let mut count = 0;
     for (_, hooked) in &table.hooks {
         each_chain(hooked, |chain| {
@@ -30,7 +30,7 @@ pub(super) fn not_understood(table: &Table<'_>) -> usize {
     count
 }
 
-/// Takes in one expression, and the chain that it leads to; `None` where it is not understood.
+/// Reads one expression, and returns the chain that it leads to; `None` where it is not understood.
 fn take(expression: &Value, onward: &mut Vec<String>) -> Option<()> {
     let (word, body) = expression.as_object()?.iter().next()?;
     match word.as_str() {

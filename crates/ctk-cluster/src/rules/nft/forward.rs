@@ -1,30 +1,30 @@
-//! DNAT rules of tables that are not kube-proxy's, whoever wrote them: container engines, administrators.
+//! DNAT rules of tables of other programs than kube-proxy: container engines, administrators.
 
 use std::ops::RangeInclusive;
 
 use ipnet::IpNet;
 use serde_json::Value;
 
-use super::super::guards::{DEPTH, Walked};
+use super::super::guards::{MAX_DEPTH, Walked};
 use super::super::matches::{Matches, Ports, address_range, any_address};
 use super::super::{Condition, ForwardTarget, NodeRules, SCTP, TCP, TargetPorts, UDP};
-use super::{Table, element, jump, net, pairs, port, protocol, show};
+use super::{NftTable, element, jump, net, pairs, port, protocol, show};
 
 /// Walks from the hooks that are `wanted`.
-pub(super) fn table(table: &Table<'_>, rules: &mut NodeRules, filter: impl Fn(&str) -> bool) {
+pub(super) fn table(table: &NftTable<'_>, rules: &mut NodeRules, filter: impl Fn(&str) -> bool) {
     let mut walk = ForwardWalk {
         table,
         walked: Walked::default(),
     };
     for (output, chain) in table.hooks.iter().filter(|(_, chain)| filter(chain)) {
         let above = walk.walked.at_hook(*output);
-        walk.chain(chain, &above, DEPTH);
+        walk.chain(chain, &above, MAX_DEPTH);
     }
     walk.walked.give(rules);
 }
 
 struct ForwardWalk<'a, 't> {
-    table: &'a Table<'t>,
+    table: &'a NftTable<'t>,
     walked: Walked,
 }
 
@@ -41,7 +41,7 @@ impl ForwardWalk<'_, '_> {
         self.walked.leave(mark);
     }
 
-    /// Expressions from the left to the right: matches narrow what comes to the next.
+    /// Reads expressions from left to right: each match narrows the packets that reach the next expression.
     fn rule(&mut self, rule: &[Value], mut here: Matches, text: &str, depth: usize) {
         for expression in rule {
             let Some((word, body)) = expression.as_object().and_then(|o| o.iter().next()) else {
@@ -67,7 +67,7 @@ impl ForwardWalk<'_, '_> {
                 "dnat" => self.dnat(body, &here, text),
                 "redirect" => self.redirect(body, &here, text),
                 "snat" | "masquerade" => {}
-                // It may match or translate in a way that is not known here.
+                // An unknown expression may match or translate.
                 _ => {
                     here.other(show::expression(expression));
                     if matches!(word.as_str(), "xt" | "tproxy") {
@@ -141,14 +141,14 @@ impl ForwardWalk<'_, '_> {
             let of_destination = fib.get("result")? == "type" && has("daddr") && !has("saddr");
             return (local && equal && of_destination).then(|| here.local_only());
         }
-        // Only the first packet of a flow comes to a nat chain.
+        // Only the first packet of a flow reaches a nat chain.
         let state = left
             .get("ct")
             .is_some_and(|ct| ct.get("key") == Some(&"state".into()));
         (state && equal && values.iter().any(|v| v == "new")).then_some(())
     }
 
-    /// The alternatives of a right side.
+    /// Alternatives on the right side of a match.
     fn values(&self, right: &Value) -> Option<Vec<Value>> {
         let list = match right {
             Value::String(name) if name.starts_with('@') => self.table.named(name.get(1..)?)?,
@@ -187,7 +187,7 @@ impl ForwardWalk<'_, '_> {
         }
     }
 
-    /// The key of a map has this value, each part of it.
+    /// Requires that the key of a map has this value, in each of its parts.
     fn apply_key(&self, key: &Value, value: &Value, here: &mut Matches) {
         let parts = (
             key.get("concat").and_then(Value::as_array),
@@ -199,7 +199,7 @@ impl ForwardWalk<'_, '_> {
                     self.apply_key(key, value, here);
                 }
             }
-            // Any of the values may come up.
+            // Any of the values is possible.
             _ if is_dealt(key) => {}
             _ => {
                 if self.apply(key, value, true, here).is_none() {
@@ -227,7 +227,7 @@ impl ForwardWalk<'_, '_> {
         }
     }
 
-    /// `dnat to KEY map { VALUE : ADDRESS, ... }`: a rule for each element.
+    /// `dnat to KEY map { VALUE : ADDRESS, ... }`: one rule for each element.
     fn mapped(&mut self, map: &Value, to: &TargetPorts, here: &Matches, text: &str) {
         let all = map.get("data").and_then(|data| pairs(self.table, data));
         let (Some(key), Some(all)) = (map.get("key"), all) else {
@@ -273,14 +273,14 @@ impl ForwardWalk<'_, '_> {
     }
 }
 
-/// A key that is drawn or computed, so that every element of the map may be meant.
+/// A random or computed key, with which every element of the map is possible.
 fn is_dealt(key: &Value) -> bool {
     ["numgen", "jhash", "symhash"]
         .iter()
         .any(|word| key.get(word).is_some())
 }
 
-/// Address or range of addresses, with a port of its own in a map's element.
+/// Address or range of addresses, in an element of a map with a port.
 fn target(value: &Value) -> Option<(RangeInclusive<std::net::IpAddr>, Option<Ports>)> {
     if let Some([address, number]) = value
         .get("concat")

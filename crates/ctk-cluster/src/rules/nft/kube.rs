@@ -1,9 +1,9 @@
-//! kube-proxy's table (`pkg/proxy/nftables/proxier.go`): the map `service-ips` leads to a Service's chain.
+//! kube-proxy's table (`pkg/proxy/nftables/proxier.go`): the map `service-ips` leads to the chain of a Service.
 //!
-//! Up to 1.35, and with session affinity in all versions, a random number leads from there to an endpoint's chain, which
+//! Up to 1.35, and with session affinity in all versions, a random number leads from there to the chain of an endpoint, which
 //! holds the `dnat` (`writeServiceToEndpointRules`, `writeServiceToEndpointJumps`). Since 1.36 the Service's chain holds a
 //! `dnat` to a random element of a map of endpoints (`writeServiceToEndpointDNATs`); 1.37 writes a plain `dnat` where one
-//! endpoint is left. Chain names are cut short and mangled, so that only the `dnat` tells the endpoint.
+//! endpoint is left. Chain names are truncated and hashed, so that only the `dnat` shows the endpoint.
 
 use std::net::IpAddr;
 
@@ -15,23 +15,23 @@ use super::super::{
 };
 use super::draw::Translation;
 use super::entrance::{self, NODE_PORTS, SERVICE_IPS};
-use super::{Table, element, jump, net, pairs, port, protocol};
+use super::{NftTable, element, jump, net, pairs, port, protocol};
 
 pub(super) const TABLE: &str = "kube-proxy";
 const NODE_PORT_IPS: &str = "nodeport-ips";
-/// kube-proxy cuts chain names that are longer.
+/// Length at which kube-proxy truncates chain names.
 const NAME_LIMIT: usize = 240;
 
 struct ServiceWalk<'a, 't> {
-    table: &'a Table<'t>,
+    table: &'a NftTable<'t>,
     reached: Reached,
 }
 
-pub(super) fn table(table: &Table<'_>, rules: &mut NodeRules) {
+pub(super) fn table(table: &NftTable<'_>, rules: &mut NodeRules) {
     rules.proxies.insert(Proxy::Nftables);
     rules.unknown_shapes += entrance::not_understood(table);
     let Some(services) = table.named(SERVICE_IPS) else {
-        // A table of this name that has no such map is a form of kube-proxy that is not known.
+        // A table of this name without such a map is an unknown form of kube-proxy.
         rules.unknown_shapes += 1;
         return;
     };
@@ -56,14 +56,14 @@ pub(super) fn table(table: &Table<'_>, rules: &mut NodeRules) {
     refused(table, rules);
 }
 
-/// How frontends belong to their Services.
+/// Relations of frontends to their Services.
 pub(super) struct Kinds {
     cluster_ips: Vec<Value>,
     limited: Vec<Value>,
 }
 
 impl Kinds {
-    pub(super) fn of_table(table: &Table<'_>) -> Self {
+    pub(super) fn of_table(table: &NftTable<'_>) -> Self {
         Kinds {
             cluster_ips: table.named("cluster-ips").unwrap_or_default(),
             limited: table.named("firewall-ips").unwrap_or_default(),
@@ -100,7 +100,7 @@ fn node_ports(walk: &mut ServiceWalk<'_, '_>, rules: &mut NodeRules) {
             None => rules.unknown_shapes += 1,
         }
     }
-    // Without the set node ports answer on every local address, but on loopback.
+    // Without the set node ports answer on every local address except loopback.
     let Some(addresses) = table.named(NODE_PORT_IPS) else {
         let loopback = if ipv6 { "::1/128" } else { "127.0.0.0/8" };
         rules.node_port_scopes.push(NodePortScope {
@@ -125,8 +125,8 @@ fn node_ports(walk: &mut ServiceWalk<'_, '_>, rules: &mut NodeRules) {
     }
 }
 
-/// Frontends that are rejected or dropped for want of endpoints.
-fn refused(table: &Table<'_>, rules: &mut NodeRules) {
+/// Frontends that are rejected or dropped because no endpoint exists.
+fn refused(table: &NftTable<'_>, rules: &mut NodeRules) {
     let frontend = |comment: Option<&str>, kind| RuleFrontend {
         kind,
         service: comment.and_then(service_name),
@@ -176,7 +176,7 @@ impl ServiceWalk<'_, '_> {
             reach.not_understood |= !table.has(chain);
             let mut onward = Vec::new();
             for rule in table.rules(chain) {
-                // A rule that could not be read as a list of expressions.
+                // A rule that is no list of expressions.
                 reach.not_understood |= rule.is_empty();
                 for expression in &rule {
                     reach.not_understood |= take(table, expression, reach, &mut onward).is_none();
@@ -187,16 +187,16 @@ impl ServiceWalk<'_, '_> {
     }
 }
 
-/// Takes in one expression, and the chains that it leads to; `None` where it is not understood.
+/// Reads one expression, and returns the chains that it leads to; `None` where it is not understood.
 fn take(
-    table: &Table<'_>,
+    table: &NftTable<'_>,
     expression: &Value,
     reach: &mut Reach,
     onward: &mut Vec<String>,
 ) -> Option<()> {
     let (word, body) = expression.as_object()?.iter().next()?;
     match word.as_str() {
-        // What a packet must be, and what is noted of it: it may go on in any case.
+        // Matches and bookkeeping: the packet may continue in any case.
         "match" | "counter" | "mangle" | "set" | "return" | "accept" | "continue" | "log" => {}
         "jump" | "goto" => onward.push(jump(expression)?.0.to_owned()),
         "vmap" => {
@@ -213,7 +213,7 @@ fn take(
     Some(())
 }
 
-/// Key, verdict and comment of a map's element.
+/// Key, verdict and comment of an element of a map.
 pub(super) fn split(pair: &Value) -> Option<(&Value, &Value, Option<&str>)> {
     let (key, comment) = element(pair.get(0)?);
     Some((key, pair.get(1)?, comment))
@@ -236,7 +236,7 @@ pub(super) fn port_key(key: &Value) -> Option<(u8, u16)> {
     Some((protocol(proto)?, port(number)?))
 }
 
-/// `service-HASH-namespace/name/protocol/port`, where it is whole.
+/// `service-HASH-namespace/name/protocol/port`, unless truncated.
 pub(super) fn named_by_chain(chain: &str) -> Option<RuleService> {
     if chain.len() >= NAME_LIMIT {
         return None;

@@ -1,6 +1,6 @@
-//! The chains of kube-proxy's table in which the endpoint of a new flow is chosen: `service-*`, `local-*`, and `external-*`
-//! with policy Local. A random number chooses the endpoint, or its chain, by an anonymous map; rules before that send
-//! clients of an affinity set where they were sent before.
+//! Chains of kube-proxy's table that choose the endpoint of a new flow: `service-*`, `local-*`, and `external-*` with policy
+//! Local. A random number chooses the endpoint, or its chain, by an anonymous map. Earlier rules send clients of an affinity set
+//! to their earlier endpoint.
 
 use std::net::SocketAddr;
 
@@ -11,9 +11,9 @@ use super::super::{RuleKind, service_name};
 use super::draw::{Translation, draw, place};
 use super::entrance::{NODE_PORTS, SERVICE_IPS};
 use super::kube::{Kinds, address_key, named_by_chain, port_key, split};
-use super::{Table, jump};
+use super::{NftTable, jump};
 
-pub(super) fn lb_chains(table: &Table<'_>, filter: &ServiceFilter) -> Vec<LbChain> {
+pub(super) fn lb_chains(table: &NftTable<'_>, filter: &ServiceFilter) -> Vec<LbChain> {
     let kinds = Kinds::of_table(table);
     let mut lb_chains = Vec::new();
     for map in [SERVICE_IPS, NODE_PORTS] {
@@ -49,17 +49,17 @@ pub(super) fn lb_chains(table: &Table<'_>, filter: &ServiceFilter) -> Vec<LbChai
     lb_chains
 }
 
-/// How names of endpoints' chains begin (`servicePortEndpointChainNamePrefix`).
+/// Prefix of the chains of endpoints (`servicePortEndpointChainNamePrefix`).
 const ENDPOINT: &str = "endpoint-";
 
 /// A rule in parts.
 #[derive(Default)]
 struct Parts<'r> {
-    /// Whether only some packets are meant, and whether by an affinity set.
+    /// Condition of the rule, if any, and whether it is an affinity set.
     some: bool,
     affinity: Option<&'r str>,
     packets: Option<u64>,
-    /// The expression that decides where the packet goes; the last one of the rule.
+    /// Expression that decides the target of the packet; the last one of the rule.
     verdict: Option<(&'r str, &'r Value)>,
     odd: bool,
 }
@@ -82,7 +82,7 @@ impl<'r> Parts<'r> {
                     parts.affinity = affinity_set(body).filter(|_| !parts.some);
                     parts.some = true;
                 }
-                // Of a named counter only the name is here.
+                // A named counter gives only its name here.
                 "counter" => parts.packets = body.get("packets").and_then(Value::as_u64),
                 "mangle" | "set" | "log" => {}
                 word @ ("jump" | "goto" | "vmap" | "dnat") if parts.verdict.is_none() => {
@@ -100,8 +100,8 @@ impl<'r> Parts<'r> {
     }
 }
 
-/// Takes in one rule of a chain; the chain that it leads to, when that is no endpoint's.
-fn take(table: &Table<'_>, rule: &[Value], chain_shares: &mut ChainShares) -> Option<String> {
+/// Reads one rule of a chain. Returns the chain that it leads to, unless that is the chain of an endpoint.
+fn take(table: &NftTable<'_>, rule: &[Value], chain_shares: &mut ChainShares) -> Option<String> {
     let parts = Parts::of(rule);
     if parts.odd {
         chain_shares.not_understood();
@@ -123,7 +123,7 @@ fn take(table: &Table<'_>, rule: &[Value], chain_shares: &mut ChainShares) -> Op
                     true
                 }
                 Some(Translation::Drawn(map)) => {
-                    // Nothing counts the packets of one element.
+                    // No counter exists for the packets of one element.
                     by_number(table, map, chain_shares, |to| Some((place(to)?, None))).is_some()
                 }
                 None => false,
@@ -145,7 +145,7 @@ fn take(table: &Table<'_>, rule: &[Value], chain_shares: &mut ChainShares) -> Op
                 }
                 Some(_) => chain_shares.not_understood(),
                 None => {
-                    // Packets of some sources may go another way. A jump comes back.
+                    // Packets of some sources may take another path. A jump returns.
                     if goto && !parts.some {
                         chain_shares.pass_on();
                     }
@@ -157,9 +157,9 @@ fn take(table: &Table<'_>, rule: &[Value], chain_shares: &mut ChainShares) -> Op
     }
 }
 
-/// A random number chooses among endpoints; `to` reads the endpoint of an element, and how many packets were counted for it.
+/// Adds a random choice among endpoints. `to` returns the endpoint of an element, and its packet counter.
 fn by_number(
-    table: &Table<'_>,
+    table: &NftTable<'_>,
     map: &Value,
     chain_shares: &mut ChainShares,
     to: impl Fn(&Value) -> Option<(SocketAddr, Option<u64>)>,
@@ -173,9 +173,9 @@ fn by_number(
     Some(())
 }
 
-/// The endpoint of an endpoint's chain, and how many packets it translated where that is counted. A Service's chain that
-/// holds a `dnat` itself is none: the endpoint is chosen there.
-fn endpoint_of(table: &Table<'_>, chain: &str) -> Option<(SocketAddr, Option<u64>)> {
+/// Endpoint of an endpoint's chain, and the number of packets it translated where that is counted. A Service's chain with a `dnat`
+/// of its own is no such chain: it chooses the endpoint itself.
+fn endpoint_of(table: &NftTable<'_>, chain: &str) -> Option<(SocketAddr, Option<u64>)> {
     if !chain.starts_with(ENDPOINT) {
         return None;
     }
@@ -197,7 +197,7 @@ fn endpoint_of(table: &Table<'_>, chain: &str) -> Option<(SocketAddr, Option<u64
     found
 }
 
-/// `meta l4proto udp`: every packet of this frontend is.
+/// `meta l4proto udp`: every packet of this frontend matches.
 fn is_protocol(body: &Value) -> bool {
     let key = body.get("left").and_then(|left| left.get("meta"));
     key.and_then(|meta| meta.get("key")).and_then(Value::as_str) == Some("l4proto")
@@ -239,7 +239,7 @@ mod tests {
         json!({"vmap": {"key": {"numgen": {"mode": "random", "mod": whole, "offset": 0}}, "data": {"set": elements}}})
     }
 
-    /// a/s with two endpoints; `service` are the rules of its chain.
+    /// Service a/s with two endpoints; `service` holds the rules of its chain.
     fn of(service: Vec<Value>) -> Vec<LbChain> {
         let endpoint = |n: u8, counter: Value| {
             let chain = format!("endpoint-{n}");
@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_deal_out_by_their_count_and_counters_are_those_of_the_endpoint() {
+    fn shares_follow_the_count_of_numbers_and_counters_are_those_of_the_endpoint() {
         let lb_chains = of(vec![
             rule(
                 "service",

@@ -1,4 +1,4 @@
-//! nftables expressions as one line, as nft itself would write the common ones: evidence to be shown.
+//! Formats nftables expressions as one line of evidence. Common ones look as nft prints them.
 
 use std::fmt::Write;
 

@@ -1,4 +1,4 @@
-//! Rule sets as nft 1.0.6 prints them; what a real nft prints is read back in `tests/rules.rs`.
+//! Rule sets as nft 1.0.6 prints them. `tests/rules.rs` reads the output of a real nft.
 
 use proptest::prelude::*;
 use serde_json::json;
@@ -173,7 +173,7 @@ fn place(address: &str, port: u16) -> Value {
 }
 
 #[test]
-fn a_translation_to_an_element_of_a_map_leads_to_each_of_them() {
+fn a_translation_to_an_element_of_a_map_leads_to_every_element() {
     let endpoints = json!([[0, place("10.244.1.7", 53)], [1, place("10.244.2.34", 53)]]);
     let mut objects = kube();
     objects.retain(|o| o.pointer("/rule/chain") != Some(&json!(DNS)));
@@ -209,7 +209,7 @@ fn a_translation_to_an_element_of_a_map_leads_to_each_of_them() {
 }
 
 #[test]
-fn a_table_of_kube_proxys_in_an_unknown_form_is_told_and_not_taken_for_none() {
+fn an_unknown_form_of_kube_proxys_table_is_counted_as_not_understood() {
     let count = |objects: Vec<Value>| {
         let rules = read(&document(objects), &[]).unwrap();
         assert!(rules.has_kube_proxy());
@@ -254,7 +254,7 @@ fn prerouting(expr: Value) -> NodeRules {
 }
 
 #[test]
-fn rules_of_others_are_understood_as_far_as_their_matches_are() {
+fn rules_of_other_programs_keep_unknown_matches_as_conditions() {
     let dport = |right: Value| is(payload("udp", "dport"), "==", right);
     let dnat = json!({"dnat": {"addr": "10.0.3.10", "port": 49737}});
     let rules = prerouting(json!([
@@ -319,7 +319,7 @@ fn rules_of_others_are_understood_as_far_as_their_matches_are() {
 }
 
 #[test]
-fn a_container_engine_in_its_own_table_is_read_through_its_jumps() {
+fn rules_of_a_container_engine_are_found_through_jumps() {
     let local = is(
         json!({"fib": {"result": "type", "flags": ["daddr"]}}),
         "==",
@@ -368,7 +368,7 @@ fn a_container_engine_in_its_own_table_is_read_through_its_jumps() {
 }
 
 #[test]
-fn tables_that_iptables_wrote_are_left_to_its_own_tool() {
+fn tables_of_iptables_are_left_to_the_iptables_reader() {
     let objects = || {
         document(vec![
             chain("ip", "nat", "PREROUTING", Some("prerouting")),
