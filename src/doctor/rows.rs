@@ -14,7 +14,7 @@ pub struct Rows {
 }
 
 impl Rows {
-    /// Takes the first [`MAX_ROWS`] rows.
+    /// Takes the first `MAX_ROWS` rows.
     pub fn new(columns: &[&str], rows: impl IntoIterator<Item = Vec<Option<String>>>) -> Self {
         let rows: Vec<_> = rows.into_iter().take(MAX_ROWS).collect();
         let kept: Vec<usize> = (0..columns.len())
