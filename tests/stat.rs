@@ -184,7 +184,7 @@ fn sizes_settings_and_every_timeout_are_those_of_proc() {
         let words = |line: &str| line.split_whitespace().collect::<Vec<_>>().join(" ");
         let lines: Vec<_> = table.stdout.lines().map(words).collect();
         for line in [
-            "count 2 0.0 % of max",
+            "count 2 <0.1 % of max",
             "tcp_timeout_close_wait 3600 1h",
             "no drops",
         ] {

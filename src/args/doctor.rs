@@ -20,7 +20,6 @@ pub enum DoctorFormat {
   ctk doctor                               check this node; takes 6 s
   ctk doctor --sample 0 --half-closed 20   look once, with another threshold
   ctk doctor --list                        all checks, and what each looks for
-  ctk doctor --sample 0 -o jsonl           one finding a line, for scripts
 
 --watch 30s repeats the checks every 30 s until Ctrl-C.
 

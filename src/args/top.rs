@@ -26,7 +26,6 @@ const GROUPING: &str = "Grouping";
   ctk top                       count by client: pods if the cluster source has them, else addresses
   ctk top --by svc,verdict      count the stale entries of each Service
   ctk top --by state --tcp      count TCP entries by state, such as TIME_WAIT
-  ctk top --netns all           count the entries of each network namespace
 
 --interval 2s repaints the table every 2 s, as top(1) does.")]
 pub struct TopArgs {

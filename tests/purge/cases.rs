@@ -202,7 +202,7 @@ const CASES: &[Case] = &[
             "pod w/web-old 10.244.2.5 @node1",
         ],
         purges: &[
-            ("--stale", &[1, 2], &[("protocol", 2)]),
+            ("--stale", &[1, 2], &[("protocol", 1), ("detached", 1)]),
             ("--stale --udp", &[1, 2], &[]),
             ("--stale --include detached", &[1, 2], &[("protocol", 2)]),
             ("--stale --tcp", &[2], &[("detached", 1)]),
