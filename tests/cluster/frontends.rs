@@ -115,7 +115,7 @@ fn add(all: &mut Frontends, service: &Value, port: &Value, endpoints: &[Endpoint
 
 /// node1's rules as ctk reads them, and every frontend that it does not understand.
 pub fn read() -> (Frontends, Vec<String>) {
-    let read = FrontendAddress::Node(1).run(|| rules::read::here(None));
+    let read = Place::Node(1).run(|| rules::read::here(None));
     let read = read.unwrap_or_else(|error| panic!("node1's rules: {error}"));
     assert!(read.notes.is_empty(), "{:?}", read.notes);
     assert!(!read.rules.cut, "some rules were not read");
