@@ -102,7 +102,8 @@ fn kind_of(kind: AddressKind) -> FrontendKind {
 }
 
 /// DNAT rules of this node that are not kube-proxy's and could match protocol, address and port of the original
-/// destination. Other conditions of the rules are ignored.
+/// destination. Rules that certainly do not see the entry's packets are left out: of the other family or hook, or of another
+/// incoming interface. Further conditions are ignored.
 pub fn forwards_to<'c>(
     rules: &'c NodeRules,
     node: &ThisNode,
@@ -115,12 +116,23 @@ pub fn forwards_to<'c>(
         rule.protocol == protocol
             && port.is_some_and(|port| rule.ports.contains(&port))
             && rule.destination.is_none_or(|net| net.contains(&address))
+            && rule.ipv6.is_none_or(|ipv6| ipv6 == address.is_ipv6())
             && (local || !rule.local_only)
-            && !rule
-                .conditions
-                .iter()
-                .any(|c| matches!(c, Condition::NotDestination(net) if net.contains(&address)))
+            && !rule.conditions.iter().any(|c| excludes(c, node, flow))
     })
+}
+
+/// Reports whether the condition certainly keeps the entry's packets from the rule. Excluded interfaces (`! -i`) and sources
+/// keep no candidate away: whether another program serves the flow then is not known.
+fn excludes(condition: &Condition, node: &ThisNode, flow: &Flow) -> bool {
+    let source = flow.original.src;
+    match condition {
+        Condition::NotDestination(net) => net.contains(&flow.original.dst),
+        // Packets of this node itself pass OUTPUT only.
+        Condition::Origin { local: false } => node.interface_of(source).is_some(),
+        Condition::Interface { names, equal: true } => node.enters_by(names, source) == Some(false),
+        _ => false,
+    }
 }
 
 /// Finds the endpoint of a Service port with the source address and port of `tuple`.

@@ -1,9 +1,10 @@
 //! Identity of this node, and whether the table belongs to it.
 
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use ctk_cluster::index::{Index, Node};
-use ctnetlink::rtnetlink::LocalAddress;
+use ctnetlink::rtnetlink::{LocalAddress, Routes};
 
 /// Dummy interface on which kube-proxy in IPVS mode configures every Service address (`pkg/proxy/ipvs/proxier.go`,
 /// `defaultDummyDevice`). It makes no address the node's.
@@ -25,6 +26,8 @@ pub struct ThisNode {
     pub name: Option<String>,
     /// All addresses configured in the namespace; `None` when they could not be read.
     pub local: Option<Vec<LocalAddress>>,
+    /// Routes of the namespace; `None` when they could not be read.
+    pub routes: Option<Routes>,
     pub namespace: NetnsOwner,
 }
 
@@ -54,12 +57,18 @@ impl ThisNode {
         ThisNode {
             name: node.map(|node| node.name.to_string()),
             local,
+            routes: None,
             namespace: if namespace {
                 NetnsOwner::Node
             } else {
                 NetnsOwner::Foreign
             },
         }
+    }
+
+    /// Adds the routes of the namespace.
+    pub fn with_routes(self, routes: Option<Routes>) -> Self {
+        ThisNode { routes, ..self }
     }
 
     /// Marks the namespace as the node's, because kube-proxy's rules are in it.
@@ -89,6 +98,39 @@ impl ThisNode {
         Some(of_node || self.interface_of(address).is_some())
     }
 
+    /// Reports whether packets from `source` come in by one of these interfaces. `None` when that is not certain: the routes
+    /// are not known or rules choose among tables, several interfaces lead to the address, or none does.
+    pub fn enters_by(&self, names: &[String], source: IpAddr) -> Option<bool> {
+        let interfaces = self.interfaces_to(source)?;
+        let mut matched = interfaces.iter().map(|i| is_named(names, i));
+        let first = matched.next()?;
+        matched.all(|other| other == first).then_some(first)
+    }
+
+    /// Reports whether no route and no network of an interface leads to the address, as far as they are known.
+    pub fn has_no_way_to(&self, address: IpAddr) -> bool {
+        self.interfaces_to(address)
+            .is_some_and(|all| all.is_empty())
+    }
+
+    /// Reports whether an interface with one of these names has an address.
+    pub fn has_interface(&self, names: &[String]) -> bool {
+        let mut local = self.local.iter().flatten();
+        local.any(|own| is_named(names, &own.interface))
+    }
+
+    /// Interfaces that lead to an address by a route or by the network of an address. `None` when that is not known.
+    pub fn interfaces_to(&self, address: IpAddr) -> Option<BTreeSet<&str>> {
+        if address.is_loopback() {
+            return None;
+        }
+        let mut found = self.routes.as_ref()?.interfaces_to(address)?;
+        let connected = self.local.as_deref()?.iter();
+        let connected = connected.filter(|own| own.network.contains(&address));
+        found.extend(connected.map(|own| own.interface.as_str()));
+        Some(found)
+    }
+
     /// Name of the interface other than `kube-ipvs0` that has the address.
     pub fn interface_of(&self, address: IpAddr) -> Option<&str> {
         let mut local = self.local.iter().flatten();
@@ -96,6 +138,14 @@ impl ThisNode {
             .find(|own| own.address() == address && own.interface != IPVS_INTERFACE)
             .map(|own| own.interface.as_str())
     }
+}
+
+/// A final `*` in a name matches every rest.
+fn is_named(names: &[String], interface: &str) -> bool {
+    names.iter().any(|name| match name.strip_suffix('*') {
+        Some(prefix) => interface.starts_with(prefix),
+        None => name == interface,
+    })
 }
 
 fn knows_nodes(index: &Index) -> bool {

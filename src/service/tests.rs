@@ -363,6 +363,7 @@ fn a_source_is_outside_only_if_it_is_no_pod_and_no_local_address() {
     let node = ThisNode {
         name: Some("n1".into()),
         local: None,
+        routes: None,
         namespace: NetnsOwner::Node,
     };
     for (source, inside) in [

@@ -60,6 +60,10 @@ pub fn find_node(flag: Option<String>, netns: &Netns, index: Option<&Index>) -> 
     if let Err(error) = &local {
         tracing::info!(error = chain(error), "local addresses");
     }
+    let routes = rtnetlink::routes(netns);
+    if let Err(error) = &routes {
+        tracing::info!(error = chain(error), "routes");
+    }
     let hostname = rustix::system::uname()
         .nodename()
         .to_string_lossy()
@@ -71,4 +75,5 @@ pub fn find_node(flag: Option<String>, netns: &Netns, index: Option<&Index>) -> 
         local.ok(),
         netns.is_initial(),
     )
+    .with_routes(routes.ok())
 }

@@ -14,6 +14,7 @@ fn reported_incidents_get_the_right_verdict() {
             local("eth0", "192.0.2.11/24"),
             local("lo", "203.0.113.77/32"),
         ]),
+        routes: None,
         namespace: NetnsOwner::Node,
     };
     for case in CASES {

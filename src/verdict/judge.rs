@@ -103,7 +103,9 @@ impl<'c> Judge<'c> {
             decision.detail = Detail::Because(datapath.because());
         }
         if decision.reason == Reason::NoFrontend
-            && let Some(rule) = self.rules.and_then(|r| dnat_rule::displacing_rule(r, flow))
+            && let Some(rule) = self
+                .rules
+                .and_then(|r| dnat_rule::displacing_rule(r, self.node, flow))
         {
             decision.detail =
                 Detail::Displaced(flow.original.source(), flow.reply.destination(), &rule.rule);

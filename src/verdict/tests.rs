@@ -9,10 +9,11 @@ use ctk_cluster::index::Index;
 use ctk_cluster::rules::NodeRules;
 use ctk_cluster::testing::world;
 use ctnetlink::flow::{Flow, L4, ProtocolState, Status, TcpDirection, Tuple};
-use ctnetlink::rtnetlink::LocalAddress;
+use ctnetlink::rtnetlink::{LocalAddress, Route, Routes};
 
 mod damage;
 mod names;
+mod redirect;
 mod rules;
 mod source;
 
@@ -103,6 +104,17 @@ pub(super) fn local(interface: &str, address: &str) -> LocalAddress {
     }
 }
 
+fn routes(all: &[(&str, &str)]) -> Routes {
+    let route = |(to, by): &(&str, &str)| Route {
+        destination: to.parse().unwrap(),
+        interface: Some((*by).to_owned()),
+    };
+    Routes {
+        routes: all.iter().map(route).collect(),
+        undecided: false,
+    }
+}
+
 /// Node `n`, 192.168.7.1, in its own namespace.
 fn this_node() -> ThisNode {
     ThisNode {
@@ -111,6 +123,7 @@ fn this_node() -> ThisNode {
             local("lo", "127.0.0.1/8"),
             local("eth0", "192.168.7.1/24"),
         ]),
+        routes: Some(routes(&[("0.0.0.0/0", "eth0"), ("192.168.7.0/24", "eth0")])),
         namespace: NetnsOwner::Node,
     }
 }
@@ -234,6 +247,7 @@ fn node_ports_answer_on_this_nodes_addresses_only() {
     let unknown = ThisNode {
         name: None,
         local: None,
+        routes: None,
         namespace: NetnsOwner::Node,
     };
     let entry = "198.51.100.9:1 192.168.7.1:32053 10.244.0.11:53";

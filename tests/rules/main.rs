@@ -3,6 +3,7 @@
 
 mod container_engine;
 mod packets;
+mod router;
 mod tools;
 
 use std::io::Write;

@@ -15,7 +15,7 @@ const TRACK: &str =
     "table inet t { chain c { type filter hook output priority 0; ct state new accept; }; }";
 
 /// Starts a server that answers every datagram until the test ends.
-fn serve(address: &str) {
+pub fn serve(address: &str) {
     let socket = UdpSocket::bind(address).unwrap();
     std::thread::spawn(move || {
         let mut question = [0; 64];

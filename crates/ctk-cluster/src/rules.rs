@@ -135,13 +135,7 @@ impl NodeRules {
         let rules: BTreeSet<_> = self
             .forwards
             .iter()
-            .map(|forward| {
-                let target = forward.targets.first();
-                (
-                    &forward.rule,
-                    target.map(|to| to.addresses.start().is_ipv6()),
-                )
-            })
+            .map(|forward| (&forward.rule, forward.ipv6))
             .collect();
         rules.len()
     }
@@ -326,6 +320,8 @@ pub struct Forward {
     pub protocol: u8,
     /// `None` for every destination (often with `local_only`).
     pub destination: Option<IpNet>,
+    /// True for IPv6 packets only, false for IPv4 packets only, `None` for both.
+    pub ipv6: Option<bool>,
     /// `addrtype LOCAL`: the destination is an address of this node.
     pub local_only: bool,
     pub ports: RangeInclusive<u16>,
@@ -339,9 +335,19 @@ pub struct Forward {
 /// Destination of the translation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ForwardTarget {
-    /// First and last address, both included; one address is a range of one.
-    pub addresses: RangeInclusive<IpAddr>,
+    pub addresses: TargetAddresses,
     pub ports: TargetPorts,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TargetAddresses {
+    /// First and last address, both included; one address is a range of one.
+    Range(RangeInclusive<IpAddr>),
+    /// The rule gives only a port (`--to-destination :53`) and keeps the address.
+    Unchanged,
+    /// `REDIRECT` and `redirect`: an address of the incoming interface, and loopback for packets of this node itself
+    /// (`nf_nat_redirect_ipv4` in `net/netfilter/nf_nat_redirect.c`).
+    OwnHost,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -358,8 +364,8 @@ pub enum TargetPorts {
 /// A match besides protocol, destination and port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Condition {
-    /// `-i NAME`, or `! -i NAME` when not `equal`.
-    Interface { name: String, equal: bool },
+    /// `-i NAME`, or `! -i NAME` when not `equal`. Several names are a set. A final `*` in a name matches every rest.
+    Interface { names: Vec<String>, equal: bool },
     /// `-s NET`, or `! -s NET` when not `equal`.
     Source { net: IpNet, equal: bool },
     /// `! -d NET`.

@@ -6,6 +6,7 @@ mod address;
 mod bridge;
 mod link;
 mod route;
+mod routes;
 
 use std::fmt;
 use std::io;
@@ -13,6 +14,7 @@ use std::net::IpAddr;
 
 pub use address::LocalAddress;
 pub use bridge::BridgePort;
+pub use routes::{Route, Routes};
 
 use crate::netns::{Netns, NetnsError, NetnsName};
 
@@ -26,6 +28,8 @@ pub enum Request {
     LocalAddresses,
     /// [`bridge_ports`].
     BridgePorts,
+    /// [`routes()`].
+    Routes,
     /// [`add_loopback_address`] with this address.
     AddLoopbackAddress(IpAddr),
 }
@@ -36,6 +40,7 @@ impl fmt::Display for Request {
             Request::Devices => f.write_str("interfaces"),
             Request::LocalAddresses => f.write_str("local addresses"),
             Request::BridgePorts => f.write_str("bridge ports"),
+            Request::Routes => f.write_str("routes"),
             Request::AddLoopbackAddress(address) => {
                 write!(f, "adding {address} to the loopback interface")
             }
@@ -96,6 +101,14 @@ pub fn local_addresses(netns: &Netns) -> Result<Vec<LocalAddress>, RtnetlinkErro
 /// [`RtnetlinkError`] when the namespace cannot be entered or the kernel does not answer.
 pub fn bridge_ports(netns: &Netns) -> Result<Vec<BridgePort>, RtnetlinkError> {
     request(netns, Request::BridgePorts, bridge::ports)
+}
+
+/// Routes of the main table, and whether rules choose other tables. Needs no capability.
+///
+/// # Errors
+/// [`RtnetlinkError`] when the namespace cannot be entered or the kernel does not answer.
+pub fn routes(netns: &Netns) -> Result<Routes, RtnetlinkError> {
+    request(netns, Request::Routes, routes::routes)
 }
 
 fn request<T: Send>(

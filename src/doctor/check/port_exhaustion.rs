@@ -201,6 +201,7 @@ mod tests {
                 interface: "eth0".to_owned(),
                 network: "192.0.2.11/24".parse().unwrap(),
             }]),
+            routes: None,
             namespace: NetnsOwner::Node,
         };
         let facts = Facts {

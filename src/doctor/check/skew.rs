@@ -374,6 +374,7 @@ mod tests {
         let node = ThisNode {
             name: Some("n1".into()),
             local: None,
+            routes: None,
             namespace: NetnsOwner::Node,
         };
         let facts = Facts {

@@ -36,6 +36,7 @@ fn node() -> ThisNode {
     ThisNode {
         name: None,
         local: Some(Vec::new()),
+        routes: None,
         namespace: NetnsOwner::Node,
     }
 }

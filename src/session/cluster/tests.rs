@@ -23,6 +23,7 @@ fn a_namespace_that_was_the_nodes_for_want_of_nodes_is_foreign_when_they_come() 
     let node = |namespace| ThisNode {
         name: None,
         local: None,
+        routes: None,
         namespace,
     };
     for (before, kube_proxy, after) in [

@@ -90,6 +90,7 @@ fn judged(cluster: &Value) -> Option<(Vec<String>, bool)> {
     let node = ThisNode {
         name: Some("node1".to_owned()),
         local: Some(vec![local("eth0", "192.0.2.11/24")]),
+        routes: None,
         namespace: NetnsOwner::Node,
     };
     let setting = Setting {

@@ -2,7 +2,9 @@
 
 use super::*;
 use ctk_cluster::datapath::Datapath;
-use ctk_cluster::rules::{Condition, Forward, ForwardTarget, RuleFrontend, TargetPorts, ipvs};
+use ctk_cluster::rules::{
+    Condition, Forward, ForwardTarget, RuleFrontend, TargetAddresses, TargetPorts, ipvs,
+};
 
 fn frontend(targets: &[&str]) -> RuleFrontend {
     RuleFrontend {
@@ -136,16 +138,21 @@ fn rules_beside_the_cluster_tell_whether_a_new_packet_would_be_translated() {
     );
 }
 
+fn range(first: &str, last: &str) -> TargetAddresses {
+    TargetAddresses::Range(first.parse().unwrap()..=last.parse().unwrap())
+}
+
 /// A published container port: 52897/udp on every local address -> 172.17.0.9:51820.
 fn docker(conditions: Vec<Condition>) -> NodeRules {
     NodeRules {
         forwards: vec![Forward {
             protocol: 17,
             destination: None,
+            ipv6: None,
             local_only: true,
             ports: 52897..=52897,
             targets: vec![ForwardTarget {
-                addresses: "172.17.0.9".parse().unwrap()..="172.17.0.9".parse().unwrap(),
+                addresses: range("172.17.0.9", "172.17.0.9"),
                 ports: TargetPorts::Range(51820..=51820),
             }],
             conditions,
@@ -163,7 +170,7 @@ fn published_container_ports_are_judged_by_every_rule_that_could_match() {
         .unwrap()
         .push(local("docker0", "172.17.0.1/16"));
     let not_docker = Condition::Interface {
-        name: "docker0".into(),
+        names: vec!["docker0".into()],
         equal: false,
     };
     let odd = Condition::Other("-m recent --name x".into());
@@ -265,7 +272,7 @@ fn shifted_and_ranged_targets_are_honoured() {
     let mut rules = docker(vec![]);
     let targets = |ports| {
         vec![ForwardTarget {
-            addresses: "172.17.0.9".parse().unwrap()..="172.17.0.10".parse().unwrap(),
+            addresses: range("172.17.0.9", "172.17.0.10"),
             ports,
         }]
     };

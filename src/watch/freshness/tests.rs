@@ -79,6 +79,7 @@ impl Fixture {
         let node = ThisNode {
             name: None,
             local: None,
+            routes: None,
             namespace: NetnsOwner::Node,
         };
         let mut entry = Entry::bare(flow(port));

@@ -238,8 +238,12 @@ impl<'t> Rule<'t> {
                     word => Some(protocol(word)?),
                 };
             }
-            (_, "-i" | "--in-interface") if !value.ends_with('+') => {
-                self.interface = Some((value.clone(), equal));
+            (_, "-i" | "--in-interface") => {
+                let name = match value.strip_suffix('+') {
+                    Some(prefix) => Cow::Owned(format!("{prefix}*")),
+                    None => value.clone(),
+                };
+                self.interface = Some((name, equal));
             }
             (_, "--dport" | "--dports" | "--destination-port" | "--destination-ports")
                 if self.ports.is_none() =>

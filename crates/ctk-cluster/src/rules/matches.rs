@@ -33,6 +33,8 @@ pub struct Matches {
     /// `None` for every protocol.
     protocols: Option<Vec<u8>>,
     destinations: Option<Vec<IpNet>>,
+    /// `None` for both families.
+    ipv6: Option<bool>,
     local_only: bool,
     ports: Option<Vec<Ports>>,
     conditions: Vec<Condition>,
@@ -50,6 +52,12 @@ impl Matches {
             output,
             ..Matches::default()
         }
+    }
+
+    /// Limits the packets to one family.
+    pub fn family(&mut self, ipv6: bool) {
+        self.never |= self.ipv6 == Some(!ipv6);
+        self.ipv6 = Some(ipv6);
     }
 
     pub fn is_never(&self) -> bool {
@@ -131,6 +139,7 @@ impl Matches {
         }
         self.never
             || other.never
+            || (self.ipv6.is_some() && other.ipv6.is_some() && self.ipv6 != other.ipv6)
             || apart(&self.protocols, &other.protocols, |a, b| a == b)
             || apart(&self.ports, &other.ports, |a, b| overlap(a, b).is_some())
             || apart(&self.destinations, &other.destinations, |a, b| {
@@ -152,6 +161,7 @@ impl Matches {
             }
         }
         (!self.local_only || other.local_only)
+            && (self.ipv6.is_none() || self.ipv6 == other.ipv6)
             && within(&self.protocols, &other.protocols, |a, b| a == b)
             && within(&self.ports, &other.ports, |a, b| {
                 a.start() <= b.start() && b.end() <= a.end()
@@ -220,6 +230,7 @@ impl Matches {
                     all.push(Forward {
                         protocol,
                         destination: *destination,
+                        ipv6: self.ipv6,
                         local_only: self.local_only,
                         ports: ports.clone(),
                         targets: targets(ports),
@@ -235,8 +246,8 @@ impl Matches {
 
 fn opposite(condition: &Condition) -> Option<Condition> {
     Some(match condition {
-        Condition::Interface { name, equal } => Condition::Interface {
-            name: name.clone(),
+        Condition::Interface { names, equal } => Condition::Interface {
+            names: names.clone(),
             equal: !equal,
         },
         Condition::Source { net, equal } => Condition::Source {
@@ -295,15 +306,6 @@ pub fn address_range(text: &str) -> Option<RangeInclusive<IpAddr>> {
     (first.is_ipv4() == last.is_ipv4() && first <= last).then_some(first..=last)
 }
 
-/// Every address of the family: `REDIRECT` uses the address of the packet's interface.
-pub fn any_address(ipv6: bool) -> RangeInclusive<IpAddr> {
-    if ipv6 {
-        IpAddr::from([0u8; 16])..=IpAddr::from([0xffu8; 16])
-    } else {
-        IpAddr::from([0u8; 4])..=IpAddr::from([0xffu8; 4])
-    }
-}
-
 /// Maps ports to `to`: port `base` becomes the first of them. `None` where a sum exceeds the port range.
 pub fn shifted(to: &Ports, base: u16, ports: &Ports) -> Option<TargetPorts> {
     let first = ports.start().checked_sub(base)?.checked_add(*to.start())?;
@@ -334,7 +336,7 @@ mod tests {
             matches
         };
         let bridge = |equal| Condition::Interface {
-            name: "docker0".into(),
+            names: vec!["docker0".into()],
             equal,
         };
         let odd = Condition::Other("-m odd".into());

@@ -93,7 +93,7 @@ fn own(message: &[u8]) -> Option<(u32, IpNet)> {
 }
 
 /// Address of either family, by its length.
-fn ip(attribute: Attribute<'_>) -> Option<IpAddr> {
+pub(super) fn ip(attribute: Attribute<'_>) -> Option<IpAddr> {
     let v4 = <[u8; 4]>::try_from(attribute.value).map(IpAddr::from);
     v4.or_else(|_| <[u8; 16]>::try_from(attribute.value).map(IpAddr::from))
         .ok()

@@ -19,6 +19,10 @@ pub const RTM_GETLINK: u16 = 18;
 pub const RTM_SETLINK: u16 = 19;
 pub const RTM_NEWADDR: u16 = 20;
 pub const RTM_GETADDR: u16 = 22;
+pub const RTM_NEWROUTE: u16 = 24;
+pub const RTM_GETROUTE: u16 = 26;
+pub const RTM_NEWRULE: u16 = 32;
+pub const RTM_GETRULE: u16 = 34;
 
 const NETLINK_HEADER: usize = 16;
 /// Largest datagram of a dump (`netlink_recvmsg` in `net/netlink/af_netlink.c`).
@@ -85,6 +89,46 @@ impl AddressHeader {
             family,
             prefix,
             index,
+        };
+        Some((header, Attributes::new(attributes)))
+    }
+}
+
+/// `struct rtmsg`: first part of every message about a route.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RouteHeader {
+    /// `AF_*`.
+    pub family: u8,
+    /// Prefix length of the destination in bits.
+    pub prefix: u8,
+    /// Prefix length of the source in bits.
+    pub source_prefix: u8,
+    pub tos: u8,
+    /// `RT_TABLE_*`.
+    pub table: u8,
+    /// `RTN_*`.
+    pub kind: u8,
+}
+
+impl RouteHeader {
+    pub fn bytes(self) -> [u8; 12] {
+        let (family, prefix, source) = (self.family, self.prefix, self.source_prefix);
+        [
+            family, prefix, source, self.tos, self.table, 0, 0, self.kind, 0, 0, 0, 0,
+        ]
+    }
+
+    /// Header and attributes of a message. `None` when it is too short.
+    pub fn split(message: &[u8]) -> Option<(Self, Attributes<'_>)> {
+        let (header, attributes) = message.split_first_chunk::<12>()?;
+        let [family, prefix, source_prefix, tos, table, _, _, kind, ..] = *header;
+        let header = RouteHeader {
+            family,
+            prefix,
+            source_prefix,
+            tos,
+            table,
+            kind,
         };
         Some((header, Attributes::new(attributes)))
     }

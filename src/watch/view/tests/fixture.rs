@@ -83,6 +83,7 @@ pub(super) struct FixtureResolver<'c> {
 pub(super) static NODE: ThisNode = ThisNode {
     name: None,
     local: None,
+    routes: None,
     namespace: NetnsOwner::Node,
 };
 

@@ -1,8 +1,8 @@
 //! DNAT rules of the nat table that other programs than kube-proxy wrote.
 
 use super::super::guards::{MAX_DEPTH, Walked};
-use super::super::matches::{Matches, Ports, address_range, any_address, port_range, shifted};
-use super::super::{Condition, ForwardTarget, NodeRules, TargetPorts};
+use super::super::matches::{Matches, Ports, address_range, port_range, shifted};
+use super::super::{Condition, ForwardTarget, NodeRules, TargetAddresses, TargetPorts};
 use super::{IptablesTable, Rule, kube};
 
 pub(super) fn nat(table: &IptablesTable<'_>, rules: &mut NodeRules) {
@@ -11,7 +11,8 @@ pub(super) fn nat(table: &IptablesTable<'_>, rules: &mut NodeRules) {
         walked: Walked::default(),
     };
     for (hook, output) in [("PREROUTING", false), ("OUTPUT", true)] {
-        let above = walk.walked.at_hook(output);
+        let mut above = walk.walked.at_hook(output);
+        above.family(table.ipv6);
         walk.chain(hook, &above, MAX_DEPTH);
     }
     walk.walked.give(rules);
@@ -63,10 +64,9 @@ impl ForwardWalk<'_, '_> {
 
     /// `--to-destination [ADDRESS[-ADDRESS]][:PORT[-PORT[/BASE]]]`, IPv6 in brackets.
     fn dnat(&mut self, rule: &Rule<'_>, mut here: Matches, line: &str) {
-        let ipv6 = self.table.ipv6;
         let words = rule.arguments.iter();
         let mut given = words.skip_while(|word| *word != "--to-destination");
-        match given.nth(1).and_then(|text| destination(text, ipv6)) {
+        match given.nth(1).and_then(|text| destination(text)) {
             Some((addresses, ports)) => self.walked.emit(here, line, |matched| {
                 vec![ForwardTarget {
                     addresses: addresses.clone(),
@@ -85,10 +85,9 @@ impl ForwardWalk<'_, '_> {
         let mut given = words.skip_while(|word| *word != "--to-ports");
         let ports = given.nth(1).and_then(|text| port_range(text, '-'));
         let ports = ports.map_or(TargetPorts::Unchanged, TargetPorts::Range);
-        let addresses = any_address(self.table.ipv6);
         self.walked.emit(here, line, |_| {
             vec![ForwardTarget {
-                addresses: addresses.clone(),
+                addresses: TargetAddresses::OwnHost,
                 ports: ports.clone(),
             }]
         });
@@ -116,7 +115,7 @@ impl To {
     }
 }
 
-fn destination(text: &str, ipv6: bool) -> Option<(std::ops::RangeInclusive<std::net::IpAddr>, To)> {
+fn destination(text: &str) -> Option<(TargetAddresses, To)> {
     let (addresses, ports) = match text.strip_prefix('[') {
         Some(rest) => {
             let (addresses, ports) = rest.split_once(']')?;
@@ -130,8 +129,8 @@ fn destination(text: &str, ipv6: bool) -> Option<(std::ops::RangeInclusive<std::
         },
     };
     let addresses = match addresses {
-        "" => any_address(ipv6),
-        text => address_range(&text.replace(['[', ']'], ""))?,
+        "" => TargetAddresses::Unchanged,
+        text => TargetAddresses::Range(address_range(&text.replace(['[', ']'], ""))?),
     };
     let to = match ports {
         None => To::Unchanged,
@@ -165,7 +164,7 @@ fn apply(rule: &Rule<'_>, here: &mut Matches) {
     }
     if let Some((name, equal)) = &rule.interface {
         here.condition(Condition::Interface {
-            name: name.to_string(),
+            names: vec![name.to_string()],
             equal: *equal,
         });
     }

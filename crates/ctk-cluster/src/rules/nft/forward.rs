@@ -6,8 +6,10 @@ use ipnet::IpNet;
 use serde_json::Value;
 
 use super::super::guards::{MAX_DEPTH, Walked};
-use super::super::matches::{Matches, Ports, address_range, any_address};
-use super::super::{Condition, ForwardTarget, NodeRules, SCTP, TCP, TargetPorts, UDP};
+use super::super::matches::{Matches, Ports, address_range};
+use super::super::{
+    Condition, ForwardTarget, NodeRules, SCTP, TCP, TargetAddresses, TargetPorts, UDP,
+};
 use super::{NftTable, element, jump, net, pairs, port, protocol, show};
 
 /// Walks from the hooks that are `wanted`.
@@ -17,7 +19,8 @@ pub(super) fn table(table: &NftTable<'_>, rules: &mut NodeRules, filter: impl Fn
         walked: Walked::default(),
     };
     for (output, chain) in table.hooks.iter().filter(|(_, chain)| filter(chain)) {
-        let above = walk.walked.at_hook(*output);
+        let mut above = walk.walked.at_hook(*output);
+        limit_family(Some(&table.family), &mut above);
         walk.chain(chain, &above, MAX_DEPTH);
     }
     walk.walked.give(rules);
@@ -64,7 +67,7 @@ impl ForwardWalk<'_, '_> {
                     }
                 }
                 "vmap" => self.vmap(body, &here, text, depth),
-                "dnat" => self.dnat(body, &here, text),
+                "dnat" => self.dnat(body, here.clone(), text),
                 "redirect" => self.redirect(body, &here, text),
                 "snat" | "masquerade" => {}
                 // An unknown expression may match or translate.
@@ -126,8 +129,7 @@ impl ForwardWalk<'_, '_> {
             return match meta.get("key")?.as_str()? {
                 "l4proto" => protocols(&values, equal, here),
                 "iifname" | "iif" => interfaces(&values, equal, here),
-                // The family is that of the target.
-                "nfproto" | "protocol" if equal => Some(()),
+                "nfproto" | "protocol" if equal => family(&values, here),
                 _ => None,
             };
         }
@@ -209,7 +211,9 @@ impl ForwardWalk<'_, '_> {
         }
     }
 
-    fn dnat(&mut self, body: &Value, here: &Matches, text: &str) {
+    fn dnat(&mut self, body: &Value, mut here: Matches, text: &str) {
+        limit_family(body.get("family").and_then(Value::as_str), &mut here);
+        let here = &here;
         let address = body.get("addr");
         let to = match body.get("port") {
             None => Some(TargetPorts::Unchanged),
@@ -219,8 +223,13 @@ impl ForwardWalk<'_, '_> {
         if let (Some(map), Some(to)) = (map, &to) {
             return self.mapped(map, to, here, text);
         }
-        match (address.and_then(target), to) {
-            (Some((addresses, None)), Some(ports)) => {
+        let addresses = match address.map(target) {
+            None => Some(TargetAddresses::Unchanged),
+            Some(Some((range, None))) => Some(TargetAddresses::Range(range)),
+            Some(_) => None,
+        };
+        match (addresses, to) {
+            (Some(addresses), Some(ports)) => {
                 self.emit(here.clone(), text, vec![ForwardTarget { addresses, ports }]);
             }
             _ => self.odd(here, text),
@@ -239,6 +248,7 @@ impl ForwardWalk<'_, '_> {
             match target(&address) {
                 Some((addresses, own)) => {
                     let ports = own.map_or_else(|| to.clone(), TargetPorts::Range);
+                    let addresses = TargetAddresses::Range(addresses);
                     self.emit(here, text, vec![ForwardTarget { addresses, ports }]);
                 }
                 None => self.odd(&here, text),
@@ -260,16 +270,8 @@ impl ForwardWalk<'_, '_> {
         let Some(ports) = to else {
             return self.odd(here, text);
         };
-        let families: &[bool] = match self.table.family.as_str() {
-            "ip" => &[false],
-            "ip6" => &[true],
-            _ => &[false, true],
-        };
-        let targets = families.iter().map(|ipv6| ForwardTarget {
-            addresses: any_address(*ipv6),
-            ports: ports.clone(),
-        });
-        self.emit(here.clone(), text, targets.collect());
+        let addresses = TargetAddresses::OwnHost;
+        self.emit(here.clone(), text, vec![ForwardTarget { addresses, ports }]);
     }
 }
 
@@ -338,17 +340,31 @@ fn sources(values: &[Value], equal: bool, here: &mut Matches) -> Option<()> {
 }
 
 fn interfaces(values: &[Value], equal: bool, here: &mut Matches) -> Option<()> {
-    if equal && values.len() != 1 {
-        return None;
-    }
-    for value in values {
-        let name = value.as_str().filter(|name| !name.ends_with('*'))?;
-        here.condition(Condition::Interface {
-            name: name.to_owned(),
-            equal,
-        });
+    let names = values.iter().map(|value| value.as_str().map(str::to_owned));
+    let names = names.collect::<Option<Vec<_>>>()?;
+    here.condition(Condition::Interface { names, equal });
+    Some(())
+}
+
+/// `meta nfproto` and `meta protocol`. A set of both families limits nothing.
+fn family(values: &[Value], here: &mut Matches) -> Option<()> {
+    let words: Vec<&str> = values.iter().map(Value::as_str).collect::<Option<_>>()?;
+    match words.as_slice() {
+        ["ipv4" | "ip"] => here.family(false),
+        ["ipv6" | "ip6"] => here.family(true),
+        ["ipv4", "ipv6"] | ["ip", "ip6"] => {}
+        _ => return None,
     }
     Some(())
+}
+
+/// Family of a table or of a translation; `inet` and none limit nothing.
+fn limit_family(family: Option<&str>, here: &mut Matches) {
+    match family {
+        Some("ip") => here.family(false),
+        Some("ip6") => here.family(true),
+        _ => {}
+    }
 }
 
 fn protocols(values: &[Value], equal: bool, here: &mut Matches) -> Option<()> {
