@@ -145,6 +145,7 @@ fn purged(format: Format) -> String {
     let options = Options {
         format,
         results: true,
+        netns: false,
         ..Options::default()
     };
     let mut printer = Printer::new(options, Box::new(&mut out));
