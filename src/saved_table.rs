@@ -236,7 +236,7 @@ impl TopLevel<'_, '_> {
                     has_schema = true;
                 }
                 "items" => {
-                    map.next_value_seed(Items(&mut *self.0))?;
+                    map.next_value_seed(ItemsVisitor(&mut *self.0))?;
                     has_items = true;
                 }
                 _ => {
@@ -254,16 +254,16 @@ impl TopLevel<'_, '_> {
 }
 
 /// Reads the list `items` of a document.
-struct Items<'a, 'w>(&'a mut ItemReader<'w>);
+struct ItemsVisitor<'a, 'w>(&'a mut ItemReader<'w>);
 
-impl<'de> DeserializeSeed<'de> for Items<'_, '_> {
+impl<'de> DeserializeSeed<'de> for ItemsVisitor<'_, '_> {
     type Value = ();
     fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
         json.deserialize_seq(self)
     }
 }
 
-impl<'de> Visitor<'de> for Items<'_, '_> {
+impl<'de> Visitor<'de> for ItemsVisitor<'_, '_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
