@@ -8,7 +8,7 @@ use crate::error::{CommandError, Status, chain};
 use crate::plural::count;
 use ctk_cluster::rules::lb_chain::ServiceFilter;
 use ctk_cluster::rules::present::{self, Revision};
-use ctk_cluster::rules::read::{self, Read, ReadError};
+use ctk_cluster::rules::read::{self, Read, RulesError};
 use ctk_cluster::rules::{NodeRules, Proxy};
 use ctnetlink::netns::Netns;
 
@@ -40,15 +40,15 @@ pub fn read_with_shares(
     read.map_err(|error| {
         let text = format!("--cluster rules: {error}");
         match error {
-            ReadError::Refused(_) => {
+            RulesError::Refused(_) => {
                 CommandError::new(Status::NotPermitted, text).hint(RUN_AS_ROOT)
             }
-            ReadError::NoTool => CommandError::failed(text).hint(
+            RulesError::NoTool => CommandError::failed(text).hint(
                 "install iptables and nftables, or name a saved rule set: --cluster rules:FILE",
             ),
-            ReadError::Failed(_) => CommandError::failed(text)
+            RulesError::Failed(_) => CommandError::failed(text)
                 .hint("-v shows what was run; --cluster rules:FILE reads a saved rule set"),
-            ReadError::File { .. } | ReadError::Text { .. } => CommandError::failed(text).hint(
+            RulesError::File { .. } | RulesError::Text { .. } => CommandError::failed(text).hint(
                 "save one with: (iptables-save; ip6tables-save; nft -j list ruleset) > rules.txt",
             ),
         }

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::error::{CommandError, chain};
 use crate::purge::restore::{DELETED, RestoreRequest};
-use crate::saved_table::{self, ReadError, SavedEntry};
+use crate::saved_table::{self, SavedEntry, SavedTableError};
 
 pub const CHANGED: &str = "the file changed while it was read";
 
@@ -114,12 +114,12 @@ fn read(
     }
 }
 
-fn unreadable(name: &str, error: &ReadError) -> CommandError {
+fn unreadable(name: &str, error: &SavedTableError) -> CommandError {
     let message = format!("{name}: {}", chain(error));
     match error {
-        ReadError::UnknownFormat { .. } => CommandError::usage(message)
+        SavedTableError::UnknownFormat { .. } => CommandError::usage(message)
             .hint("restore reads the output of ctk purge -o jsonl or -o json"),
-        ReadError::Truncated { .. } => CommandError::failed(message)
+        SavedTableError::Truncated { .. } => CommandError::failed(message)
             .hint("a purge was stopped while it wrote; without the last line the rest is whole"),
         _ => CommandError::failed(message).hint("nothing was put back"),
     }

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::doctor::example::{self, Examples};
 use crate::doctor::expected_reply::ANSWERED_BY_DESIGN;
-use crate::doctor::groups::Groups;
+use crate::doctor::groups::BoundedGroups;
 use crate::doctor::{Check, Facts, Finding, Severity, Thresholds};
 use crate::entry::Entry;
 use crate::percent::percent;
@@ -36,7 +36,7 @@ enum SilentTarget {
 type Backend = (IpAddr, Option<u16>);
 
 #[derive(Default)]
-pub struct EndpointSilent(Groups<(SilentTarget, Backend), SilentEndpoint>);
+pub struct EndpointSilent(BoundedGroups<(SilentTarget, Backend), SilentEndpoint>);
 
 #[derive(Default)]
 struct SilentEndpoint {
@@ -66,7 +66,7 @@ impl SilentEndpoint {
     }
 
     /// Severity, and an addition to the sentence. `neighbours_answer`: most entries at the other endpoints are answered;
-    /// `missed`: entries that the group may lack ([`Groups::missed`]); `least_share`: percent of silent entries.
+    /// `missed`: entries that the group may lack ([`BoundedGroups::missed`]); `least_share`: percent of silent entries.
     fn assess(
         &self,
         neighbours_answer: bool,
@@ -170,9 +170,10 @@ impl Check for EndpointSilent {
         found.sort_by(|(a, one), (b, other)| {
             (Reverse(one.silent()), a).cmp(&(Reverse(other.silent()), b))
         });
-        let finding = |((target, backend), endpoint): (&(SilentTarget, Backend), &SilentEndpoint)| {
-            self.finding(target, backend, endpoint, thresholds.silent_share)
-        };
+        let finding =
+            |((target, backend), endpoint): (&(SilentTarget, Backend), &SilentEndpoint)| {
+                self.finding(target, backend, endpoint, thresholds.silent_share)
+            };
         found.into_iter().map(finding).collect()
     }
 }

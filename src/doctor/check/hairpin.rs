@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::doctor::example::Examples;
 use crate::doctor::expected_reply;
-use crate::doctor::groups::Groups;
+use crate::doctor::groups::BoundedGroups;
 use crate::doctor::{Check, Facts, Finding, Thresholds};
 use crate::entry::Entry;
 use crate::plural::count;
@@ -22,7 +22,7 @@ const MAX_LISTED: usize = 16;
 pub struct Hairpin {
     flows: u64,
     unreplied: u64,
-    pods: Groups<IpAddr, HairpinPod>,
+    pods: BoundedGroups<IpAddr, HairpinPod>,
     /// Flows by the sender address that the Pods see.
     senders: BTreeMap<IpAddr, u64>,
     examples: Examples,

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 use crate::doctor::example::Examples;
 use crate::doctor::expected_reply::expects_reply;
-use crate::doctor::groups::Groups;
+use crate::doctor::groups::BoundedGroups;
 use crate::doctor::{Check, Facts, Finding, Severity, Thresholds};
 use crate::entry::Entry;
 use crate::percent::percent;
@@ -19,7 +19,7 @@ use crate::verdict::Replies;
 const NAME: &str = "lost-source";
 
 #[derive(Default)]
-pub struct LostSource(Groups<IpAddr, DeadSource>);
+pub struct LostSource(BoundedGroups<IpAddr, DeadSource>);
 
 #[derive(Default)]
 struct DeadSource {

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::net::IpAddr;
 
 use crate::doctor::example::{self, Examples};
-use crate::doctor::groups::Groups;
+use crate::doctor::groups::BoundedGroups;
 use crate::doctor::{Check, Facts, Finding, Severity, Thresholds};
 use crate::entry::Entry;
 use crate::percent::{percent, rounded};
@@ -26,7 +26,7 @@ const TIME_WAIT_SECONDS: u32 = 60;
 type AddressPair = (u16, u8, IpAddr, IpAddr, u16);
 
 #[derive(Default)]
-pub struct PortExhaustion(Groups<AddressPair, UsedPorts>);
+pub struct PortExhaustion(BoundedGroups<AddressPair, UsedPorts>);
 
 #[derive(Default)]
 struct UsedPorts {

@@ -12,7 +12,7 @@ use std::net::{IpAddr, SocketAddr};
 use serde_json::{Value, json};
 
 use crate::doctor::example::{self, Examples};
-use crate::doctor::groups::Groups;
+use crate::doctor::groups::BoundedGroups;
 use crate::doctor::{Check, Facts, Finding, Severity, Thresholds};
 use crate::entry::Entry;
 use crate::percent::percent;
@@ -32,7 +32,7 @@ const MAX_ENDPOINTS: usize = 65_536;
 const MAX_LISTED: usize = 10;
 
 pub struct Skew {
-    groups: Groups<(PortId, Reach), Flows>,
+    groups: BoundedGroups<(PortId, Reach), Flows>,
     /// Endpoints that can still be added.
     free_endpoints: usize,
 }
@@ -40,7 +40,7 @@ pub struct Skew {
 impl Default for Skew {
     fn default() -> Self {
         Skew {
-            groups: Groups::default(),
+            groups: BoundedGroups::default(),
             free_endpoints: MAX_ENDPOINTS,
         }
     }
@@ -228,7 +228,7 @@ impl<'a> SkewedService<'a> {
                 .is_some_and(|chance| chance < thresholds.skew_chance)
     }
 
-    /// `missed` is the number of flows that it may lack, at any endpoint ([`Groups::missed`]).
+    /// `missed` is the number of flows that it may lack, at any endpoint ([`BoundedGroups::missed`]).
     fn finding(&self, missed: u64) -> Finding {
         let spread = &self.spread;
         let busiest = self.backends.iter().max_by_key(|(_, load)| load.flows);

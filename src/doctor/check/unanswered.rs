@@ -11,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::doctor::example::{self, Examples};
 use crate::doctor::expected_reply::expects_reply;
-use crate::doctor::groups::Groups;
+use crate::doctor::groups::BoundedGroups;
 use crate::doctor::{Check, Facts, Finding, Severity, Thresholds};
 use crate::entry::Entry;
 use crate::percent::{percent, rounded};
@@ -31,7 +31,7 @@ type Server = (u8, IpAddr, Option<u16>);
 
 #[derive(Default)]
 pub struct Unanswered {
-    places: Groups<Server, UnansweredDestination>,
+    places: BoundedGroups<Server, UnansweredDestination>,
     /// Time of the first entry in nanoseconds since the Unix epoch.
     began: Option<u64>,
 }
@@ -154,8 +154,9 @@ impl Check for Unanswered {
             })
             .collect();
         found.sort_by_key(|(place, group)| (Reverse(group.waiting()), **place));
-        let finding =
-            |(place, group): (&Server, &UnansweredDestination)| self.finding(place, group, facts, thresholds);
+        let finding = |(place, group): (&Server, &UnansweredDestination)| {
+            self.finding(place, group, facts, thresholds)
+        };
         found.into_iter().map(finding).collect()
     }
 }

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::net::IpAddr;
 
 use crate::doctor::example::{self, Examples};
-use crate::doctor::groups::Groups;
+use crate::doctor::groups::BoundedGroups;
 use crate::doctor::{Check, Facts, Finding, Thresholds};
 use crate::entry::Entry;
 use crate::plural::count;
@@ -19,7 +19,7 @@ const DEFAULT_NODE_PORTS: std::ops::RangeInclusive<u16> = 30_000..=32_767;
 type PlaceKey = (IpAddr, u16);
 
 #[derive(Default)]
-pub struct UnnamedDestination(Groups<PlaceKey, UnnamedPlace>);
+pub struct UnnamedDestination(BoundedGroups<PlaceKey, UnnamedPlace>);
 
 #[derive(Default)]
 struct UnnamedPlace {

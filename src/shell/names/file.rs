@@ -242,7 +242,8 @@ mod tests {
     fn a_huge_cluster_does_not_make_a_huge_file() {
         let folder = tempfile::tempdir().unwrap();
         write(folder.path(), Keep::Always, &mut |to| {
-            (0..100_000).try_for_each(|n| to(NameKind::Pod, &format!("shop/a-rather-long-name-{n}")))
+            (0..100_000)
+                .try_for_each(|n| to(NameKind::Pod, &format!("shop/a-rather-long-name-{n}")))
         })
         .unwrap();
         let file = std::fs::metadata(folder.path().join("ctk").join(FILE)).unwrap();
