@@ -113,7 +113,7 @@ fn exit_on_signals(history: &History) -> Result<(), CommandError> {
         for (status, when) in [(Status::Partial, &history.partial), (Status::Done, &always)] {
             let code = status.code().into();
             signal_hook::flag::register_conditional_shutdown(signal, code, Arc::clone(when))
-                .map_err(|error| CommandError::failed(format!("watching signals: {error}")))?;
+                .map_err(|error| CommandError::failed("watching signals").with_source(error))?;
         }
     }
     Ok(())

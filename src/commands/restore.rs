@@ -80,7 +80,7 @@ fn show(args: &RestoreArgs, input: &mut RestoreInput) -> Result<(), CommandError
     })?;
     shown
         .and_then(|()| printer.flush())
-        .map_err(|error| CommandError::failed(format!("showing the entries: {error}")))
+        .map_err(|error| CommandError::failed("showing the entries").with_source(error))
 }
 
 fn continue_if(condition: bool) -> ControlFlow<()> {

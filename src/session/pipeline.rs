@@ -156,7 +156,7 @@ impl<'c> EntryPipeline<'c> {
             index: cluster.index(),
             rules: cluster.node_rules(),
             node: &cluster.node,
-            kube_proxy_replacement: cluster.instead(),
+            kube_proxy_replacement: cluster.kube_proxy_replacement(),
             zones: &entries.zones,
             source_time: cluster.time(),
         });

@@ -39,9 +39,10 @@ pub enum ClusterError {
     NoName,
     #[error("--cluster SOURCE,rules needs api, a file, or - for standard input as SOURCE")]
     NoObjects,
-    #[error("cannot open {path}: {error}")]
+    #[error("cannot open {path}")]
     Open {
         path: PathBuf,
+        #[source]
         error: std::io::Error,
     },
     #[error("{what} {error}")]

@@ -35,7 +35,7 @@ impl RestoreInput {
             return Self::read_once(io::stdin().lock(), "standard input");
         }
         let name = path.display().to_string();
-        let failed = |error| CommandError::failed(format!("{name}: {error}"));
+        let failed = |error: io::Error| CommandError::failed(&name).with_source(error);
         let file = File::open(path).map_err(failed)?;
         if !file.metadata().map_err(failed)?.is_file() {
             return Self::read_once(file, &name);
@@ -69,10 +69,10 @@ impl RestoreInput {
             }
             RestoreInput::File { file, name } => {
                 file.rewind()
-                    .map_err(|error| CommandError::failed(format!("{name}: {error}")))?;
+                    .map_err(|error| CommandError::failed(&name).with_source(error))?;
                 // The first pass found no error.
                 read(&*file, name, &mut LineCounts::default(), on_request)
-                    .map_err(|error| CommandError::failed(format!("{CHANGED}: {}", error.text())))
+                    .map_err(|error| CommandError::failed(CHANGED).with_source(error))
             }
         }
     }

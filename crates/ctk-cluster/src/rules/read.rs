@@ -46,10 +46,18 @@ pub enum RulesError {
     Refused(String),
     #[error("this node's rules could not be read: {0}")]
     Failed(String),
-    #[error("cannot read {path}: {error}")]
-    File { path: PathBuf, error: io::Error },
-    #[error("{path}: {error}")]
-    Text { path: PathBuf, error: TextError },
+    #[error("cannot read {path}")]
+    File {
+        path: PathBuf,
+        #[source]
+        error: io::Error,
+    },
+    #[error("{path}")]
+    Text {
+        path: PathBuf,
+        #[source]
+        error: TextError,
+    },
 }
 
 /// Reads a saved rule set. With `wanted` also the shares of endpoints in the new flows of that Service.
