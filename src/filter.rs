@@ -73,6 +73,8 @@ pub enum EntryTest {
     Status(Picks<status::StatusWord>),
     State(Picks<state::StateWord>),
     Nat(nat::Nat),
+    /// Translated to a source that is none of these addresses.
+    LostSource(nat::OwnAddresses),
     /// Time left until the entry ends.
     Ttl(Picks<number::Span>),
     /// Time since the entry was made.
@@ -98,6 +100,7 @@ impl EntryTest {
             EntryTest::Status(picks) => status::test(picks, flow),
             EntryTest::State(picks) => state::test(picks, flow),
             EntryTest::Nat(nat) => nat::test(*nat, flow),
+            EntryTest::LostSource(own) => Outcome::of(nat::has_lost_source(flow, own)),
             EntryTest::Ttl(picks) => Outcome::of_known(flow.timeout, |left| {
                 picks.pass(|span| span.holds_seconds(left))
             }),
@@ -130,6 +133,7 @@ impl EntryTest {
             | EntryTest::Address(..)
             | EntryTest::Port(..)
             | EntryTest::Nat(_)
+            | EntryTest::LostSource(_)
             | EntryTest::Zone(_)
             | EntryTest::Id(_) => true,
             EntryTest::Status(_)

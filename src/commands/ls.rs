@@ -22,6 +22,7 @@ use crate::query::{self, BuiltinCluster, EntryQuery, SourceQuery};
 use crate::session::caveats;
 use crate::session::cluster::{self, Cluster};
 use crate::session::cluster_source::Purpose;
+use crate::session::own_addresses;
 use crate::session::pipeline::{EntryPipeline, Prints};
 use crate::session::read_scope;
 use crate::session::sample::Sample;
@@ -32,11 +33,14 @@ use crate::terminal::printing::{ListingEnd, printer};
 
 pub fn run(builtin: BuiltinCluster, args: &LsArgs) -> Result<Status, CommandError> {
     check(args)?;
-    let entries = EntryQuery::new(&args.select)?;
+    let mut entries = EntryQuery::new(&args.select)?;
     if let Some(several) = query::source::several(&args.source.netns) {
         return namespaces::run(builtin, args, &entries, several);
     }
     let source = SourceQuery::new(&args.source, builtin)?;
+    if args.lost_source {
+        own_addresses::select_lost_sources(&mut entries, &source.netns)?;
+    }
     let kind = match args.table {
         TableChoice::Conntrack => TableKind::Conntrack,
         TableChoice::Dying => TableKind::Dying,

@@ -19,6 +19,7 @@ use crate::commands::ls::own_line;
 use crate::query::{BuiltinCluster, EntryQuery, SourceQuery, source};
 use crate::session::cluster::{self, Cluster};
 use crate::session::cluster_source::Purpose;
+use crate::session::own_addresses;
 use crate::session::pipeline::{EntryPipeline, Prints};
 use crate::session::read_scope;
 use crate::session::sample::Sample;
@@ -38,9 +39,13 @@ pub fn run(builtin: BuiltinCluster, args: &TopArgs) -> Result<Status, CommandErr
         Some(_) => SourceQuery::in_netns(&args.source, builtin, Netns::current()),
         None => SourceQuery::new(&args.source, builtin)?,
     };
+    let mut entries = EntryQuery::new(&args.select)?;
+    if args.lost_source && several.is_none() {
+        own_addresses::select_lost_sources(&mut entries, &source.netns)?;
+    }
     let top = Top {
         args,
-        entries: EntryQuery::new(&args.select)?,
+        entries,
         source,
         order: Order(args.sort.clone()),
     };

@@ -38,7 +38,9 @@ pub fn run(
 
 /// Refuses what belongs to one namespace, or has no place for its name.
 fn check(args: &LsArgs) -> Result<(), CommandError> {
-    let refused = if args.packet.is_some() {
+    let refused = if args.lost_source {
+        "--lost-source compares with the addresses of one namespace"
+    } else if args.packet.is_some() {
         "--packet looks up the entry of one namespace"
     } else if args.sample.is_some() || args.select.refreshing {
         "several namespaces are read once: --sample and --refreshing do not go with them"

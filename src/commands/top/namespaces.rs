@@ -21,6 +21,12 @@ pub fn check(top: &Top<'_>) -> Result<(), CommandError> {
         )
         .hint(GIVE_ONE));
     }
+    if top.args.lost_source {
+        return Err(CommandError::usage(
+            "--lost-source compares with the addresses of one of several namespaces",
+        )
+        .hint(GIVE_ONE));
+    }
     let by_names = top.args.by.iter().any(|key| key.needs_cluster());
     refuse_names(&top.source, by_names || top.entries.needs_cluster())
 }
