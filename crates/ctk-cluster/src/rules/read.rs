@@ -78,7 +78,8 @@ pub fn file(path: &Path, filter: Option<&ServiceFilter>) -> Result<Read, RulesEr
         false => began,
     };
     let bytes = bounded_read::contents(file, MAX_OUTPUT >> 20).map_err(failed)?;
-    let read = text::read(&String::from_utf8_lossy(&bytes), filter);
+    let saved = String::from_utf8_lossy(&bytes);
+    let read = text::read(&saved, filter);
     let (rules, lb_chains) = read.map_err(|error| RulesError::Text {
         path: path.to_owned(),
         error,
@@ -88,7 +89,13 @@ pub fn file(path: &Path, filter: Option<&ServiceFilter>) -> Result<Read, RulesEr
         lb_chains: lb_chain::together(lb_chains),
         time,
         path: Some(path.to_owned()),
-        notes: Vec::new(),
+        notes: match iptables::is_cut(&saved) {
+            true => vec![format!(
+                "{} holds a table without COMMIT at its end: rules may be missing",
+                path.display()
+            )],
+            false => Vec::new(),
+        },
     })
 }
 
