@@ -225,7 +225,7 @@ pub(crate) struct Messages<'a> {
 }
 
 impl<'a> Messages<'a> {
-    #[cfg(test)]
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn over(rest: &'a [u8]) -> Self {
         Messages { rest, port: 0 }
     }
