@@ -139,7 +139,9 @@ fn watch(items: Vec<QueueItem>) {
         });
         if format == RecordFormat::Jsonl {
             let lines = text.lines().map(print::json).count();
-            assert_eq!(lines, records.len(), "one line a record");
+            // A move is printed as the records of the two entries.
+            let named = records.iter().filter(|record| record.name().is_some());
+            assert_eq!(lines, named.count(), "one line a record");
         }
     }
 }

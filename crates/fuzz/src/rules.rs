@@ -5,6 +5,7 @@ use std::time::SystemTime;
 
 use ctk::attribution::{self, FrontendMatch};
 use ctk::entry::Entry;
+use ctk::output::Format;
 use ctk::verdict::Judge;
 use ctk::watch::endpoint_event::RuleTargets;
 use ctk_cluster::rules::NodeRules;
@@ -98,15 +99,62 @@ fn check(rules: &NodeRules, again: &NodeRules) -> usize {
                 Some(index) => FrontendMatch::of(flow, index, &samples::NODE),
             };
             entry.judgement = judge.judge(flow, matched);
-            print::entry_everywhere(&entry);
+            print::entry(Format::Wide, &entry, None);
+            print::json(&print::entry(Format::Jsonl, &entry, None));
         }
     }
     rules.frontends.len() + rules.node_ports.len() + rules.forwards.len()
 }
 
 /// See [`Target::grown`](crate::Target).
-pub const GROWN_IPTABLES: &[fn(usize) -> Vec<u8>] =
-    &[iptables_services, iptables_endpoints, iptables_forwards];
+pub const GROWN_IPTABLES: &[fn(usize) -> Vec<u8>] = &[
+    iptables_services,
+    iptables_endpoints,
+    iptables_forwards,
+    iptables_branches,
+    iptables_guards,
+];
+
+/// Forwarded ports behind rules that end the chain for some packets.
+fn iptables_guards(pieces: usize) -> Vec<u8> {
+    let mut text = "*nat\n".to_owned();
+    for guard in 0..256 {
+        let _ = writeln!(
+            text,
+            "-A PREROUTING -s 10.0.0.0/8 -m mark --mark {guard} -j RETURN"
+        );
+    }
+    for piece in 0..pieces {
+        let _ = writeln!(
+            text,
+            "-A PREROUTING -p tcp -m tcp --dport {} -j DNAT --to-destination 10.0.0.2:80",
+            piece % 60_000
+        );
+    }
+    text.push_str("COMMIT\n");
+    text.into()
+}
+
+/// A forwarded port, and chains that each lead to the next one twice: the number of paths doubles with each.
+fn iptables_branches(pieces: usize) -> Vec<u8> {
+    let mut text =
+        "*nat\n-A PREROUTING -p tcp -m tcp --dport 80 -j DNAT --to-destination 10.0.0.2:80\n\
+        -A PREROUTING -j C0\n"
+            .to_owned();
+    for piece in 0..pieces {
+        let next = piece + 1;
+        let _ = write!(
+            text,
+            "-A C{piece} -p udp -m udp --dport {} -j C{next}\n-A C{piece} -j C{next}\n",
+            1 + piece % 60_000
+        );
+    }
+    let _ = write!(
+        text,
+        "-A C{pieces} -p tcp -m tcp --dport 81 -j DNAT --to-destination 10.0.0.2:80\nCOMMIT\n"
+    );
+    text.into()
+}
 
 /// Endpoints of one Service.
 fn iptables_endpoints(pieces: usize) -> Vec<u8> {
@@ -156,7 +204,78 @@ fn iptables_services(pieces: usize) -> Vec<u8> {
 }
 
 /// See [`Target::grown`](crate::Target).
-pub const GROWN_NFT: &[fn(usize) -> Vec<u8>] = &[nft_services, nft_forwards];
+pub const GROWN_NFT: &[fn(usize) -> Vec<u8>] = &[
+    nft_services,
+    nft_forwards,
+    nft_branches,
+    nft_rules_of_one_map,
+    nft_clients,
+];
+
+const NFT_CHAIN: &str = r#"{"nftables":[{"table":{"family":"ip","name":"t","handle":1}},{"chain":{"family":"ip","table":"t","name":"c0","type":"nat","hook":"prerouting","prio":-100,"policy":"accept"}}"#;
+
+/// A forwarded port, and chains that each lead to the next one twice.
+fn nft_branches(pieces: usize) -> Vec<u8> {
+    let mut text = NFT_CHAIN.to_owned();
+    let rule = |text: &mut String, chain: usize, expression: &str| {
+        let _ = write!(
+            text,
+            r#",{{"rule":{{"family":"ip","table":"t","chain":"c{chain}","handle":9,"expr":[{expression}]}}}}"#
+        );
+    };
+    let forward = |port: usize| {
+        format!(
+            r#"{{"match":{{"op":"==","left":{{"payload":{{"protocol":"tcp","field":"dport"}}}},"right":{port}}}}},{{"dnat":{{"addr":"10.0.0.2","port":80}}}}"#
+        )
+    };
+    rule(&mut text, 0, &forward(80));
+    for piece in 0..pieces {
+        let next = piece + 1;
+        let _ = write!(
+            text,
+            r#",{{"chain":{{"family":"ip","table":"t","name":"c{next}","handle":7}}}}"#
+        );
+        let jump = format!(r#"{{"jump":{{"target":"c{next}"}}}}"#);
+        rule(&mut text, piece, &jump);
+        rule(&mut text, piece, &jump);
+    }
+    rule(&mut text, pieces, &forward(81));
+    (text + "]}").into()
+}
+
+/// Rules that each use every element of one map: so many that the bound of the walk is reached.
+fn nft_rules_of_one_map(pieces: usize) -> Vec<u8> {
+    let pieces = 8 * pieces;
+    let elements: Vec<String> = (0..pieces)
+        .map(|piece| format!(r#"[{},{{"concat":["10.0.0.2",80]}}]"#, piece % 60_000))
+        .collect();
+    let mut text = NFT_CHAIN.to_owned();
+    let _ = write!(
+        text,
+        r#",{{"map":{{"family":"ip","table":"t","name":"m","handle":3,"type":"inet_service","map":["ipv4_addr","inet_service"],"elem":[{}]}}}}"#,
+        elements.join(",")
+    );
+    for _ in 0..pieces {
+        text += r#",{"rule":{"family":"ip","table":"t","chain":"c0","handle":9,"expr":[{"dnat":{"family":"ip","addr":{"map":{"key":{"payload":{"protocol":"tcp","field":"dport"}},"data":"@m"}}}}]}}"#;
+    }
+    (text + "]}").into()
+}
+
+/// Clients of session affinity in the set of an endpoint.
+fn nft_clients(pieces: usize) -> Vec<u8> {
+    let mut clients = Vec::new();
+    for piece in 0..pieces {
+        let address = std::net::Ipv4Addr::from(0x0af4_0000 | piece as u32);
+        clients.push(format!(r#"{{"elem":{{"val":"{address}","expires":10}}}}"#));
+    }
+    let services = String::from_utf8(nft_services(1)).unwrap_or_default();
+    let services = services.trim_end_matches("]}");
+    format!(
+        r#"{services},{{"set":{{"family":"ip","table":"kube-proxy","name":"affinity-A","type":"ipv4_addr","timeout":10800,"elem":[{}]}}}}]}}"#,
+        clients.join(",")
+    )
+    .into()
+}
 
 /// Ports that are forwarded.
 fn nft_forwards(pieces: usize) -> Vec<u8> {

@@ -31,7 +31,20 @@ fn read(data: &[u8], piece: usize) -> Followed {
 }
 
 /// See [`Target::grown`](crate::Target).
-pub const GROWN: &[fn(usize) -> Vec<u8>] = &[services, changes];
+pub const GROWN: &[fn(usize) -> Vec<u8>] = &[services, changes, slices];
+
+/// Slices of one Service.
+fn slices(pieces: usize) -> Vec<u8> {
+    let services = String::from_utf8(changes(1)).unwrap_or_default();
+    let slice = |piece: usize| {
+        let address = std::net::Ipv4Addr::from(0x0af4_0000 | piece as u32);
+        format!(
+            r#"{{"type":"ADDED","object":{{"kind":"EndpointSlice","apiVersion":"discovery.k8s.io/v1","addressType":"IPv4","endpoints":[{{"addresses":["{address}"]}}],"ports":[{{"name":"dns","protocol":"UDP","port":53}}],"metadata":{{"namespace":"a","name":"s{piece}","resourceVersion":"8","labels":{{"kubernetes.io/service-name":"s"}}}}}}}}"#
+        )
+    };
+    let slices: Vec<String> = (0..pieces).map(slice).collect();
+    format!("{services}\0{}\n", slices.join("\n")).into()
+}
 
 /// One Service that changes.
 fn changes(pieces: usize) -> Vec<u8> {
