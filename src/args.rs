@@ -89,7 +89,8 @@ const OUTPUT: &str = "Output";
 
 #[derive(Args)]
 pub struct NetnsArgs {
-    /// Network namespace, by name, path or PID; name:1234 for a name of digits [default: that of ctk]
+    /// Network namespace, by name, path or PID; name:1234 for a name of digits [default: that of ctk]. ls, top, stat and
+    /// doctor read several: all, or a list A,B
     #[arg(id = "netns", long = "netns", value_name = "NAME|PATH|PID")]
     pub name: Option<String>,
 }

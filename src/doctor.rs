@@ -24,8 +24,9 @@ mod threshold;
 
 use crate::entry::Entry;
 
+pub use check::WRONG_NAMESPACE;
 pub use facts::{Changes, Facts, Scan, Version, is_worse_source, pod_network};
-pub use finding::{Finding, Severity};
+pub use finding::{Finding, Severity, sort};
 pub use rows::Rows;
 pub use sampling::{MAX_SAMPLED, limit_activity, needs_sample};
 pub use threshold::Thresholds;

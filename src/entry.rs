@@ -1,5 +1,4 @@
 //! An entry with its names and its verdict.
-//!
 
 use crate::attribution::Names;
 use crate::verdict::{Activity, Judgement, Refreshing, Replies};
@@ -9,6 +8,8 @@ use ctnetlink::flow::Flow;
 #[derive(Clone, Debug)]
 pub struct Entry<'c> {
     pub flow: Flow,
+    /// Network namespace of the table, where tables of several are read.
+    pub netns: Option<&'c str>,
     pub names: Names<'c>,
     /// `None` when no verdict was requested (`--cluster none`) and for an entry that is dying or not confirmed.
     pub judgement: Option<Judgement<'c>>,
@@ -23,6 +24,7 @@ impl<'c> Entry<'c> {
         let replies = Replies::of_one_observation(flow.status.is_unreplied());
         Entry {
             flow,
+            netns: None,
             names: Names::default(),
             judgement: None,
             refreshing: Refreshing::Unknown,

@@ -65,7 +65,7 @@ pub enum Field {
 
 /// One selector.
 #[derive(Clone, Debug)]
-pub enum Check {
+pub enum EntryTest {
     Family(Family),
     Protocols(protocol::Protocols),
     Address(Field, Picks<cidr::Cidr>),
@@ -73,6 +73,8 @@ pub enum Check {
     Status(Picks<status::StatusWord>),
     State(Picks<state::StateWord>),
     Nat(nat::Nat),
+    /// Translated to a source that is none of these addresses.
+    LostSource(nat::OwnAddresses),
     /// Time left until the entry ends.
     Ttl(Picks<number::Span>),
     /// Time since the entry was made.
@@ -88,59 +90,61 @@ pub enum Check {
     Id(Picks<id::EntryId>),
 }
 
-impl Check {
+impl EntryTest {
     fn test(&self, flow: &Flow, now_ns: u64) -> Outcome {
         match self {
-            Check::Family(family) => Outcome::of(flow.family() == *family),
-            Check::Protocols(protocols) => protocols.test(flow),
-            Check::Address(field, picks) => cidr::test(*field, picks, flow),
-            Check::Port(field, picks) => port::test(*field, picks, flow),
-            Check::Status(picks) => status::test(picks, flow),
-            Check::State(picks) => state::test(picks, flow),
-            Check::Nat(nat) => nat::test(*nat, flow),
-            Check::Ttl(picks) => Outcome::of_known(flow.timeout, |left| {
+            EntryTest::Family(family) => Outcome::of(flow.family() == *family),
+            EntryTest::Protocols(protocols) => protocols.test(flow),
+            EntryTest::Address(field, picks) => cidr::test(*field, picks, flow),
+            EntryTest::Port(field, picks) => port::test(*field, picks, flow),
+            EntryTest::Status(picks) => status::test(picks, flow),
+            EntryTest::State(picks) => state::test(picks, flow),
+            EntryTest::Nat(nat) => nat::test(*nat, flow),
+            EntryTest::LostSource(own) => Outcome::of(nat::has_lost_source(flow, own)),
+            EntryTest::Ttl(picks) => Outcome::of_known(flow.timeout, |left| {
                 picks.pass(|span| span.holds_seconds(left))
             }),
-            Check::Age(picks) => Outcome::of_known(flow.start, |start| {
+            EntryTest::Age(picks) => Outcome::of_known(flow.start, |start| {
                 // Clocks can step back: an entry from the future is new.
                 let age = now_ns.saturating_sub(start);
                 picks.pass(|span| span.holds(age))
             }),
-            Check::Packets(picks) => {
+            EntryTest::Packets(picks) => {
                 Outcome::of_known(flow.packets(), |n| picks.pass(|count| count.holds(n)))
             }
-            Check::Bytes(picks) => {
+            EntryTest::Bytes(picks) => {
                 Outcome::of_known(flow.bytes(), |n| picks.pass(|count| count.holds(n)))
             }
-            Check::Mark(picks) => mark::test(picks, flow),
-            Check::Zone(picks) => zone::test(picks, flow),
-            Check::Label(picks) => label::test(picks, flow),
-            Check::Helper(picks) => helper::test(picks, flow),
-            Check::Id(picks) => id::test(picks, flow),
+            EntryTest::Mark(picks) => mark::test(picks, flow),
+            EntryTest::Zone(picks) => zone::test(picks, flow),
+            EntryTest::Label(picks) => label::test(picks, flow),
+            EntryTest::Helper(picks) => helper::test(picks, flow),
+            EntryTest::Id(picks) => id::test(picks, flow),
         }
     }
 }
 
-impl Check {
+impl EntryTest {
     /// Returns whether the tested property never changes while an entry lives.
     const fn is_lasting(&self) -> bool {
         match self {
-            Check::Family(_)
-            | Check::Protocols(_)
-            | Check::Address(..)
-            | Check::Port(..)
-            | Check::Nat(_)
-            | Check::Zone(_)
-            | Check::Id(_) => true,
-            Check::Status(_)
-            | Check::State(_)
-            | Check::Ttl(_)
-            | Check::Age(_)
-            | Check::Packets(_)
-            | Check::Bytes(_)
-            | Check::Mark(_)
-            | Check::Label(_)
-            | Check::Helper(_) => false,
+            EntryTest::Family(_)
+            | EntryTest::Protocols(_)
+            | EntryTest::Address(..)
+            | EntryTest::Port(..)
+            | EntryTest::Nat(_)
+            | EntryTest::LostSource(_)
+            | EntryTest::Zone(_)
+            | EntryTest::Id(_) => true,
+            EntryTest::Status(_)
+            | EntryTest::State(_)
+            | EntryTest::Ttl(_)
+            | EntryTest::Age(_)
+            | EntryTest::Packets(_)
+            | EntryTest::Bytes(_)
+            | EntryTest::Mark(_)
+            | EntryTest::Label(_)
+            | EntryTest::Helper(_) => false,
         }
     }
 }
@@ -149,7 +153,7 @@ impl Check {
 #[derive(Clone, Debug)]
 struct Test {
     typed: String,
-    check: Check,
+    check: EntryTest,
 }
 
 /// All selectors on the properties that the kernel reports. The default filter passes every entry.
@@ -162,7 +166,7 @@ pub struct Filter {
 
 impl Filter {
     /// Adds a selector. `typed`: its text on the command line, for [`Filter::explain`].
-    pub fn push(&mut self, typed: impl Into<String>, check: Check) {
+    pub fn push(&mut self, typed: impl Into<String>, check: EntryTest) {
         self.tests.push(Test {
             typed: typed.into(),
             check,
@@ -174,7 +178,7 @@ impl Filter {
         &mut self,
         flag: &str,
         lists: &[List<T>],
-        check: impl FnOnce(Picks<T>) -> Check,
+        check: impl FnOnce(Picks<T>) -> EntryTest,
     ) {
         if !lists.is_empty() {
             let typed = typed(flag, lists.iter().map(List::text));
@@ -199,10 +203,10 @@ impl Filter {
     /// Returns whether certain addresses, ports, entries or lines are selected.
     pub fn names_places(&self) -> bool {
         let names = |test: &Test| match &test.check {
-            Check::Address(_, picks) => !picks.plain().is_empty(),
-            Check::Port(_, picks) => !picks.plain().is_empty(),
-            Check::Id(picks) => !picks.plain().is_empty(),
-            Check::Protocols(protocols) => protocols.names_ports(),
+            EntryTest::Address(_, picks) => !picks.plain().is_empty(),
+            EntryTest::Port(_, picks) => !picks.plain().is_empty(),
+            EntryTest::Id(picks) => !picks.plain().is_empty(),
+            EntryTest::Protocols(protocols) => protocols.names_ports(),
             _ => false,
         };
         self.text.is_some() || self.tests.iter().any(names)

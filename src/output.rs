@@ -46,7 +46,7 @@ pub use row::ItemResult;
 pub use service::{ServiceStyle, service_document, service_table};
 pub use sink::{Sink, is_closed};
 pub use sort::{SortOrder, Sorter};
-pub use stat::{StatOptions, delta_json, delta_line, stat_json, stat_table};
+pub use stat::{StatOptions, delta_json, delta_line, namespaces_table, stat_json, stat_table};
 pub use summary::{ClusterSummary, Summary};
 pub(crate) use write::state_byte;
 
@@ -95,6 +95,8 @@ pub struct Options {
     pub terminal: Option<usize>,
     /// Entries come with an [`ItemResult`]; tables and CSV get a column for it.
     pub results: bool,
+    /// Entries are of several network namespaces; tables and CSV get a column for it.
+    pub netns: bool,
 }
 
 /// Writes entries in one format. Tables hold their first rows back until [`Printer::finish`] is called.
@@ -139,7 +141,7 @@ impl<'w> Printer<'w> {
             Format::Jsonl => EntryWriter::Lines(json::item),
             Format::Conntrack => EntryWriter::Lines(conntrack::line),
             Format::Csv => EntryWriter::Csv {
-                csv: Csv::new(options.columns, options.results),
+                csv: Csv::new(options.columns, options.results, options.netns),
                 header: options.header,
             },
         };

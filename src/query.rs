@@ -9,7 +9,7 @@ pub mod source;
 mod usage_error;
 
 pub use entries::EntryQuery;
-pub use source::{ALL_NAMESPACES, BuiltinCluster, SourceQuery, means_several};
+pub use source::{ALL_NAMESPACES, BuiltinCluster, SourceQuery};
 
 #[cfg(test)]
 mod tests;

@@ -54,7 +54,7 @@ impl fmt::Display for ItemPosition {
 
 /// Error in a text. The items before it are not the whole table.
 #[derive(Debug, thiserror::Error)]
-pub enum ReadError {
+pub enum SavedTableError {
     #[error(transparent)]
     Io(#[from] io::Error),
     /// The text is no output of this program.
@@ -74,11 +74,11 @@ pub enum ReadError {
 /// Calls `on_item` with every item in order, until it breaks.
 ///
 /// # Errors
-/// [`ReadError`]; `on_item` was called with the items before the error.
+/// [`SavedTableError`]; `on_item` was called with the items before the error.
 pub fn read(
     reader: &mut dyn Read,
     on_item: &mut dyn FnMut(SavedEntry) -> ControlFlow<()>,
-) -> Result<(), ReadError> {
+) -> Result<(), SavedTableError> {
     let line = Cell::new(1);
     let lines = LineCounter {
         // A dynamic reader, because the decoder is large and would be compiled for each type of reader. Reads from the
@@ -96,7 +96,7 @@ pub fn read(
     loop {
         match json.end() {
             Ok(()) => return Ok(()),
-            Err(error) if error.is_io() => return Err(ReadError::Io(error.into())),
+            Err(error) if error.is_io() => return Err(SavedTableError::Io(error.into())),
             Err(_) => {} // more text follows
         }
         let read = json.deserialize_map(TopLevel(&mut items));
@@ -129,7 +129,7 @@ impl<R: Read> Read for LineCounter<'_, R> {
 enum StopReason {
     /// `on_item` broke.
     Enough,
-    Error(ReadError),
+    Error(SavedTableError),
 }
 
 /// Reads items and keeps their number.
@@ -147,7 +147,7 @@ impl ItemReader<'_> {
     }
 
     fn unknown_format<E: Error>(&mut self, line: u64, message: impl fmt::Display) -> E {
-        self.stop(StopReason::Error(ReadError::UnknownFormat {
+        self.stop(StopReason::Error(SavedTableError::UnknownFormat {
             line,
             message: message.to_string(),
         }))
@@ -164,7 +164,10 @@ impl ItemReader<'_> {
         let (flow, result) = match item.into_flow() {
             Ok(read) => read,
             Err(source) => {
-                return Err(self.stop(StopReason::Error(ReadError::Item { position, source })));
+                return Err(self.stop(StopReason::Error(SavedTableError::Item {
+                    position,
+                    source,
+                })));
             }
         };
         let saved = SavedEntry {
@@ -179,7 +182,7 @@ impl ItemReader<'_> {
     }
 
     /// Converts an error of the decoder. An error before the first item means an unknown format, a later one damage.
-    fn read_error(&self, error: serde_json::Error) -> ReadError {
+    fn read_error(&self, error: serde_json::Error) -> SavedTableError {
         let line = error.line() as u64;
         let text = error.to_string();
         let message = text
@@ -187,12 +190,12 @@ impl ItemReader<'_> {
             .map_or(text.as_str(), |(message, _)| message)
             .to_owned();
         match error.classify() {
-            Category::Io => ReadError::Io(error.into()),
-            Category::Eof => ReadError::Truncated { line },
+            Category::Io => SavedTableError::Io(error.into()),
+            Category::Eof => SavedTableError::Truncated { line },
             Category::Syntax | Category::Data if self.items == 0 => {
-                ReadError::UnknownFormat { line, message }
+                SavedTableError::UnknownFormat { line, message }
             }
-            Category::Syntax | Category::Data => ReadError::Syntax { line, message },
+            Category::Syntax | Category::Data => SavedTableError::Syntax { line, message },
         }
     }
 }
@@ -236,7 +239,7 @@ impl TopLevel<'_, '_> {
                     has_schema = true;
                 }
                 "items" => {
-                    map.next_value_seed(Items(&mut *self.0))?;
+                    map.next_value_seed(ItemsVisitor(&mut *self.0))?;
                     has_items = true;
                 }
                 _ => {
@@ -254,16 +257,16 @@ impl TopLevel<'_, '_> {
 }
 
 /// Reads the list `items` of a document.
-struct Items<'a, 'w>(&'a mut ItemReader<'w>);
+struct ItemsVisitor<'a, 'w>(&'a mut ItemReader<'w>);
 
-impl<'de> DeserializeSeed<'de> for Items<'_, '_> {
+impl<'de> DeserializeSeed<'de> for ItemsVisitor<'_, '_> {
     type Value = ();
     fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
         json.deserialize_seq(self)
     }
 }
 
-impl<'de> Visitor<'de> for Items<'_, '_> {
+impl<'de> Visitor<'de> for ItemsVisitor<'_, '_> {
     type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

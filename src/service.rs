@@ -13,7 +13,7 @@ mod tally;
 mod tests;
 
 pub use ctk_cluster::index::Affinity;
-pub use known_service::{Frontend, KnownEndpoint, KnownService};
+pub use known_service::{KnownEndpoint, KnownFrontend, KnownService};
 pub use next_flow::{NextEndpoint, NextFlow};
 pub use reach::{Reach, TrafficPolicy, is_inside};
 pub use report::{NewFlowPath, NewFlowPaths, ServiceReport, chains_of};

@@ -7,6 +7,7 @@ pub(crate) mod namespaces;
 pub(crate) mod node_identity;
 pub(crate) mod node_probe;
 pub(crate) mod node_rules;
+pub(crate) mod own_addresses;
 pub(crate) mod pipeline;
 pub(crate) mod pod_choice;
 pub(crate) mod read_scope;

@@ -20,7 +20,7 @@ use crate::verdict::{Reason, Verdict};
 use ctnetlink::flow::{self, ProtocolState};
 use ctnetlink::netns;
 
-use names::{Kind, kept};
+use names::{NameKind, kept};
 
 /// Environment variable by which a shell asks for candidates. Its value is the name of the shell.
 pub const VARIABLE: &str = "CTK_COMPLETE";
@@ -49,16 +49,16 @@ fn command(program: &'static str) -> Command {
 }
 
 /// Candidates for the last item of a list.
-type Words = fn(&str) -> Vec<String>;
+type WordSource = fn(&str) -> Vec<String>;
 
 /// Candidates of the flags, by long name.
-const LISTS: &[(&str, Words)] = &[
+const LISTS: &[(&str, WordSource)] = &[
     ("svc", services),
     ("pod", pods),
     ("client", pods),
     ("endpoint", pods),
-    ("namespace", |_| kept(Kind::Namespace)),
-    ("node", |_| kept(Kind::Node)),
+    ("namespace", |_| kept(NameKind::Namespace)),
+    ("node", |_| kept(NameKind::Node)),
     ("netns", |_| namespaces()),
     ("columns", |_| columns("")),
     ("sort", sort_keys),
@@ -75,19 +75,19 @@ fn completer(arg: &Arg) -> Option<ArgValueCompleter> {
             && arg
                 .get_value_names()
                 .is_some_and(|names| names.iter().any(|name| name.starts_with("[NS/]NAME")));
-        return names_a_service.then(|| ArgValueCompleter::new(List(services)));
+        return names_a_service.then(|| ArgValueCompleter::new(WordList(services)));
     };
     if long == "cluster" {
         return Some(ArgValueCompleter::new(sources));
     }
     let (_, words) = LISTS.iter().find(|(name, _)| *name == long)?;
-    Some(ArgValueCompleter::new(List(*words)))
+    Some(ArgValueCompleter::new(WordList(*words)))
 }
 
 /// Completer of a comma list whose items may begin with `!`. Only the last item is completed.
-struct List(Words);
+struct WordList(WordSource);
 
-impl ValueCompleter for List {
+impl ValueCompleter for WordList {
     fn complete(&self, current: &OsStr) -> Vec<CompletionCandidate> {
         let Some(typed) = current.to_str() else {
             return Vec::new();
@@ -108,14 +108,14 @@ fn owned(words: impl IntoIterator<Item = &'static str>) -> Vec<String> {
 
 fn services(typed: &str) -> Vec<String> {
     let kind = match typed.contains(':') {
-        true => Kind::Port,
-        false => Kind::Service,
+        true => NameKind::Port,
+        false => NameKind::Service,
     };
     by_short_name(typed, kept(kind))
 }
 
 fn pods(typed: &str) -> Vec<String> {
-    by_short_name(typed, kept(Kind::Pod))
+    by_short_name(typed, kept(NameKind::Pod))
 }
 
 /// Names without their namespace where they are unique and match the typed text, else whole.
@@ -185,8 +185,8 @@ fn sources(current: &OsStr) -> Vec<CompletionCandidate> {
 mod tests {
     use super::*;
 
-    fn offered(words: Words, typed: &str) -> Vec<String> {
-        let candidates = List(words).complete(OsStr::new(typed)).into_iter();
+    fn offered(words: WordSource, typed: &str) -> Vec<String> {
+        let candidates = WordList(words).complete(OsStr::new(typed)).into_iter();
         candidates
             .map(|one| one.get_value().to_string_lossy().into_owned())
             .collect()

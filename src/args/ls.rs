@@ -35,6 +35,9 @@ pub struct LsArgs {
     /// of --zone
     #[arg(long, value_name = "PACKET", help_heading = super::SOURCES)]
     pub packet: Option<Packet>,
+    /// Source translated to an address that no interface of this host has
+    #[arg(long, help_heading = super::SOURCES)]
+    pub lost_source: bool,
     /// List of the kernel to read
     #[arg(
         long,

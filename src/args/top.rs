@@ -29,6 +29,9 @@ const GROUPING: &str = "Grouping";
 
 --interval 2s repaints the table every 2 s, as top(1) does.")]
 pub struct TopArgs {
+    /// Source translated to an address that no interface of this host has
+    #[arg(long, help_heading = super::SOURCES)]
+    pub lost_source: bool,
     /// Keys to group by, comma separated; several keys make a group of each combination [default: client if the cluster
     /// source has Pods, else src; netns for several namespaces]
     #[arg(

@@ -1,7 +1,7 @@
 //! Arguments of `ctk watch`.
 
 use super::select::SelectArgs;
-use super::{OutputArgs, SourceArgs, duration};
+use super::{ReportArgs, SourceArgs, duration};
 use clap::{Args, ValueEnum};
 use ctnetlink::EventOptions;
 use std::time::Duration;
@@ -14,6 +14,37 @@ pub enum Until {
     Gone,
     /// No event and no refresh for one interval
     Quiet,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum WatchFormat {
+    /// One line a record, with names if known
+    Table,
+    /// One JSON record a line
+    Jsonl,
+    /// New, changed and ended entries as `conntrack -E -o extended,id` prints them
+    Conntrack,
+}
+
+/// Kind of a record. Marks of the stream (gap, synced) are no kind and always printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum RecordKind {
+    /// Entries of the beginning
+    Snapshot,
+    /// Entries that were created, or match from now on
+    New,
+    /// Changes of status, mark, state or another attribute
+    Update,
+    /// Flows with another endpoint than before (JSON has destroy and new)
+    Move,
+    /// Timers that a packet refilled
+    Refresh,
+    /// Changed verdicts
+    Verdict,
+    /// Entries that ended
+    Destroy,
+    /// Changes of endpoints of Services
+    Endpoint,
 }
 
 /// Heading in help texts.
@@ -30,7 +61,10 @@ pub struct WatchArgs {
     #[command(flatten)]
     pub source: SourceArgs,
     #[command(flatten)]
-    pub output: OutputArgs,
+    pub report: ReportArgs<WatchFormat>,
+    /// Print only records of these kinds; gap and synced are always printed [default: all]
+    #[arg(long = "type", value_enum, value_name = "KIND", value_delimiter = ',', help_heading = WATCHING)]
+    pub kinds: Vec<RecordKind>,
     /// Read the table at this interval (at least 1s), because a refreshed timer makes no event; 0: never
     #[arg(long, value_name = "DURATION", value_parser = duration, default_value = "5s", help_heading = WATCHING)]
     pub interval: Duration,

@@ -4,6 +4,7 @@
 //! their findings.
 
 mod facts;
+mod namespaces;
 mod report;
 mod text;
 
@@ -22,9 +23,10 @@ use crate::doctor::{
 use crate::error::{CommandError, Status};
 use crate::output::{Palette, Summary};
 use ctk_cluster::read_scope::ReadScope;
+use ctnetlink::netns::Netns;
 use ctnetlink::{Table, TableKind};
 
-use crate::query::{BuiltinCluster, EntryQuery, SourceQuery};
+use crate::query::{BuiltinCluster, EntryQuery, SourceQuery, source};
 use crate::session::caveats::{self, Caveats};
 use crate::session::cluster::{self, Cluster};
 use crate::session::cluster_source::Purpose;
@@ -43,6 +45,9 @@ pub fn run(builtin: BuiltinCluster, args: &DoctorArgs) -> Result<Status, Command
     if args.watch.is_some() && args.report.format == DoctorFormat::Json {
         return Err(CommandError::usage("--watch prints no single document")
             .hint("-o jsonl prints a finding a line, with the time"));
+    }
+    if let Some(several) = source::several(&args.source.netns) {
+        return namespaces::run(builtin, args, several);
     }
     let source = SourceQuery::new(&args.source, builtin)?;
     match args.watch {
@@ -108,7 +113,7 @@ fn exit_on_signals(history: &History) -> Result<(), CommandError> {
         for (status, when) in [(Status::Partial, &history.partial), (Status::Done, &always)] {
             let code = status.code().into();
             signal_hook::flag::register_conditional_shutdown(signal, code, Arc::clone(when))
-                .map_err(|error| CommandError::failed(format!("watching signals: {error}")))?;
+                .map_err(|error| CommandError::failed("watching signals").with_source(error))?;
         }
     }
     Ok(())
@@ -168,23 +173,31 @@ impl Diagnosis {
         if is_first {
             cluster::require(source, cluster.as_ref(), false)?;
         }
-        let cluster = cluster.as_ref();
+        let (diagnosis, caveats) = Diagnosis::of(args, &source.netns, cluster.as_ref())?;
+        history.print_new_notes(caveats);
+        Ok(diagnosis)
+    }
+
+    /// Examines the table of a namespace once.
+    fn of(
+        args: &DoctorArgs,
+        netns: &Netns,
+        cluster: Option<&Cluster>,
+    ) -> Result<(Self, Caveats), CommandError> {
         let every_entry = EntryQuery::default();
         let mut pipeline = EntryPipeline::new(&every_entry, cluster)?;
-        let mut table = Table::open(&source.netns).map_err(table_access::netlink_error)?;
+        let mut table = Table::open(netns).map_err(table_access::netlink_error)?;
         let began = Instant::now();
-        let mut facts = facts::gather(&source.netns, cluster);
+        let mut facts = facts::gather(netns, cluster);
         let examination = examine(args.sample, &mut table, &mut pipeline, &mut facts)?;
-        facts::look_again(&mut facts, &source.netns, began);
-        facts::compare_rules(&mut facts, &source.netns, cluster);
+        facts::look_again(&mut facts, netns, began);
+        facts::compare_rules(&mut facts, netns, cluster);
         let results = examination.results(&facts, &args.thresholds);
         let scan = facts.scan;
         let mut caveats = caveats::of_table(scan.unreadable, scan.inconsistent);
         caveats.add_selection(&every_entry, false, cluster, &pipeline.counts);
         // An entry outside the known Service ranges may be a stale one that is not found.
         caveats.partial |= pipeline.counts.range_unknown > 0;
-        let partial = caveats.partial;
-        history.print_new_notes(caveats);
         let summary = Summary {
             shown: results.findings.len() as u64,
             scanned: scan.scanned,
@@ -193,12 +206,13 @@ impl Diagnosis {
             cluster: cluster::summary(cluster),
             extra: summary_counts(&results),
         };
-        Ok(Diagnosis {
+        let diagnosis = Diagnosis {
             results,
             summary,
             looked: facts.sampled,
-            partial,
-        })
+            partial: caveats.partial,
+        };
+        Ok((diagnosis, caveats))
     }
 
     /// Writes the report in one call, so that a watch which a signal ends shows only whole reports.

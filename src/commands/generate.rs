@@ -19,7 +19,7 @@ pub fn run(args: &GenerateArgs) -> Result<Status, CommandError> {
         Artifact::Completions => completions(),
     }
     .and_then(|files| write_all(&args.folder, &files));
-    let failed = |error| CommandError::failed(format!("{}: {error}", args.folder.display()));
+    let failed = |error: io::Error| CommandError::failed(args.folder.display()).with_source(error);
     written.map_err(failed)?;
     Ok(Status::Done)
 }

@@ -1,5 +1,6 @@
 //! `ctk ls`: lists the entries of the table.
 
+mod namespaces;
 mod packet;
 mod port_holder;
 
@@ -21,6 +22,7 @@ use crate::query::{self, BuiltinCluster, EntryQuery, SourceQuery};
 use crate::session::caveats;
 use crate::session::cluster::{self, Cluster};
 use crate::session::cluster_source::Purpose;
+use crate::session::own_addresses;
 use crate::session::pipeline::{EntryPipeline, Prints};
 use crate::session::read_scope;
 use crate::session::sample::Sample;
@@ -31,8 +33,14 @@ use crate::terminal::printing::{ListingEnd, printer};
 
 pub fn run(builtin: BuiltinCluster, args: &LsArgs) -> Result<Status, CommandError> {
     check(args)?;
-    let entries = EntryQuery::new(&args.select)?;
+    let mut entries = EntryQuery::new(&args.select)?;
+    if let Some(several) = query::source::several(&args.source.netns) {
+        return namespaces::run(builtin, args, &entries, several);
+    }
     let source = SourceQuery::new(&args.source, builtin)?;
+    if args.lost_source {
+        own_addresses::select_lost_sources(&mut entries, &source.netns)?;
+    }
     let kind = match args.table {
         TableChoice::Conntrack => TableKind::Conntrack,
         TableChoice::Dying => TableKind::Dying,
@@ -153,7 +161,7 @@ impl Listing<'_> {
             }
             report
         } else {
-            stream(looks, table, pipeline, &mut rows)?
+            stream(looks, table, pipeline, &mut rows)?.map_err(ListingEnd::Failed)?
         };
         let limit = limit.map_or(u64::MAX, |limit| limit as u64);
         report.inconsistent |= looks.sample.is_some_and(|sample| sample.inconsistent);
@@ -199,13 +207,13 @@ impl Listing<'_> {
 }
 
 /// Prints each entry as it is dumped. Memory does not grow with the table, and a printed entry cannot be taken back, so that an
-/// interrupted dump is not repeated.
+/// interrupted dump is not repeated. The inner error is that of the table, the outer one that of the output.
 fn stream(
     looks: Looks<'_>,
     table: &mut Table,
     pipeline: &mut EntryPipeline<'_>,
     rows: &mut Rows<'_>,
-) -> Result<ScanReport, ListingEnd> {
+) -> io::Result<Result<ScanReport, CommandError>> {
     let mut report = ScanReport::default();
     for filter in pipeline.filter().dumps() {
         let mut failed = None;
@@ -220,11 +228,14 @@ fn stream(
             }
         });
         if let Some(error) = failed {
-            return Err(error.into());
+            return Err(error);
         }
-        report.add(&dump.map_err(|error| ListingEnd::Failed(table_access::netlink_error(error)))?);
+        match dump {
+            Ok(dump) => report.add(&dump),
+            Err(error) => return Ok(Err(table_access::netlink_error(error))),
+        }
     }
-    Ok(report)
+    Ok(Ok(report))
 }
 
 /// Prints counts and caveats to stderr, and returns the exit status.

@@ -80,7 +80,7 @@ fn show(args: &RestoreArgs, input: &mut RestoreInput) -> Result<(), CommandError
     })?;
     shown
         .and_then(|()| printer.flush())
-        .map_err(|error| CommandError::failed(format!("showing the entries: {error}")))
+        .map_err(|error| CommandError::failed("showing the entries").with_source(error))
 }
 
 fn continue_if(condition: bool) -> ControlFlow<()> {
@@ -238,7 +238,9 @@ fn restore_batch(
 /// Outcome that is known without the kernel: only an obstacle.
 fn dry_outcome(request: &RestoreRequest) -> Option<RestoreOutcome> {
     let obstacle = request.obstacle?;
-    Some(RestoreOutcome::Failed(RestoreError::Obstacle(obstacle)))
+    Some(RestoreOutcome::Failed(RestoreError::RestoreObstacle(
+        obstacle,
+    )))
 }
 
 fn item_result(outcome: Option<&RestoreOutcome>) -> ItemResult {

@@ -1,5 +1,7 @@
 //! `ctk stat`: usage of the table, its limits and timeouts, and the kernel's counters.
 
+mod namespaces;
+
 use crate::args::stat::{StatArgs, StatFormat};
 use std::io::{self, IsTerminal, Write};
 use std::sync::Arc;
@@ -31,6 +33,9 @@ pub fn run(args: &StatArgs) -> Result<Status, CommandError> {
             "--interval makes more than one document: it goes with -o table and jsonl",
         )
         .hint("use -o jsonl"));
+    }
+    if let Some(several) = source::several(&args.netns) {
+        return namespaces::run(args, several);
     }
     let netns = source::netns(args.netns.name.as_deref())?;
     let (stat, notes) = read_stat(&netns)?;

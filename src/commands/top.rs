@@ -16,9 +16,10 @@ use crate::top::{GroupKey, Groups, Order, Ranked, SortTerm};
 use ctnetlink::{Table, TableKind};
 
 use crate::commands::ls::own_line;
-use crate::query::{BuiltinCluster, EntryQuery, SourceQuery, means_several};
+use crate::query::{BuiltinCluster, EntryQuery, SourceQuery, source};
 use crate::session::cluster::{self, Cluster};
 use crate::session::cluster_source::Purpose;
+use crate::session::own_addresses;
 use crate::session::pipeline::{EntryPipeline, Prints};
 use crate::session::read_scope;
 use crate::session::sample::Sample;
@@ -33,15 +34,18 @@ const DEFAULT_GROUPS: usize = 20;
 
 pub fn run(builtin: BuiltinCluster, args: &TopArgs) -> Result<Status, CommandError> {
     check(args)?;
-    let netns = args.source.netns.name.as_deref();
-    let several = netns.filter(|text| means_several(text));
+    let several = source::several(&args.source.netns);
     let source = match several {
         Some(_) => SourceQuery::in_netns(&args.source, builtin, Netns::current()),
         None => SourceQuery::new(&args.source, builtin)?,
     };
+    let mut entries = EntryQuery::new(&args.select)?;
+    if args.lost_source && several.is_none() {
+        own_addresses::select_lost_sources(&mut entries, &source.netns)?;
+    }
     let top = Top {
         args,
-        entries: EntryQuery::new(&args.select)?,
+        entries,
         source,
         order: Order(args.sort.clone()),
     };
@@ -292,5 +296,5 @@ struct Frame<'r, 'c> {
     /// Nanoseconds since the Unix epoch. `None` without `--interval`.
     time: Option<u64>,
     /// Namespaces that were read; `None` for a look at one.
-    namespaces: Option<&'r [String]>,
+    namespaces: Option<&'r [&'r str]>,
 }

@@ -12,11 +12,12 @@ mod rules_poller;
 mod run;
 mod watched_cluster;
 
-use crate::args::watch::{Until, WatchArgs};
+use crate::args::watch::{RecordKind, Until, WatchArgs, WatchFormat};
 use std::time::Duration;
 
+use clap::ValueEnum;
+
 use crate::error::{CommandError, Status};
-use crate::output::Format;
 use crate::sysctl;
 use ctnetlink::netns::Netns;
 use ctnetlink::{EventOptions, EventQueue, Events, Table};
@@ -58,23 +59,34 @@ fn check(args: &WatchArgs) -> Result<(), CommandError> {
     if args.until == Some(Until::Quiet) && interval.is_zero() {
         return Err(CommandError::usage("--until quiet needs an --interval"));
     }
-    let output = &args.output;
-    if !matches!(output.report.format, Format::Table | Format::Jsonl) {
+    let format = args.report.format;
+    if args.live && (format != WatchFormat::Table || !args.kinds.is_empty()) {
         return Err(CommandError::usage(
-            "watch prints only -o table or -o jsonl",
+            "--live is a table of entries: it does not go with another -o, nor with --type",
         ));
     }
-    if output.sort.is_some() || output.limit.is_some() || output.columns.is_some() {
-        return Err(CommandError::usage(
-            "watch takes no --sort, --limit or --columns",
-        ));
+    let never = |kind: &&RecordKind| match format {
+        WatchFormat::Table => false,
+        WatchFormat::Jsonl => **kind == RecordKind::Move,
+        WatchFormat::Conntrack => !matches!(
+            kind,
+            RecordKind::New | RecordKind::Update | RecordKind::Destroy
+        ),
+    };
+    match args.kinds.iter().find(never) {
+        Some(kind) => Err(CommandError::usage(format!(
+            "--type {}: -o {} has no such record",
+            word(kind),
+            word(&format)
+        ))),
+        None => Ok(()),
     }
-    if args.live && output.report.format == Format::Jsonl {
-        return Err(CommandError::usage(
-            "--live is a table and does not go with -o jsonl",
-        ));
-    }
-    Ok(())
+}
+
+/// Word of a value on the command line.
+fn word(value: &impl ValueEnum) -> String {
+    let word = value.to_possible_value();
+    word.map_or_else(String::new, |word| word.get_name().to_owned())
 }
 
 /// Prints a note when the kernel sends no events for some entries.

@@ -56,4 +56,4 @@ pub use table_full::TableFull;
 pub use unanswered::Unanswered;
 pub use unlisted::Unlisted;
 pub use unnamed_destination::UnnamedDestination;
-pub use wrong_namespace::WrongNamespace;
+pub use wrong_namespace::{NAME as WRONG_NAMESPACE, WrongNamespace};

@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 
 use crate::doctor::example::{self, Examples};
-use crate::doctor::groups::Groups;
+use crate::doctor::groups::BoundedGroups;
 use crate::doctor::{Facts, Finding};
 use crate::entry::Entry;
 use crate::filter::protocol::UDP;
@@ -32,7 +32,7 @@ impl Key {
 }
 
 #[derive(Default)]
-pub struct Destinations(Groups<Key, Destination>);
+pub struct Destinations(BoundedGroups<Key, Destination>);
 
 /// Entries with one original destination.
 #[derive(Default)]

@@ -47,6 +47,8 @@ pub struct Finding {
     /// Command or setting that helps. A command begins with `ctk` and ends with the text, before `;` or before `)`.
     pub help: Option<String>,
     cause: Option<String>,
+    /// Network namespaces of the finding, where several are examined.
+    pub netns: Vec<String>,
 }
 
 impl Finding {
@@ -60,6 +62,7 @@ impl Finding {
             rows: Rows::default(),
             help: None,
             cause: None,
+            netns: Vec::new(),
         }
     }
 
@@ -111,6 +114,13 @@ impl Finding {
         self
     }
 
+    /// Whether both say the same, with the same numbers.
+    pub fn says_as(&self, other: &Finding) -> bool {
+        (self.check, self.severity, &self.message, &self.help)
+            == (other.check, other.severity, &other.message, &other.help)
+            && self.evidence == other.evidence
+    }
+
     /// Whether the other finding has the same cause: the one that both name, else the same help of the same check.
     pub fn shares_cause(&self, other: &Finding) -> bool {
         match (&self.cause, &other.cause) {
@@ -130,13 +140,17 @@ impl Finding {
 
     /// The item of the JSON output.
     pub fn to_json(&self) -> Value {
-        serde_json::json!({
+        let mut item = serde_json::json!({
             "check": self.check,
             "severity": self.severity.name(),
             "message": self.message,
             "evidence": self.evidence,
             "help": self.help,
-        })
+        });
+        if !self.netns.is_empty() {
+            item["netns"] = self.netns.as_slice().into();
+        }
+        item
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A table may hold a million entries to a million destinations, and every check searches for few, large groups. When the
 //! capacity is reached, the weight of each group falls by one and groups without weight are dropped (Misra and Gries,
-//! 1982): only groups smaller than [`Groups::missed`] are dropped, and no other group lacks more entries than that.
+//! 1982): only groups smaller than [`BoundedGroups::missed`] are dropped, and no other group lacks more entries than that.
 
 use std::collections::HashMap;
 use std::hash::Hash;
@@ -12,27 +12,27 @@ pub const MAX_GROUPS: usize = 8192;
 
 /// Values by key.
 #[derive(Debug)]
-pub struct Groups<K, V> {
-    groups: HashMap<K, Group<V>>,
+pub struct BoundedGroups<K, V> {
+    groups: HashMap<K, BoundedGroup<V>>,
     capacity: usize,
     missed: u64,
 }
 
 #[derive(Debug)]
-struct Group<V> {
+struct BoundedGroup<V> {
     weight: u64,
     value: V,
 }
 
-impl<K, V> Default for Groups<K, V> {
+impl<K, V> Default for BoundedGroups<K, V> {
     fn default() -> Self {
         Self::with_capacity(MAX_GROUPS)
     }
 }
 
-impl<K, V> Groups<K, V> {
+impl<K, V> BoundedGroups<K, V> {
     fn with_capacity(capacity: usize) -> Self {
-        Groups {
+        BoundedGroups {
             groups: HashMap::new(),
             capacity,
             missed: 0,
@@ -49,7 +49,7 @@ impl<K, V> Groups<K, V> {
     }
 }
 
-impl<K: Eq + Hash, V: Default> Groups<K, V> {
+impl<K: Eq + Hash, V: Default> BoundedGroups<K, V> {
     /// Returns the group of `key` and adds one entry to its weight.
     pub fn at(&mut self, key: K) -> &mut V {
         if self.groups.len() >= self.capacity && !self.groups.contains_key(&key) {
@@ -59,7 +59,7 @@ impl<K: Eq + Hash, V: Default> Groups<K, V> {
                 group.weight > 0
             });
         }
-        let group = self.groups.entry(key).or_insert_with(|| Group {
+        let group = self.groups.entry(key).or_insert_with(|| BoundedGroup {
             weight: 0,
             value: V::default(),
         });
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn a_large_group_survives_any_number_of_small_ones() {
-        let mut groups = Groups::<u32, u64>::with_capacity(16);
+        let mut groups = BoundedGroups::<u32, u64>::with_capacity(16);
         for n in 0..10_000u32 {
             *groups.at(1_000_000 + n) += 1;
             if n % 4 == 0 {
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn nothing_is_missed_below_the_capacity() {
-        let mut groups = Groups::<u32, u64>::with_capacity(16);
+        let mut groups = BoundedGroups::<u32, u64>::with_capacity(16);
         for n in 0..160 {
             *groups.at(n % 16) += 1;
         }

@@ -12,7 +12,7 @@ use super::port::PortRange;
 use super::protocol::{Protocols, TCP, UDP};
 use super::status::StatusWord;
 use super::zone::ZoneId;
-use super::{Check, Field, Picks, Test};
+use super::{EntryTest, Field, Picks, Test};
 use ctnetlink::flow::Family;
 use ctnetlink::{DumpFilter, Masked, TupleMatch};
 
@@ -38,7 +38,7 @@ pub fn plan(tests: &[Test]) -> DumpPlan {
         ..DumpFilter::default()
     };
     let protocol = tests.iter().find_map(|test| match &test.check {
-        Check::Protocols(protocols) => protocols.only().map(|(number, _)| number),
+        EntryTest::Protocols(protocols) => protocols.only().map(|(number, _)| number),
         _ => None,
     });
     dump.original.protocol = protocol;
@@ -66,26 +66,26 @@ fn by_family(dump: DumpFilter) -> Vec<DumpFilter> {
         .to_vec()
 }
 
-fn family(check: &Check) -> Option<Family> {
+fn family(check: &EntryTest) -> Option<Family> {
     match check {
-        Check::Family(family) => Some(*family),
-        Check::Address(_, picks) => implied_family(picks),
+        EntryTest::Family(family) => Some(*family),
+        EntryTest::Address(_, picks) => implied_family(picks),
         _ => None,
     }
 }
 
-fn push(check: &Check, protocol: Option<u8>, dump: &mut DumpFilter) -> Pushed {
+fn push(check: &EntryTest, protocol: Option<u8>, dump: &mut DumpFilter) -> Pushed {
     match check {
-        Check::Family(family) => whole_if(dump.family == Some(*family)),
-        Check::Protocols(protocols) => push_protocol(protocols, dump),
-        Check::Address(field, picks) => push_address(*field, picks, dump),
-        Check::Port(field, picks) => push_port(*field, picks, protocol, dump),
-        Check::Status(picks) => push_status(picks, dump),
-        Check::Mark(picks) => {
+        EntryTest::Family(family) => whole_if(dump.family == Some(*family)),
+        EntryTest::Protocols(protocols) => push_protocol(protocols, dump),
+        EntryTest::Address(field, picks) => push_address(*field, picks, dump),
+        EntryTest::Port(field, picks) => push_port(*field, picks, protocol, dump),
+        EntryTest::Status(picks) => push_status(picks, dump),
+        EntryTest::Mark(picks) => {
             let done = picks.only().is_some_and(|mark| put(&mut dump.mark, mark.0));
             extent(done, picks)
         }
-        Check::Zone(picks) => push_zone(picks, dump),
+        EntryTest::Zone(picks) => push_zone(picks, dump),
         _ => Pushed::Nothing,
     }
 }

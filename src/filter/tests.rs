@@ -45,7 +45,7 @@ pub fn icmp(src: &str, dst: &str) -> Flow {
     Flow::new(tuple(src, dst, 1, echo(8)), tuple(dst, src, 1, echo(0)))
 }
 
-fn filter(checks: Vec<Check>) -> Filter {
+fn filter(checks: Vec<EntryTest>) -> Filter {
     let mut filter = Filter::default();
     for check in checks {
         filter.push("", check);
@@ -56,11 +56,11 @@ fn filter(checks: Vec<Check>) -> Filter {
 #[test]
 fn the_lasting_filter_has_no_property_that_can_change() {
     let mut all = filter(vec![
-        Check::Nat(nat::Nat::Destination),
-        Check::Status(picks(&["assured"])),
-        Check::Ttl(picks(&["<30s"])),
-        Check::Mark(picks(&["7"])),
-        Check::Zone(picks(&["0"])),
+        EntryTest::Nat(nat::Nat::Destination),
+        EntryTest::Status(picks(&["assured"])),
+        EntryTest::Ttl(picks(&["<30s"])),
+        EntryTest::Mark(picks(&["7"])),
+        EntryTest::Zone(picks(&["0"])),
     ]);
     all.match_text("--match", &["assured".parse::<text::Pattern>().unwrap()]);
     let lasting = all.lasting();
@@ -92,9 +92,9 @@ fn an_empty_filter_passes_everything_and_pushes_nothing() {
 #[test]
 fn a_failed_selector_wins_over_an_undecidable_one_in_either_order() {
     let ping = icmp("10.0.0.1", "10.0.0.2");
-    let port = || Check::Port(Field::Dst, picks(&["53"]));
-    let here = || Check::Address(Field::Src, picks(&["10.0.0.1"]));
-    let elsewhere = || Check::Address(Field::Src, picks(&["10.9.9.9"]));
+    let port = || EntryTest::Port(Field::Dst, picks(&["53"]));
+    let here = || EntryTest::Address(Field::Src, picks(&["10.0.0.1"]));
+    let elsewhere = || EntryTest::Address(Field::Src, picks(&["10.9.9.9"]));
     for (checks, expected) in [
         (vec![port(), elsewhere()], Outcome::Fail),
         (vec![elsewhere(), port()], Outcome::Fail),
@@ -114,10 +114,10 @@ fn absent_times_and_counters_are_undecidable() {
     );
     let checks = || {
         [
-            Check::Ttl(picks(&["<=30s"])),
-            Check::Age(picks(&["=60s"])),
-            Check::Packets(picks(&["=5"])),
-            Check::Bytes(picks(&[">=1k"])),
+            EntryTest::Ttl(picks(&["<=30s"])),
+            EntryTest::Age(picks(&["=60s"])),
+            EntryTest::Packets(picks(&["=5"])),
+            EntryTest::Bytes(picks(&[">=1k"])),
         ]
     };
     let now = 1_000_000_000_000;
@@ -143,10 +143,10 @@ fn absent_times_and_counters_are_undecidable() {
         );
     }
     for check in [
-        Check::Ttl(picks(&["!<=30s"])),
-        Check::Age(picks(&[">60s"])),
-        Check::Packets(picks(&["=3"])),
-        Check::Bytes(picks(&["<1k"])),
+        EntryTest::Ttl(picks(&["!<=30s"])),
+        EntryTest::Age(picks(&[">60s"])),
+        EntryTest::Packets(picks(&["=3"])),
+        EntryTest::Bytes(picks(&["<1k"])),
     ] {
         let name = format!("{check:?}");
         assert_eq!(
@@ -165,7 +165,7 @@ fn an_entry_that_starts_in_the_future_has_age_zero() {
     );
     flow.start = Some(2_000);
     assert_eq!(
-        filter(vec![Check::Age(picks(&["<1s"]))]).test(&flow, 1_000),
+        filter(vec![EntryTest::Age(picks(&["<1s"]))]).test(&flow, 1_000),
         Outcome::Pass
     );
 }
@@ -174,6 +174,9 @@ fn an_entry_that_starts_in_the_future_has_age_zero() {
 fn a_family_excludes_the_other_one() {
     let v6 = udp(["fd00::1", "fd00::2", "fd00::2", "fd00::1"], [1, 2, 2, 1]);
     for (family, expected) in [(Family::Ipv4, Outcome::Fail), (Family::Ipv6, Outcome::Pass)] {
-        assert_eq!(filter(vec![Check::Family(family)]).test(&v6, 0), expected);
+        assert_eq!(
+            filter(vec![EntryTest::Family(family)]).test(&v6, 0),
+            expected
+        );
     }
 }

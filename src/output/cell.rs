@@ -50,6 +50,10 @@ pub(super) fn state_word(
     }
 }
 
+pub(super) fn netns(row: &Row<'_>, out: &mut Vec<u8>) {
+    super::escape::text(out, row.netns.unwrap_or(""));
+}
+
 /// Absent in the default zone; `5/reply` for a zone that holds in one direction.
 pub(super) fn zone(row: &Row<'_>, out: &mut Vec<u8>) {
     let zone = row.flow.zone;

@@ -173,6 +173,7 @@ pub static COLUMNS: &[Column] = columns![
     "evidence" => |row| row.evidence.map_or(ColumnValue::None, ColumnValue::Evidence),
     "refreshing" => |row| ColumnValue::Word(row.refreshing.name()),
     "replies" => |row| ColumnValue::Word(row.replies.name()),
+    "netns" => |row| text(row.netns),
     "result" => |row| word(row.result.map(|result| result.result)),
     "error" => |row| text(row.result.and_then(|result| result.error.as_deref())),
 ];
@@ -301,6 +302,7 @@ mod tests {
         full.flow.original.protocol = 6;
         full.flow.state = tcp.flow.state;
         full.flow.rare_mut().master = Some(full.flow.original);
+        full.netns = Some("red");
         full.result = Some(super::super::ItemResult {
             result: "deleted",
             error: None,

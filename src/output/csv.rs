@@ -42,9 +42,9 @@ pub(super) struct Csv {
 }
 
 impl Csv {
-    /// `results` adds the columns `result` and `error` where `columns` is `None`.
-    pub fn new(columns: Option<Columns>, results: bool) -> Self {
-        let columns = columns.map_or_else(|| default_columns(results), |columns| columns.0);
+    /// Where `columns` is `None`, `results` adds the columns `result` and `error`, and `netns` the column of that name.
+    pub fn new(columns: Option<Columns>, results: bool, netns: bool) -> Self {
+        let columns = columns.map_or_else(|| default_columns(results, netns), |columns| columns.0);
         Csv {
             columns,
             field: Vec::new(),
@@ -74,9 +74,12 @@ impl Csv {
     }
 }
 
-fn default_columns(results: bool) -> Vec<&'static Column> {
-    let chosen =
-        |key: &str| DEFAULT_COLUMNS.contains(&key) || results && matches!(key, "result" | "error");
+fn default_columns(results: bool, netns: bool) -> Vec<&'static Column> {
+    let chosen = |key: &str| {
+        DEFAULT_COLUMNS.contains(&key)
+            || results && matches!(key, "result" | "error")
+            || netns && key == "netns"
+    };
     let position = |key: &str| DEFAULT_COLUMNS.iter().position(|default| *default == key);
     let mut columns: Vec<_> = COLUMNS.iter().filter(|column| chosen(column.key)).collect();
     columns.sort_by_key(|column| position(column.key).unwrap_or(DEFAULT_COLUMNS.len()));
@@ -110,7 +113,7 @@ mod tests {
 
     fn printed(columns: Option<&str>, samples: &[SampleEntry]) -> String {
         let results = samples.iter().any(|sample| sample.result.is_some());
-        let mut csv = Csv::new(columns.map(|list| list.parse().unwrap()), results);
+        let mut csv = Csv::new(columns.map(|list| list.parse().unwrap()), results, false);
         let mut out = Vec::new();
         csv.header(&mut out);
         for sample in samples {
@@ -153,12 +156,15 @@ mod tests {
 
     #[test]
     fn every_default_column_exists_and_results_come_last() {
-        assert_eq!(default_columns(false).len(), DEFAULT_COLUMNS.len());
-        let keys: Vec<_> = default_columns(true)
+        assert_eq!(default_columns(false, false).len(), DEFAULT_COLUMNS.len());
+        let keys: Vec<_> = default_columns(true, true)
             .iter()
             .map(|column| column.key)
             .collect();
-        assert!(keys.ends_with(&["replies", "result", "error"]), "{keys:?}");
+        assert!(
+            keys.ends_with(&["replies", "netns", "result", "error"]),
+            "{keys:?}"
+        );
     }
 
     proptest! {

@@ -17,6 +17,7 @@ use super::row::{ItemResult, Row};
 #[derive(Clone, Debug)]
 pub struct SampleEntry {
     pub flow: Flow,
+    pub netns: Option<&'static str>,
     pub names: Names<'static>,
     pub reason: Option<Reason>,
     pub evidence: String,
@@ -29,6 +30,7 @@ impl SampleEntry {
     pub(super) fn row(&self) -> Row<'_> {
         Row {
             flow: &self.flow,
+            netns: self.netns,
             names: &self.names,
             verdict: self.reason.map(|reason| (reason.verdict(), reason)),
             evidence: self.reason.map(|_| &self.evidence as &dyn Display),
@@ -42,6 +44,7 @@ impl SampleEntry {
     pub fn bare(flow: Flow) -> Self {
         SampleEntry {
             flow,
+            netns: None,
             names: Names::default(),
             reason: None,
             evidence: String::new(),
@@ -319,6 +322,7 @@ pub fn any_sample() -> impl Strategy<Value = SampleEntry> {
             |(flow, namespace, name, reason, evidence, result, [client, service, endpoint])| {
                 SampleEntry {
                     flow,
+                    netns: None,
                     names: Names {
                         matched: Default::default(),
                         client: client.then(|| pod(namespace, name)),

@@ -46,6 +46,10 @@ pub(super) fn item(row: &Row<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"\",\"replies\":\"");
     out.extend_from_slice(row.replies.name().as_bytes());
     out.push(b'"');
+    if let Some(netns) = row.netns {
+        out.extend_from_slice(b",\"netns\":");
+        text(out, Some(netns));
+    }
     if let Some(result) = row.result {
         out.extend_from_slice(b",\"result\":\"");
         out.extend_from_slice(result.result.as_bytes());

@@ -1,20 +1,24 @@
 //! Records of a watch: one line or one JSON object each.
 
 use std::io::{self, Write};
+use std::time::Duration;
 
 use crate::plural::count;
 use crate::watch::record::{Record, WatchedEntry};
+use ctnetlink::flow::Flow;
 
 use super::color::{Palette, Style};
 use super::row::Row;
 use super::sink::Sink;
-use super::{cell, endpoint_change, escape, json, write};
+use super::{cell, conntrack, endpoint_change, escape, json, write};
 
 /// Format of records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordFormat {
     Lines,
     Jsonl,
+    /// Lines of `conntrack -E -o extended,id`, of new, changed and ended entries only.
+    Conntrack,
 }
 
 /// Writes records. They are buffered until [`RecordPrinter::flush`], or until the buffer is full.
@@ -22,7 +26,7 @@ pub struct RecordPrinter<'w> {
     sink: Sink<'w>,
     format: RecordFormat,
     palette: Palette,
-    /// Number of entries in the initial snapshot; `None` after it. The line format prints this number instead of the entries.
+    /// Number of entries in the initial snapshot; `None` after it.
     snapshots: Option<u64>,
 }
 
@@ -44,6 +48,7 @@ impl<'w> RecordPrinter<'w> {
         match self.format {
             RecordFormat::Jsonl => object(record, time, self.sink.buffer()),
             RecordFormat::Lines => self.line(record, time),
+            RecordFormat::Conntrack => conntrack_line(record, self.sink.buffer()),
         }
         self.sink.checkpoint()
     }
@@ -59,7 +64,6 @@ impl<'w> RecordPrinter<'w> {
     fn line(&mut self, record: &Record<'_>, time: u64) {
         if let Record::Snapshot(_) = record {
             self.snapshots = self.snapshots.map(|count| count + 1);
-            return;
         }
         let out = self.sink.buffer();
         clock(out, time);
@@ -97,6 +101,13 @@ impl<'w> RecordPrinter<'w> {
                 escape::text(out, before);
                 out.extend_from_slice(b" -> ");
                 endpoint(&Row::of(&watched.entry, None, 0), watched, out);
+            }
+            Record::Destroy(watched) => {
+                if let Some(lasted) = lifetime(&watched.entry.flow) {
+                    let lasted = Duration::from_millis(lasted.as_millis() as u64);
+                    let lasted = humantime::format_duration(lasted);
+                    out.extend_from_slice(format!("  lasted {lasted}").as_bytes());
+                }
             }
             Record::Endpoint(endpoint) => endpoint_change::line(endpoint, out),
             Record::Gap { overruns } => {
@@ -195,6 +206,21 @@ fn object(record: &Record<'_>, time: u64, out: &mut Vec<u8>) {
                 out.extend_from_slice(format!(",\"{key}\":{value}").as_bytes());
             }
         }
+        Record::Destroy(watched) => {
+            let flow = &watched.entry.flow;
+            out.extend_from_slice(b",\"stop\":");
+            match stop(flow) {
+                Some(stop) => {
+                    out.push(b'"');
+                    write::time(out, stop);
+                    out.push(b'"');
+                }
+                None => out.extend_from_slice(b"null"),
+            }
+            let duration = lifetime(flow).map(|lasted| lasted.as_secs_f64());
+            let duration = duration.map_or_else(|| "null".to_owned(), |s| s.to_string());
+            out.extend_from_slice(format!(",\"duration\":{duration}").as_bytes());
+        }
         Record::Endpoint(endpoint) => endpoint_change::fields(endpoint, out),
         Record::Gap { overruns } => {
             out.extend_from_slice(format!(",\"overruns\":{overruns}").as_bytes());
@@ -207,6 +233,39 @@ fn object(record: &Record<'_>, time: u64, out: &mut Vec<u8>) {
         json::item(&Row::of(&watched.entry, None, 0), out);
     }
     out.extend_from_slice(b"}\n");
+}
+
+/// Time of the end in nanoseconds since the Unix epoch, as the kernel sends it with the event.
+fn stop(flow: &Flow) -> Option<u64> {
+    flow.rare.as_ref()?.stop
+}
+
+/// Time from the creation to the end of an entry.
+fn lifetime(flow: &Flow) -> Option<Duration> {
+    let nanoseconds = stop(flow)?.checked_sub(flow.start?)?;
+    Some(Duration::from_nanos(nanoseconds))
+}
+
+/// `    [NEW] ipv4     2 udp ...`: the word is right-aligned in nine columns (`nfct_snprintf` of libnetfilter_conntrack).
+fn conntrack_line(record: &Record<'_>, out: &mut Vec<u8>) {
+    let (word, watched) = match record {
+        Record::New(watched) => ("[NEW]", watched),
+        Record::Update(watched) => ("[UPDATE]", watched),
+        Record::Destroy(watched) => ("[DESTROY]", watched),
+        _ => return,
+    };
+    out.extend_from_slice(format!("{word:>9} ").as_bytes());
+    let mut flow = watched.entry.flow.clone();
+    if !matches!(record, Record::New(_)) {
+        // Later events leave out a mark of 0 (`ctnetlink_conntrack_event`).
+        flow.mark = flow.mark.filter(|mark| *mark != 0);
+    }
+    let row = Row {
+        flow: &flow,
+        ..Row::of(&watched.entry, None, 0)
+    };
+    conntrack::line(&row, out);
+    out.push(b'\n');
 }
 
 fn endpoint_was(watched: &WatchedEntry<'_>, out: &mut Vec<u8>) {

@@ -20,6 +20,8 @@ pub struct ItemResult {
 #[derive(Clone, Copy)]
 pub(super) struct Row<'a> {
     pub flow: &'a Flow,
+    /// Network namespace of the table, where tables of several are printed.
+    pub netns: Option<&'a str>,
     pub names: &'a Names<'a>,
     pub verdict: Option<(Verdict, Reason)>,
     pub evidence: Option<&'a dyn Display>,
@@ -35,6 +37,7 @@ impl<'a> Row<'a> {
         let judgement = entry.judgement.as_ref();
         Row {
             flow: &entry.flow,
+            netns: entry.netns,
             names: &entry.names,
             verdict: judgement.map(|j| (j.verdict(), j.reason)),
             evidence: judgement.map(|j| &j.evidence as &dyn Display),

@@ -5,7 +5,9 @@ mod next_flows;
 mod skew;
 
 use crate::attribution::FrontendKind;
-use crate::service::{Affinity, FlowCounts, Frontend, KnownEndpoint, NewFlowPaths, ServiceReport};
+use crate::service::{
+    Affinity, FlowCounts, KnownEndpoint, KnownFrontend, NewFlowPaths, ServiceReport,
+};
 
 use super::bar::{Glyphs, bar};
 use super::bounded::{Alignment, TextCell, bounded_table};
@@ -311,7 +313,7 @@ fn socket_address(address: std::net::SocketAddr, protocol: u8) -> String {
 }
 
 /// `53/udp`
-fn port_of(frontend: &Frontend) -> String {
+fn port_of(frontend: &KnownFrontend) -> String {
     format!("{}/{}", frontend.port, protocol_name(frontend.protocol))
 }
 

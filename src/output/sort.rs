@@ -62,6 +62,7 @@ impl SortOrder {
     }
 }
 
+#[derive(Clone)]
 struct Kept<'c> {
     order: Rc<SortOrder>,
     keys: Box<[SortKey]>,
@@ -92,6 +93,7 @@ impl PartialEq for Kept<'_> {
 impl Eq for Kept<'_> {}
 
 /// Sorts entries.
+#[derive(Clone)]
 pub struct Sorter<'c> {
     order: Rc<SortOrder>,
     limit: Option<usize>,

@@ -53,15 +53,55 @@ fn number(value: Option<u64>) -> TextCell {
     TextCell::or_dash(value.map(|value| value.to_string()))
 }
 
+/// One row a namespace: entries, percent of the limit, and losses. With `per_cpu`, rows of each CPU follow.
+pub fn namespaces_table(all: &[(String, Stat)], options: StatOptions) -> String {
+    let mut columns = vec![
+        ("NETNS", Alignment::Left),
+        ("COUNT", Alignment::Right),
+        ("OF MAX", Alignment::Right),
+    ];
+    let counted = LOSSES.iter().copied().chain(["invalid"]);
+    columns.extend(counted.clone().map(|name| (name, Alignment::Right)));
+    let rows = all.iter().map(|(name, stat)| {
+        let used = stat.used_percent();
+        let total = stat.counters.as_ref().map(CpuCounters::total);
+        let mut row = vec![
+            TextCell::plain(name),
+            number(stat.count),
+            TextCell::styled(
+                used.map_or_else(|| "-".to_owned(), |used| format!("{} %", rounded(used))),
+                usage_style(used),
+            ),
+        ];
+        row.extend(counted.clone().map(|name| {
+            let count = total.as_ref().and_then(|total| total.get(name));
+            let text = count.map_or_else(|| "-".to_owned(), |count| count.to_string());
+            TextCell::styled(text, loss_style(name, count))
+        }));
+        row
+    });
+    let mut text = bounded_table(&columns, rows, options.header, options.palette);
+    for (name, stat) in all.iter().filter(|_| options.per_cpu) {
+        if let Some(counters) = &stat.counters {
+            text += &format!("\n{}\n{}", super::safe_text(name), cpus(counters, options));
+        }
+    }
+    text
+}
+
+/// Style of the share of the limit.
+fn usage_style(used_percent: Option<f64>) -> Style {
+    match used_percent {
+        Some(used) if used >= explain::NEARLY_FULL_PERCENT => Style::Bad,
+        Some(used) if used >= WARNING_PERCENT => Style::Warning,
+        _ => Style::Plain,
+    }
+}
+
 fn sizes(stat: &Stat, options: StatOptions) -> String {
     let settings = &stat.settings;
     let used = stat.used_percent();
     let used_text = used.map(|used| format!("{} % of max", rounded(used)));
-    let style = match used {
-        Some(used) if used >= explain::NEARLY_FULL_PERCENT => Style::Bad,
-        Some(used) if used >= WARNING_PERCENT => Style::Warning,
-        _ => Style::Plain,
-    };
     let chain = stat
         .mean_chain_length()
         .map(|mean| format!("{mean:.2} hashed tuples a bucket, two an entry"));
@@ -72,7 +112,7 @@ fn sizes(stat: &Stat, options: StatOptions) -> String {
     let mut rows = vec![vec![
         TextCell::plain("count"),
         number(stat.count),
-        TextCell::styled(used_text.unwrap_or_default(), style),
+        TextCell::styled(used_text.unwrap_or_default(), usage_style(used)),
     ]];
     for (name, value, about) in [
         ("max", settings.max, None),

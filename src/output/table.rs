@@ -181,13 +181,16 @@ impl EntryTable {
         header: bool,
         terminal: Option<usize>,
     ) -> Self {
-        let results = results && !matches!(kind, TableColumns::Chosen(_));
+        let chosen = matches!(kind, TableColumns::Chosen(_));
         let mut columns = match kind {
             TableColumns::Default => default_columns(),
             TableColumns::Wide => wide_columns(),
             TableColumns::Chosen(columns) => chosen_columns(columns),
         };
-        if results {
+        if !chosen {
+            columns.insert(0, column("NETNS", cell::netns).optional());
+        }
+        if results && !chosen {
             columns.push(result());
         }
         let layouts = columns.iter().map(|column| column.layout.clone()).collect();

@@ -115,7 +115,7 @@ pub struct Executor<'a, 'g, J> {
 }
 
 /// Decisions and outcomes of one batch; its memory serves every batch.
-struct Batch<'c> {
+struct PurgeBatch<'c> {
     /// By position in the batch.
     outcomes: Vec<DeleteOutcome>,
     /// By position in the batch: the entry as it was judged, where it was judged as it was planned.
@@ -133,7 +133,7 @@ impl<J> Executor<'_, '_, J> {
         J: EntryJudge<'c>,
     {
         let mut report = DeleteReport::default();
-        let mut batch = Batch::new();
+        let mut batch = PurgeBatch::new();
         let lookups = self.guard.needs_lookups(plan, &self.scope);
         let mut done = 0;
         for planned in plan.entries().chunks(MAX_BATCH) {
@@ -161,7 +161,7 @@ impl<J> Executor<'_, '_, J> {
         &mut self,
         planned: &[PlannedEntry],
         lookups: bool,
-        batch: &mut Batch<'c>,
+        batch: &mut PurgeBatch<'c>,
         report: &mut DeleteReport,
     ) where
         J: EntryJudge<'c>,
@@ -232,7 +232,7 @@ impl<J> Executor<'_, '_, J> {
     fn delete(
         &mut self,
         planned: &[PlannedEntry],
-        batch: &mut Batch<'_>,
+        batch: &mut PurgeBatch<'_>,
         report: &mut DeleteReport,
     ) {
         let began = Instant::now();
@@ -266,7 +266,7 @@ impl<J> Executor<'_, '_, J> {
     fn write<'c>(
         &self,
         planned: &[PlannedEntry],
-        batch: &Batch<'c>,
+        batch: &PurgeBatch<'c>,
         sink: &mut impl OutcomeSink,
     ) -> io::Result<()>
     where
@@ -283,9 +283,9 @@ impl<J> Executor<'_, '_, J> {
     }
 }
 
-impl Batch<'_> {
+impl PurgeBatch<'_> {
     fn new() -> Self {
-        Batch {
+        PurgeBatch {
             outcomes: Vec::with_capacity(MAX_BATCH),
             entries: Vec::with_capacity(MAX_BATCH),
             targets: Vec::with_capacity(MAX_BATCH),

@@ -30,7 +30,7 @@ pub struct NoResult;
 
 /// Obstacle to an insert that is known before the kernel is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Obstacle {
+pub enum RestoreObstacle {
     #[error("it was offloaded, so there is no timeout to give it")]
     Offloaded,
     #[error(transparent)]
@@ -42,7 +42,7 @@ pub enum Obstacle {
 pub struct RestoreRequest {
     /// As it was saved.
     pub flow: Flow,
-    pub obstacle: Option<Obstacle>,
+    pub obstacle: Option<RestoreObstacle>,
 }
 
 impl RestoreRequest {
@@ -60,11 +60,13 @@ impl RestoreRequest {
     }
 }
 
-fn obstacle(flow: &Flow) -> Option<Obstacle> {
+fn obstacle(flow: &Flow) -> Option<RestoreObstacle> {
     if flow.timeout.is_none() && flow.status.is_offloaded() {
-        return Some(Obstacle::Offloaded);
+        return Some(RestoreObstacle::Offloaded);
     }
-    check_insertable(flow).err().map(Obstacle::Incomplete)
+    check_insertable(flow)
+        .err()
+        .map(RestoreObstacle::Incomplete)
 }
 
 /// `IP_CT_TCP_FLAG_*` of `nf_conntrack_tcp.h`.
@@ -112,7 +114,7 @@ pub enum RestoreOutcome {
 pub enum RestoreError {
     /// The kernel was not asked.
     #[error(transparent)]
-    Obstacle(#[from] Obstacle),
+    RestoreObstacle(#[from] RestoreObstacle),
     #[error("not permitted: it needs CAP_NET_ADMIN")]
     NotPermitted,
     #[error("the table is full (nf_conntrack_max), or there is no memory")]
@@ -149,8 +151,8 @@ impl RestoreOutcome {
 
     /// The kernel was asked.
     pub fn was_tried(&self) -> bool {
-        use RestoreError::{Insert, Obstacle};
-        !matches!(self, RestoreOutcome::Failed(Obstacle(_) | Insert(_)))
+        use RestoreError::{Insert, RestoreObstacle};
+        !matches!(self, RestoreOutcome::Failed(RestoreObstacle(_) | Insert(_)))
     }
 }
 
@@ -170,7 +172,9 @@ pub fn restore(table: &mut Table, requests: &[RestoreRequest]) -> Vec<RestoreOut
             Ok(()) => return RestoreOutcome::Restored,
             Err(InsertError::Kernel(Errno::EXIST)) => return RestoreOutcome::Exists,
             Err(InsertError::Kernel(errno)) => RestoreError::answered(errno, &request.flow),
-            Err(InsertError::Incomplete(incomplete)) => Obstacle::Incomplete(incomplete).into(),
+            Err(InsertError::Incomplete(incomplete)) => {
+                RestoreObstacle::Incomplete(incomplete).into()
+            }
             Err(other) => RestoreError::Insert(other),
         };
         RestoreOutcome::Failed(error)

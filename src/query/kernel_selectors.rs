@@ -5,7 +5,7 @@ use crate::filter::nat::Nat;
 use crate::filter::port::PortRange;
 use crate::filter::protocol::{ICMP, ICMPV6, OptionalPorts, Protocols, SCTP, TCP, UDP};
 use crate::filter::status::StatusWord;
-use crate::filter::{Check, Field, Filter, List, Picks};
+use crate::filter::{EntryTest, Field, Filter, List, Picks};
 use ctnetlink::flow::Family;
 
 use super::usage_error::UsageError;
@@ -20,26 +20,26 @@ pub(super) fn filter(args: &SelectArgs) -> Result<Filter, UsageError> {
     check_families(args)?;
     let mut filter = Filter::default();
     if let Some((flag, family)) = family(args) {
-        filter.push(flag, Check::Family(family));
+        filter.push(flag, EntryTest::Family(family));
     }
     add_protocols(args, &mut filter);
     for (flag, field, lists) in addresses(args) {
-        filter.add(flag, lists, |picks| Check::Address(field, picks));
+        filter.add(flag, lists, |picks| EntryTest::Address(field, picks));
     }
     for (flag, field, lists) in ports(args) {
-        filter.add(flag, lists, |picks| Check::Port(field, picks));
+        filter.add(flag, lists, |picks| EntryTest::Port(field, picks));
     }
     add_status(args, &mut filter);
     add_nat(args, &mut filter);
-    filter.add("--ttl", &args.ttl, Check::Ttl);
-    filter.add("--age", &args.age, Check::Age);
-    filter.add("--packets", &args.packets, Check::Packets);
-    filter.add("--bytes", &args.bytes, Check::Bytes);
-    filter.add("--mark", &args.mark, Check::Mark);
-    filter.add("--zone", &args.zone, Check::Zone);
-    filter.add("--label", &args.label, Check::Label);
-    filter.add("--helper", &args.helper, Check::Helper);
-    filter.add("--id", &args.id, Check::Id);
+    filter.add("--ttl", &args.ttl, EntryTest::Ttl);
+    filter.add("--age", &args.age, EntryTest::Age);
+    filter.add("--packets", &args.packets, EntryTest::Packets);
+    filter.add("--bytes", &args.bytes, EntryTest::Bytes);
+    filter.add("--mark", &args.mark, EntryTest::Mark);
+    filter.add("--zone", &args.zone, EntryTest::Zone);
+    filter.add("--label", &args.label, EntryTest::Label);
+    filter.add("--helper", &args.helper, EntryTest::Helper);
+    filter.add("--id", &args.id, EntryTest::Id);
     filter.match_text("--match", &args.matching);
     Ok(filter)
 }
@@ -126,12 +126,12 @@ fn add_protocols(args: &SelectArgs, filter: &mut Filter) {
         typed.push(format!("-p {}", list.text()));
     }
     if !protocols.is_empty() {
-        filter.push(typed.join(" "), Check::Protocols(protocols));
+        filter.push(typed.join(" "), EntryTest::Protocols(protocols));
     }
 }
 
 fn add_status(args: &SelectArgs, filter: &mut Filter) {
-    filter.add("--status", &args.status, Check::Status);
+    filter.add("--status", &args.status, EntryTest::Status);
     for (flag, given, word) in [
         ("--assured", args.assured, StatusWord::ASSURED),
         ("--unreplied", args.unreplied, StatusWord::UNREPLIED),
@@ -139,10 +139,10 @@ fn add_status(args: &SelectArgs, filter: &mut Filter) {
         if given {
             let mut picks = Picks::default();
             picks.push(false, word);
-            filter.push(flag, Check::Status(picks));
+            filter.push(flag, EntryTest::Status(picks));
         }
     }
-    filter.add("--state", &args.state, Check::State);
+    filter.add("--state", &args.state, EntryTest::State);
 }
 
 fn add_nat(args: &SelectArgs, filter: &mut Filter) {
@@ -154,7 +154,7 @@ fn add_nat(args: &SelectArgs, filter: &mut Filter) {
         ("--hairpin", args.hairpin, Nat::Hairpin),
     ] {
         if given {
-            filter.push(flag, Check::Nat(nat));
+            filter.push(flag, EntryTest::Nat(nat));
         }
     }
 }

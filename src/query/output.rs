@@ -14,6 +14,7 @@ pub fn options(args: &OutputArgs, results: bool) -> Options {
         header: !args.no_header,
         terminal: printing::stdout_width(),
         results,
+        netns: false,
     }
 }
 

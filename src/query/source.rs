@@ -7,7 +7,7 @@ use ctk_cluster::source::ClusterSource;
 use ctnetlink::netns::Netns;
 use ipnet::IpNet;
 
-use crate::args::SourceArgs;
+use crate::args::{NetnsArgs, SourceArgs};
 use crate::error::{CommandError, Status};
 
 /// Cluster objects that are part of the program: `--cluster auto` means them in the demo.
@@ -65,8 +65,12 @@ impl SourceQuery {
 /// Word of `--netns` for every namespace.
 pub const ALL_NAMESPACES: &str = "all";
 
-/// Returns whether `--netns` means several namespaces: `all`, or a comma list.
-pub fn means_several(text: &str) -> bool {
+/// Value of `--netns`, where it means several namespaces: `all`, or a comma list.
+pub fn several(args: &NetnsArgs) -> Option<&str> {
+    args.name.as_deref().filter(|text| means_several(text))
+}
+
+fn means_several(text: &str) -> bool {
     text == ALL_NAMESPACES || (text.contains(',') && !text.contains('/'))
 }
 
@@ -80,7 +84,7 @@ pub fn netns(name: Option<&str>) -> Result<Netns, CommandError> {
         Some(several) if means_several(several) => Err(CommandError::usage(format!(
             "--netns {several}: one namespace is read here"
         ))
-        .hint("ctk top reads several: ctk top --netns all")),
+        .hint("ls, top, stat and doctor read several: ctk top --netns all")),
         Some(name) => Netns::named(name).map_err(|error| {
             let status = if error.is_permission() {
                 Status::NotPermitted

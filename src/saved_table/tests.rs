@@ -7,7 +7,7 @@ use crate::error::chain;
 use crate::output::{Format, ItemResult, Options, Printer, Summary, fixture, json_item};
 use ctnetlink::flow::{L4, ProtocolState, Status, Tuple};
 
-fn all(text: &str) -> Result<Vec<SavedEntry>, ReadError> {
+fn all(text: &str) -> Result<Vec<SavedEntry>, SavedTableError> {
     let mut saved = Vec::new();
     read(&mut text.as_bytes(), &mut |item| {
         saved.push(item);
@@ -145,6 +145,7 @@ fn purged(format: Format) -> String {
     let options = Options {
         format,
         results: true,
+        netns: false,
         ..Options::default()
     };
     let mut printer = Printer::new(options, Box::new(&mut out));
@@ -305,7 +306,7 @@ fn a_wrong_field_is_named_with_its_line() {
             None => bad[&pointer[1..]] = value.clone(),
         }
         let error = all(&format!("{good}\n{bad}\n{good}\n")).unwrap_err();
-        let ReadError::Item {
+        let SavedTableError::Item {
             position,
             source: field_error,
         } = &error
@@ -349,7 +350,7 @@ fn missing_or_unexpected_fields_of_a_protocol_are_refused() {
         let mut flow = fixture::dns().flow;
         (flow.original.protocol, flow.original.l4) = (protocol, l4);
         match all(&printed(&flow)) {
-            Err(ReadError::Item {
+            Err(SavedTableError::Item {
                 source: field_error,
                 ..
             }) => assert_eq!(field_error.field, field, "{l4:?}"),
@@ -372,7 +373,10 @@ fn missing_or_unexpected_fields_of_a_protocol_are_refused() {
         "\"STATE()\"",
         "null",
     ] {
-        assert!(matches!(tcp(word), Err(ReadError::Item { .. })), "{word}");
+        assert!(
+            matches!(tcp(word), Err(SavedTableError::Item { .. })),
+            "{word}"
+        );
     }
 }
 
@@ -393,7 +397,7 @@ fn unknown_formats_are_distinguished_from_damaged_text() {
     ] {
         let error = all(text).unwrap_err();
         assert!(
-            matches!(error, ReadError::UnknownFormat { line: 1, .. }),
+            matches!(error, SavedTableError::UnknownFormat { line: 1, .. }),
             "{text}: {error:?}"
         );
     }
@@ -405,7 +409,7 @@ fn unknown_formats_are_distinguished_from_damaged_text() {
     ] {
         let error = all(&text).unwrap_err();
         assert!(
-            matches!(error, ReadError::Truncated { line: at } if at == line),
+            matches!(error, SavedTableError::Truncated { line: at } if at == line),
             "{error:?}"
         );
     }
@@ -420,7 +424,7 @@ fn unknown_formats_are_distinguished_from_damaged_text() {
     ] {
         let error = all(&text).unwrap_err();
         assert!(
-            matches!(error, ReadError::Syntax { line: 2, .. }),
+            matches!(error, SavedTableError::Syntax { line: 2, .. }),
             "{error:?}"
         );
     }
@@ -456,6 +460,6 @@ fn an_io_error_is_not_reported_as_an_error_of_the_text() {
     for begun in ["", &good[..40], &format!("{good}\n")] {
         let reader = begun.as_bytes().chain(Broken);
         let error = read(&mut { reader }, &mut |_| ControlFlow::Continue(())).unwrap_err();
-        assert!(matches!(error, ReadError::Io(_)), "{error:?}");
+        assert!(matches!(error, SavedTableError::Io(_)), "{error:?}");
     }
 }

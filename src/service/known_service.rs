@@ -11,7 +11,7 @@ use super::reach::{Reach, TrafficPolicy};
 
 /// An address and port of the Service that clients connect to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Frontend {
+pub struct KnownFrontend {
     pub kind: FrontendKind,
     /// `None` for a node port, which is open on every address of the node that kube-proxy uses.
     pub address: Option<IpAddr>,
@@ -61,7 +61,7 @@ pub struct KnownService {
     /// False for a Service that kube-proxy ignores; `None` where only rules are known.
     pub kube_proxy: Option<bool>,
     /// In the order of ports and addresses.
-    pub frontends: Vec<Frontend>,
+    pub frontends: Vec<KnownFrontend>,
     /// `None` where only rules are known.
     pub internal_policy: Option<TrafficPolicy>,
     /// `None` where only rules are known, and where no frontend is for traffic from outside.
@@ -90,7 +90,7 @@ impl KnownService {
         let mut hinted = false;
         for (order, id) in ports.iter().enumerate() {
             let port = index.port(*id);
-            let frontend = |kind, address, number| Frontend {
+            let frontend = |kind, address, number| KnownFrontend {
                 kind,
                 address,
                 protocol: port.protocol,
@@ -164,7 +164,7 @@ impl KnownService {
                 continue;
             }
             endpoints_complete &= found.understood;
-            frontends.insert(Frontend {
+            frontends.insert(KnownFrontend {
                 kind: match address {
                     None => FrontendKind::NodePort,
                     Some(_) => kind_of_rule(found.kind),

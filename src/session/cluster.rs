@@ -219,7 +219,7 @@ impl Cluster {
     }
 
     /// The datapath that translates Services in kube-proxy's place.
-    pub fn instead(&self) -> Option<Datapath> {
+    pub fn kube_proxy_replacement(&self) -> Option<Datapath> {
         self.probe.translator.as_ref()?.replaces()
     }
 
@@ -373,18 +373,17 @@ pub fn require(
 }
 
 fn cluster_error(error: ClusterError) -> CommandError {
-    match &error {
+    let status = match &error {
         ClusterError::NoName | ClusterError::NoObjects | ClusterError::ServiceRange(_) => {
-            CommandError::usage(error)
+            return CommandError::of(Status::Usage, error);
         }
-        ClusterError::Open { .. } => {
-            CommandError::failed(format!("--cluster: {error}")).hint(FETCH)
-        }
+        ClusterError::Open { .. } => Status::Failed,
         // A file that cannot be read to its end is an incomplete source.
-        ClusterError::List { .. } => {
-            CommandError::new(Status::Partial, format!("--cluster: {error}")).hint(FETCH)
-        }
-    }
+        ClusterError::List { .. } => Status::Partial,
+    };
+    CommandError::new(status, "--cluster")
+        .with_source(error)
+        .hint(FETCH)
 }
 
 /// Value of `summary.cluster` in JSON.

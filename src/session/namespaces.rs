@@ -6,8 +6,16 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use crate::query::ALL_NAMESPACES;
+use ctk_cluster::source::ClusterSource;
+use ctnetlink::Table;
 use ctnetlink::netns::{self, Netns};
+
+use crate::error::CommandError;
+use crate::query::{ALL_NAMESPACES, SourceQuery};
+use crate::session::pipeline::Counts;
+use crate::session::table_access;
+use crate::session::table_scan::ScanReport;
+use crate::terminal::printing::ListingEnd;
 
 /// Namespaces that were asked for.
 #[derive(Debug, Default)]
@@ -19,7 +27,80 @@ pub struct Namespaces {
     seen: BTreeSet<(u64, u64)>,
 }
 
+/// Result of the looks at the tables of several namespaces.
+#[derive(Debug, Default)]
+pub struct Visited<'n> {
+    /// Namespaces whose table was read.
+    pub read: Vec<&'n str>,
+    /// Why others are missing.
+    pub missing: Vec<String>,
+    /// Sums over the tables.
+    pub counts: Counts,
+    pub report: ScanReport,
+}
+
+/// Counts and report of one table, or why it could not be read.
+pub type Scanned = Result<(Counts, ScanReport), CommandError>;
+
+/// Hint of the refusals of several namespaces.
+pub const GIVE_ONE: &str = "give --netns one namespace";
+
+/// Refuses names and verdicts, which belong to the namespace of a node. `asked`: selectors or keys need them.
+///
+/// # Errors
+/// A cluster source or names are asked for.
+pub fn refuse_names(source: &SourceQuery, asked: bool) -> Result<(), CommandError> {
+    let named = !matches!(source.cluster, ClusterSource::Auto | ClusterSource::None);
+    match named || asked {
+        true => Err(CommandError::usage(
+            "names and verdicts belong to the namespace of a node: no --cluster, and no selectors or keys on them, with several namespaces",
+        )
+        .hint(GIVE_ONE)),
+        false => Ok(()),
+    }
+}
+
 impl Namespaces {
+    /// Lends the table of each namespace to `scan`, one after the other. The inner error of `scan` is that of the table.
+    ///
+    /// # Errors
+    /// The output cannot be written, or no table can be read.
+    pub fn visit<'n>(
+        &'n self,
+        mut scan: impl FnMut(&'n str, Table) -> Result<Scanned, ListingEnd>,
+    ) -> Result<Visited<'n>, ListingEnd> {
+        let mut visited = Visited {
+            missing: self.missing.clone(),
+            ..Visited::default()
+        };
+        let mut refused = None;
+        for (name, netns) in &self.open {
+            let scanned = match Table::open(netns) {
+                Ok(table) => scan(name, table)?,
+                Err(error) => Err(table_access::netlink_error(error)),
+            };
+            match scanned {
+                Ok((counts, report)) => {
+                    visited.counts += counts;
+                    visited.report.unreadable += report.unreadable;
+                    visited.report.inconsistent |= report.inconsistent;
+                    visited.read.push(name);
+                }
+                Err(error) => {
+                    visited
+                        .missing
+                        .push(format!("--netns {name}: {}", error.text()));
+                    refused = Some(error);
+                }
+            }
+        }
+        if visited.read.is_empty() {
+            let none = || CommandError::failed(visited.missing.join("; "));
+            return Err(refused.unwrap_or_else(none).into());
+        }
+        Ok(visited)
+    }
+
     /// Opens the namespaces that `--netns` names: `all` or a comma list.
     pub fn open(text: &str) -> Self {
         let mut found = Namespaces::default();

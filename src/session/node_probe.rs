@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use crate::plural::count;
 use crate::this_node::{NetnsOwner, ThisNode};
 use ctk_cluster::compare::{Difference, Disagreement, FrontendAddress, compare};
-use ctk_cluster::datapath::{self, Datapath, Mark};
+use ctk_cluster::datapath::{self, Datapath, DatapathMark};
 use ctk_cluster::index::Index;
 use ctk_cluster::rules::read::{self, Read};
 use ctk_cluster::source::Loaded;
@@ -64,7 +64,7 @@ impl NodeProbe {
 /// A datapath of BPF programs on this node.
 #[derive(Clone, Debug)]
 pub struct Translator {
-    mark: Mark,
+    mark: DatapathMark,
     /// No rules of kube-proxy are seen beside it, or they cannot be read.
     alone: bool,
 }

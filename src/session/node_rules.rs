@@ -8,7 +8,7 @@ use crate::error::{CommandError, Status, chain};
 use crate::plural::count;
 use ctk_cluster::rules::lb_chain::ServiceFilter;
 use ctk_cluster::rules::present::{self, Revision};
-use ctk_cluster::rules::read::{self, Read, ReadError};
+use ctk_cluster::rules::read::{self, Read, RulesError};
 use ctk_cluster::rules::{NodeRules, Proxy};
 use ctnetlink::netns::Netns;
 
@@ -38,20 +38,24 @@ pub fn read_with_shares(
             .map_err(|error| CommandError::failed("--cluster rules").with_source(error))?,
     };
     read.map_err(|error| {
-        let text = format!("--cluster rules: {error}");
-        match error {
-            ReadError::Refused(_) => {
-                CommandError::new(Status::NotPermitted, text).hint(RUN_AS_ROOT)
-            }
-            ReadError::NoTool => CommandError::failed(text).hint(
+        let (status, hint) = match error {
+            RulesError::Refused(_) => (Status::NotPermitted, RUN_AS_ROOT),
+            RulesError::NoTool => (
+                Status::Failed,
                 "install iptables and nftables, or name a saved rule set: --cluster rules:FILE",
             ),
-            ReadError::Failed(_) => CommandError::failed(text)
-                .hint("-v shows what was run; --cluster rules:FILE reads a saved rule set"),
-            ReadError::File { .. } | ReadError::Text { .. } => CommandError::failed(text).hint(
+            RulesError::Failed(_) => (
+                Status::Failed,
+                "-v shows what was run; --cluster rules:FILE reads a saved rule set",
+            ),
+            RulesError::File { .. } | RulesError::Text { .. } => (
+                Status::Failed,
                 "save one with: (iptables-save; ip6tables-save; nft -j list ruleset) > rules.txt",
             ),
-        }
+        };
+        CommandError::new(status, "--cluster rules")
+            .with_source(error)
+            .hint(hint)
     })
 }
 

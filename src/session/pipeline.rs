@@ -4,6 +4,7 @@
 //! selectors on names, selectors on verdicts.
 
 use std::net::SocketAddr;
+use std::ops::AddAssign;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::attribution::{self, FrontendMatch, Names, Party, PartyKind};
@@ -33,6 +34,8 @@ pub struct EntryPipeline<'c> {
     line: String,
     hides_own: bool,
     prints: Prints,
+    /// Network namespace of the table, where tables of several are read.
+    netns: Option<&'c str>,
     pub counts: Counts,
 }
 
@@ -72,6 +75,28 @@ pub struct Counts {
     pub nameless: u64,
     /// Entries that passed and lead to an address whose name only unread Pods may hold.
     pub not_asked: u64,
+}
+
+impl AddAssign for Counts {
+    fn add_assign(&mut self, more: Self) {
+        for (sum, more) in [
+            (&mut self.scanned, more.scanned),
+            (&mut self.passed, more.passed),
+            (&mut self.undecided, more.undecided),
+            (&mut self.held_back, more.held_back),
+            (&mut self.not_compared, more.not_compared),
+            (&mut self.source_incomplete, more.source_incomplete),
+            (&mut self.stale, more.stale),
+            (&mut self.foreign_netns, more.foreign_netns),
+            (&mut self.range_unknown, more.range_unknown),
+            (&mut self.range_sought, more.range_sought),
+            (&mut self.own, more.own),
+            (&mut self.nameless, more.nameless),
+            (&mut self.not_asked, more.not_asked),
+        ] {
+            *sum += more;
+        }
+    }
 }
 
 /// Verdicts that `unknown/service-range-unknown` can turn out to be.
@@ -131,7 +156,7 @@ impl<'c> EntryPipeline<'c> {
             index: cluster.index(),
             rules: cluster.node_rules(),
             node: &cluster.node,
-            kube_proxy_replacement: cluster.instead(),
+            kube_proxy_replacement: cluster.kube_proxy_replacement(),
             zones: &entries.zones,
             source_time: cluster.time(),
         });
@@ -143,6 +168,7 @@ impl<'c> EntryPipeline<'c> {
             line: String::new(),
             hides_own: false,
             prints: Prints::default(),
+            netns: None,
             counts: Counts::default(),
         })
     }
@@ -158,6 +184,11 @@ impl<'c> EntryPipeline<'c> {
     pub fn for_names(mut self, prints: Prints) -> Self {
         self.prints = prints;
         self
+    }
+
+    /// Sets the network namespace of the entries that follow.
+    pub fn enter(&mut self, netns: &'c str) {
+        self.netns = Some(netns);
     }
 
     pub fn filter(&self) -> &Filter {
@@ -222,6 +253,7 @@ impl<'c> EntryPipeline<'c> {
             return None;
         }
         let mut entry = Entry::bare(flow);
+        entry.netns = self.netns;
         self.complete(&mut entry, seen);
         freshness.settle(&mut entry);
         selects(self, &entry).then(|| take(entry))

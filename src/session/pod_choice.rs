@@ -11,7 +11,7 @@ use std::ops::ControlFlow;
 
 use crate::attribution::FrontendKind;
 use crate::attribution::{FrontendMatch, endpoint_at};
-use crate::doctor::groups::Groups;
+use crate::doctor::groups::BoundedGroups;
 use crate::filter::{Filter, Outcome};
 use crate::select::Selectors;
 use crate::select::name::PartyName;
@@ -104,7 +104,7 @@ fn choose(
         return None;
     }
     let mut deciding = HashSet::new();
-    let (mut silent, mut named) = (Groups::default(), Groups::default());
+    let (mut silent, mut named) = (BoundedGroups::default(), BoundedGroups::default());
     // A selector on a changing value may let an entry in later, so that only the lasting ones leave entries out.
     let lasting = filter.lasting();
     let mut table = Table::open(netns).ok()?;
@@ -144,7 +144,7 @@ fn may_be_a_lost_pod(flow: &Flow, index: &Index) -> bool {
 }
 
 /// Addresses with at least `least` entries, those with most entries first.
-fn most(groups: &Groups<IpAddr, u64>, least: u64) -> Vec<IpAddr> {
+fn most(groups: &BoundedGroups<IpAddr, u64>, least: u64) -> Vec<IpAddr> {
     let enough = |count: u64| count.saturating_add(groups.missed()) >= least;
     let mut most: Vec<(IpAddr, u64)> = groups
         .iter()
@@ -156,7 +156,7 @@ fn most(groups: &Groups<IpAddr, u64>, least: u64) -> Vec<IpAddr> {
 }
 
 /// Adds the addresses with most unanswered entries, up to the number that is read one by one.
-fn add_silent(addresses: &mut HashSet<IpAddr>, silent: &Groups<IpAddr, u64>, least: u64) {
+fn add_silent(addresses: &mut HashSet<IpAddr>, silent: &BoundedGroups<IpAddr, u64>, least: u64) {
     for address in most(silent, least) {
         if addresses.len() >= MAX_SELECTED_ADDRESSES {
             break;
@@ -230,7 +230,7 @@ mod tests {
     #[test]
     fn a_scan_of_the_pod_range_does_not_make_every_pod_be_read() {
         let address = |n: u32| IpAddr::V4(std::net::Ipv4Addr::from_bits(0x0af4_0000 + n));
-        let mut silent = Groups::default();
+        let mut silent = BoundedGroups::default();
         for n in 0..500 {
             for _ in 0..1 + n % 200 {
                 *silent.at(address(n)) += 1;

@@ -16,7 +16,7 @@ use crate::select::Directory;
 
 /// Kind of object that a name belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum NameKind {
     Namespace,
     Node,
     /// `NS/NAME`.
@@ -27,23 +27,23 @@ pub enum Kind {
     Pod,
 }
 
-impl Kind {
-    const ALL: [Kind; 5] = [
-        Kind::Namespace,
-        Kind::Node,
-        Kind::Service,
-        Kind::Port,
-        Kind::Pod,
+impl NameKind {
+    const ALL: [NameKind; 5] = [
+        NameKind::Namespace,
+        NameKind::Node,
+        NameKind::Service,
+        NameKind::Port,
+        NameKind::Pod,
     ];
 
     /// Word before such a name in the file.
     const fn word(self) -> &'static str {
         match self {
-            Kind::Namespace => "namespace",
-            Kind::Node => "node",
-            Kind::Service => "service",
-            Kind::Port => "port",
-            Kind::Pod => "pod",
+            NameKind::Namespace => "namespace",
+            NameKind::Node => "node",
+            NameKind::Service => "service",
+            NameKind::Port => "port",
+            NameKind::Pod => "pod",
         }
     }
 
@@ -54,9 +54,9 @@ impl Kind {
     /// The name has a form that is safe in a shell.
     fn allows(self, name: &str) -> bool {
         match self {
-            Kind::Namespace | Kind::Node => is_name(name),
-            Kind::Service | Kind::Pod => is_object(name),
-            Kind::Port => name
+            NameKind::Namespace | NameKind::Node => is_name(name),
+            NameKind::Service | NameKind::Pod => is_object(name),
+            NameKind::Port => name
                 .split_once(':')
                 .is_some_and(|(service, port)| is_object(service) && is_name(port)),
         }
@@ -88,7 +88,7 @@ pub fn keep(directory: Option<Directory<'_>>, keep: Keep) {
 }
 
 /// Kept names of one kind, in the order of the file. Empty without a file.
-pub fn kept(kind: Kind) -> Vec<String> {
+pub fn kept(kind: NameKind) -> Vec<String> {
     folder()
         .and_then(|folder| file::read(&folder, kind).ok())
         .unwrap_or_default()
@@ -102,7 +102,7 @@ fn folder() -> Option<PathBuf> {
     given.map_or_else(home, absolute)
 }
 
-type Each<'a> = &'a mut dyn FnMut(Kind, &str) -> io::Result<()>;
+type Each<'a> = &'a mut dyn FnMut(NameKind, &str) -> io::Result<()>;
 
 /// Hands every name to `to`, once. Pods come last, because they are the most numerous and may not fit.
 fn each(directory: Directory<'_>, to: Each<'_>) -> io::Result<()> {
@@ -115,23 +115,23 @@ fn each(directory: Directory<'_>, to: Each<'_>) -> io::Result<()> {
     match directory {
         Directory::Index(index) => {
             for namespace in index.namespaces() {
-                named(Kind::Namespace, &[namespace])?;
+                named(NameKind::Namespace, &[namespace])?;
             }
             for (_, service) in index.services() {
-                named(Kind::Service, &[&service.namespace, "/", &service.name])?;
+                named(NameKind::Service, &[&service.namespace, "/", &service.name])?;
             }
             for node in index.nodes() {
-                named(Kind::Node, &[&node.name])?;
+                named(NameKind::Node, &[&node.name])?;
             }
             for (id, service) in index.services() {
                 let ports = index.ports_of(id);
                 for port in ports.filter_map(|(_, port)| port.name.as_ref()) {
                     let parts = [&service.namespace, "/", &service.name, ":", port];
-                    named(Kind::Port, &parts)?;
+                    named(NameKind::Port, &parts)?;
                 }
             }
             for pod in index.pods().filter(|pod| pod.live) {
-                named(Kind::Pod, &[&pod.namespace, "/", &pod.name])?;
+                named(NameKind::Pod, &[&pod.namespace, "/", &pod.name])?;
             }
         }
         Directory::Rules(rules) => {
@@ -141,7 +141,7 @@ fn each(directory: Directory<'_>, to: Each<'_>) -> io::Result<()> {
                 .map(|service| (&service.namespace, &service.name))
                 .collect();
             for (namespace, name) in services {
-                named(Kind::Service, &[namespace, "/", name])?;
+                named(NameKind::Service, &[namespace, "/", name])?;
             }
         }
     }

@@ -75,9 +75,9 @@ impl<'c> Evidence<'c> {
 }
 
 /// Prints namespace and name of the matched Service, or of the owner of the address.
-struct Name<'a>(&'a Evidence<'a>);
+struct PrintedName<'a>(&'a Evidence<'a>);
 
-impl fmt::Display for Name<'_> {
+impl fmt::Display for PrintedName<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let matched = self.0.service.map(|(index, id)| {
             let port = index.port(id);
@@ -117,7 +117,7 @@ impl Evidence<'_> {
         if let Detail::Rule(rule) = self.detail {
             return by_rule(f, self.reason, from, rule);
         }
-        let name = Name(self);
+        let name = PrintedName(self);
         match self.reason {
             Reason::Endpoint => write!(f, "{from} is a serving endpoint of {name}"),
             Reason::EndpointTerminating => {

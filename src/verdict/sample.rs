@@ -20,7 +20,7 @@ pub enum SampleRound {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Pair {
+struct LookPair {
     first: Option<Observation>,
     second: Option<Observation>,
 }
@@ -31,7 +31,7 @@ struct Pair {
 /// in 100 million. They then count as one entry that was made anew, and nothing is reported of it.
 #[derive(Debug, Default)]
 pub struct Sampler {
-    pairs: HashMap<u64, Pair>,
+    pairs: HashMap<u64, LookPair>,
     hasher: RandomState,
 }
 
@@ -53,15 +53,15 @@ impl Sampler {
         let pair = pair.copied().unwrap_or_default();
         let first = pair.first;
         let mut activity = match pair {
-            Pair {
+            LookPair {
                 first: Some(first),
                 second: Some(second),
             } => compare(&[first, second, third]),
-            Pair {
+            LookPair {
                 first: None,
                 second: Some(second),
             } => compare(&[second, third]),
-            Pair { second: None, .. } => compare(&[third]),
+            LookPair { second: None, .. } => compare(&[third]),
         };
         activity.is_new = first.is_none_or(|first| third.is_recreated_since(&first));
         activity
@@ -163,6 +163,6 @@ mod tests {
 
     #[test]
     fn an_entry_takes_the_documented_memory() {
-        assert_eq!(size_of::<(u64, Pair)>() + 1, 105);
+        assert_eq!(size_of::<(u64, LookPair)>() + 1, 105);
     }
 }

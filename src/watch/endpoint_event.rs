@@ -9,7 +9,7 @@ use crate::attribution::{EndpointName, Party, PartyKind};
 use ctk_cluster::follow::{self, EndpointChange};
 use ctk_cluster::index::Index;
 use ctk_cluster::rules::NodeRules;
-use ctk_cluster::rules::changes::{Target, Targets, changes, targets};
+use ctk_cluster::rules::changes::{RuleEndpoint, Targets, changes, targets};
 
 use super::record::{self, Change, SeenBy};
 
@@ -38,7 +38,7 @@ enum Report {
     Rules {
         /// `false`: the target was removed.
         is_added: bool,
-        target: Target,
+        target: RuleEndpoint,
         /// Number of the Service port, when it is known.
         port_number: Option<u16>,
     },

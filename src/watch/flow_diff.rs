@@ -38,12 +38,23 @@ pub(super) fn is_updated(known: &Flow, now: &Flow) -> bool {
         || (now.helper().is_some() && known.helper() != now.helper())
 }
 
+/// Copies the fields that only the event of the end has: the last counters and the times.
+pub(super) fn merge_end(known: &mut Flow, event: &Flow) {
+    known.counters_original = event.counters_original.or(known.counters_original);
+    known.counters_reply = event.counters_reply.or(known.counters_reply);
+    known.start = event.start.or(known.start);
+    if let Some(stop) = event.rare.as_ref().and_then(|rare| rare.stop) {
+        known.rare_mut().stop = Some(stop);
+    }
+}
+
 /// Copies the fields that an event has into a known flow. Most events lack counters, timestamps and rare attributes.
 pub(super) fn merge_event(known: &mut Flow, event: Flow) {
     known.status = event.status;
     known.timeout = event.timeout.or(known.timeout);
     known.mark = event.mark.or(known.mark);
     known.state = event.state.or(known.state);
+    known.start = known.start.or(event.start);
     if let Some(event) = event.rare {
         let rare = known.rare_mut();
         rare.labels = event.labels.or(rare.labels);

@@ -15,7 +15,9 @@ use crate::entry::Entry;
 use crate::verdict::{Activity, Observation, Reason, RecentObservations, Verdict};
 use ctnetlink::flow::{AddressPort, Flow, Tuple, Zone};
 
-use super::flow_diff::{has_lost_status, is_recreated, is_same_entry, is_updated, merge_event};
+use super::flow_diff::{
+    has_lost_status, is_recreated, is_same_entry, is_updated, merge_end, merge_event,
+};
 use super::former_pods::FormerPods;
 use super::record::{Record, WatchedEntry};
 
@@ -133,7 +135,7 @@ impl View {
         });
         if !is_late {
             // The old entry has ended: its DESTROY is never sent, or a dump has replaced it.
-            self.remove(&key, resolver, emit);
+            self.remove(&key, None, resolver, emit);
         }
         resolver.note_created(key);
         match is_late {
@@ -244,10 +246,8 @@ impl View {
         if !is_same_entry(&tracked.flow, flow) {
             return;
         }
-        // Only this event carries the final counters.
-        tracked.flow.counters_original = flow.counters_original.or(tracked.flow.counters_original);
-        tracked.flow.counters_reply = flow.counters_reply.or(tracked.flow.counters_reply);
-        self.remove(&key, resolver, emit);
+        merge_end(&mut tracked.flow, flow);
+        self.remove(&key, flow.timeout, resolver, emit);
     }
 
     /// Begins a dump, whose flows follow by [`View::apply_dumped`]. `is_retry`: the dump before was inconsistent, and no event
@@ -278,7 +278,7 @@ impl View {
                 tracked.flow = flow;
                 return self.emit_changes(&key, change, resolver, emit);
             }
-            self.remove(&key, resolver, emit);
+            self.remove(&key, None, resolver, emit);
         }
         let Some(entry) = resolver.select(flow, None) else {
             return;
@@ -312,7 +312,7 @@ impl View {
         }
         self.is_initialized = true;
         for (original, zone) in self.missing() {
-            self.remove(&(zone, original), resolver, emit);
+            self.remove(&(zone, original), None, resolver, emit);
         }
     }
 
@@ -370,16 +370,18 @@ impl View {
         self.tracked.entry(key).insert_entry(tracked).into_mut()
     }
 
+    /// Removes an entry that has ended. `left`: seconds left on its timer then, if an event says so.
     fn remove<'c>(
         &mut self,
         key: &FlowKey,
+        left: Option<u32>,
         resolver: &mut dyn ResolveEntry<'c>,
         emit: RecordHandler<'_, 'c>,
     ) {
         let Some(mut tracked) = self.tracked.remove(key) else {
             return;
         };
-        tracked.flow.timeout = None;
+        tracked.flow.timeout = left;
         let seen = tracked.seen();
         let entry = resolver.entry(tracked.flow, seen);
         if self.ended.len() >= MAX_ENDED_FLOWS {

@@ -142,7 +142,18 @@ fn flows_with_a_source_that_was_removed_are_found_and_those_with_an_own_one_are_
         Rows::insert(&rows);
         let file = cluster::<&str>(&[]);
         assert!(findings_of(&doctor(&file, "--sample 0"), "lost-source").is_empty());
+        let selected = || {
+            ctk_line("ls --lost-source --cluster none -o json")
+                .exits(0)
+                .items()
+                .len()
+        };
+        assert_eq!(selected(), 0);
         run("ip", &["address", "del", "203.0.113.77/32", "dev", "lo"]);
+        assert_eq!(selected(), 6);
+        let top = ctk_line("top --lost-source --by reply-dst --cluster none -o json").exits(0);
+        assert_eq!(top.items()[0]["count"], 6);
+        assert_eq!(top.items()[0]["key"]["reply-dst"], "203.0.113.77");
         let found = only_finding(&doctor(&file, "--sample 0").exits(5), "lost-source");
         assert_eq!(found["severity"], "warning");
         assert_eq!(found["evidence"]["source"], "203.0.113.77");

@@ -11,6 +11,7 @@ use crate::{has_namespaces, repository};
 use testkit::ctk_binary::{ctk, ctk_command, ctk_line};
 use testkit::lab::{self, BACKENDS, Lab, Proxy};
 use testkit::mixed;
+use testkit::other_netns::OtherNetns;
 use testkit::private_netns::private_netns;
 use testkit::tools::{Outcome, sysctl};
 
@@ -95,6 +96,24 @@ impl Schema {
 /// All keys of `top --by`.
 const KEYS: &str = "client,src,dst,sport,dport,reply-src,reply-dst,reply-sport,reply-dport,svc,endpoint,pod,namespace,proto,state,status,\
      verdict,reason,helper,netns,zone,mark,snat-dst";
+
+#[test]
+fn output_of_several_namespaces_fits_the_schema() {
+    private_netns(|| {
+        let mut schema = Schema::new();
+        let (one, other) = (OtherNetns::start(), OtherNetns::start());
+        one.fill(3);
+        let list = format!("{},{}", one.pid(), other.pid());
+        let several = |command: &str| ctk_line(&format!("{command} --netns {list}")).exits(0);
+        schema.fits("ls", &several("ls -o json").json());
+        assert_eq!(schema.lines("item", &several("ls -o jsonl")), 3);
+        schema.fits("top", &several("top -o json").json());
+        schema.fits("stat_namespaces", &several("stat -o json").json());
+        assert_eq!(schema.lines("stat_absolute", &several("stat -o jsonl")), 2);
+        schema.fits("doctor", &several("doctor --sample 0 -o json").json());
+        assert!(schema.lines("finding", &several("doctor --sample 0 -o jsonl")) > 0);
+    });
+}
 
 #[test]
 fn output_of_the_demo_fits_the_schema() {

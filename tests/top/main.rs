@@ -1,7 +1,6 @@
 //! `ctk top` in real namespaces: numbers compared with the conntrack tool and `ls`, names, frames, and bounds.
 
 mod frames;
-mod namespaces;
 
 use std::collections::BTreeMap;
 use testkit::{lab, mixed};

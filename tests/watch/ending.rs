@@ -15,15 +15,17 @@ fn contradictory_flags_are_refused_before_the_watch_starts() {
     private_netns(|| {
         for (line, says) in [
             ("watch --interval 500ms", "--interval: at least 1s"),
-            ("watch -o csv", "-o table or -o jsonl"),
-            ("watch -o json", "-o table or -o jsonl"),
+            ("watch -o csv", "possible values: table, jsonl, conntrack"),
+            ("watch --type move -o jsonl", "no such record"),
+            ("watch --type refresh -o conntrack", "no such record"),
+            ("watch --type gap", "possible values: snapshot"),
             (
                 "watch --until quiet --interval 0",
                 "--until quiet needs an --interval",
             ),
-            ("watch --sort timeout", "takes no --sort"),
+            ("watch --sort timeout", "unexpected argument"),
             ("watch --live", "--live needs a terminal"),
-            ("watch --live -o jsonl", "does not go with -o jsonl"),
+            ("watch --live -o jsonl", "does not go with another -o"),
             (
                 "watch --until gone --cluster none",
                 "cannot be selected with --cluster none",

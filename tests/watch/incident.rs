@@ -222,10 +222,14 @@ fn the_table_format_names_the_new_endpoint_of_a_flow() {
         let outcome = testkit::tools::Outcome::of(child.wait_with_output().unwrap()).exits(0);
         let lines: Vec<&str> = outcome.stdout.lines().collect();
         assert!(
-            lines[0].ends_with("synced    1 entry to begin with"),
+            lines[0].contains("  snapshot  udp  shop/web-1:40123  "),
             "{outcome:#?}"
         );
-        let [verdict, destroy, moved, new] = lines[1..] else {
+        assert!(
+            lines[1].ends_with("synced    1 entry to begin with"),
+            "{outcome:#?}"
+        );
+        let [verdict, destroy, moved, new] = lines[2..] else {
             panic!("{outcome:#?}")
         };
         assert!(verdict.contains("  verdict   udp  shop/web-1:40123  kube-system/kube-dns:dns  "));

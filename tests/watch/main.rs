@@ -6,6 +6,7 @@ mod incident;
 mod live;
 mod memory;
 mod node_rules;
+mod records;
 mod selecting;
 mod silent;
 

@@ -18,7 +18,7 @@ use super::warnings::Warnings;
 
 /// Number of items of each kind in a source, and number of omitted ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
-pub struct Counts {
+pub struct ObjectCounts {
     pub services: usize,
     pub endpoint_slices: usize,
     pub pods: usize,
@@ -34,7 +34,7 @@ pub struct Counts {
 #[derive(Debug)]
 pub struct Built {
     pub index: Index,
-    pub counts: Counts,
+    pub counts: ObjectCounts,
     pub warnings: Vec<String>,
 }
 
@@ -53,7 +53,7 @@ pub struct NotAServiceRange {
 pub struct Builder {
     pub(super) names: HashSet<Name>,
     pub(super) warnings: Warnings,
-    pub(super) counts: Counts,
+    pub(super) counts: ObjectCounts,
     pub(super) services: Vec<(Service, Vec<ServicePort>)>,
     pub(super) slices: Vec<Slice>,
     pub(super) pods: Vec<(Pod, Addresses)>,
@@ -117,7 +117,7 @@ impl Builder {
 
     /// Number of items so far.
     pub(super) fn items(&self) -> usize {
-        let Counts {
+        let ObjectCounts {
             services,
             endpoint_slices,
             pods,

@@ -311,5 +311,4 @@ fn named_port(index: &Index, id: PortId) -> RuleService {
 }
 
 #[cfg(test)]
-#[path = "compare_tests.rs"]
 mod tests;

@@ -43,7 +43,7 @@ impl Datapath {
 
 /// Trace of a datapath.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Mark {
+pub struct DatapathMark {
     pub datapath: Datapath,
     /// Map, socket or interface, for display.
     pub what: String,
@@ -76,13 +76,13 @@ const DEVICES: [(&str, Datapath); 4] = [
 
 /// Returns the first trace under `root` (`/` except in tests), in the calling thread's network namespace. An unreadable folder
 /// yields no trace: only root can read pinned maps, but every user can read the interfaces.
-pub fn find(root: &Path) -> Option<Mark> {
+pub fn find(root: &Path) -> Option<DatapathMark> {
     by_map(root)
         .or_else(|| by_device(root))
         .or_else(|| by_socket(root))
 }
 
-fn by_map(root: &Path) -> Option<Mark> {
+fn by_map(root: &Path) -> Option<DatapathMark> {
     let folders = PINNED.iter().filter_map(|folder| {
         let entries = fs::read_dir(root.join(folder)).ok()?;
         Some(entries.filter_map(move |entry| Some((folder, entry.ok()?))))
@@ -96,14 +96,14 @@ fn by_map(root: &Path) -> Option<Mark> {
     names.into_iter().find_map(|(folder, name)| {
         let mut maps = MAPS.iter();
         let (_, datapath) = maps.find(|(start, _)| name.starts_with(start))?;
-        Some(Mark {
+        Some(DatapathMark {
             datapath: *datapath,
             what: format!("its BPF map /{folder}/{name}"),
         })
     })
 }
 
-fn by_device(root: &Path) -> Option<Mark> {
+fn by_device(root: &Path) -> Option<DatapathMark> {
     // Lists those of the calling thread's namespace; `/sys/class/net` shows the namespace in which it was mounted.
     let text = fs::read_to_string(root.join("proc/thread-self/net/dev")).ok()?;
     let mut names = text
@@ -111,16 +111,16 @@ fn by_device(root: &Path) -> Option<Mark> {
         .filter_map(|line| Some(line.split_once(':')?.0.trim()));
     names.find_map(|name| {
         let (_, datapath) = DEVICES.iter().find(|(device, _)| *device == name)?;
-        Some(Mark {
+        Some(DatapathMark {
             datapath: *datapath,
             what: format!("its interface {name}"),
         })
     })
 }
 
-fn by_socket(root: &Path) -> Option<Mark> {
+fn by_socket(root: &Path) -> Option<DatapathMark> {
     let (path, datapath) = SOCKETS.iter().find(|(path, _)| root.join(path).exists())?;
-    Some(Mark {
+    Some(DatapathMark {
         datapath: *datapath,
         what: format!("its agent's socket /{path}"),
     })

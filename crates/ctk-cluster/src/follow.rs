@@ -34,7 +34,7 @@ use super::build::Builder;
 use super::connection::{LiveError, Options};
 use super::index::{Endpoint, Name};
 use super::list_status::{Listed, gaps};
-use super::lister::ReadError;
+use super::lister::ClusterReadError;
 use super::live;
 use super::object::Kind;
 use super::read_scope::ChoosePods;
@@ -165,7 +165,7 @@ impl Follower {
         follower.reflector.wait(&[Feed::Services], deadline, &never);
         let error = follower.reflector.known().first_error.clone();
         if let Some(error) = error.filter(GetError::ends_all) {
-            return Err(live::explained(ReadError::Get(error), &whom, limit));
+            return Err(live::explained(ClusterReadError::Get(error), &whom, limit));
         }
         follower.reflector.wait(&FIRST, deadline, &never);
         follower.read_pods(choose_pods, deadline)?;
@@ -177,9 +177,9 @@ impl Follower {
         if Instant::now() >= deadline && follower.knows_nothing() {
             return Err(LiveError::timed_out(limit));
         }
-        let mut loaded = follower
-            .build()
-            .map_err(|error| live::explained(ReadError::ServiceRange(error), &whom, limit))?;
+        let mut loaded = follower.build().map_err(|error| {
+            live::explained(ClusterReadError::ServiceRange(error), &whom, limit)
+        })?;
         let warnings = std::mem::take(&mut follower.reflector.known().warnings);
         loaded.warnings.extend(warnings);
         loaded.warnings.extend(gaps(&loaded.listed));

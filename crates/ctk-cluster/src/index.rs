@@ -485,3 +485,6 @@ fn in_ranges(ranges: &[IpNet], address: IpAddr) -> Option<bool> {
     known.peek()?;
     Some(known.any(|range| range.contains(&address)))
 }
+
+#[cfg(test)]
+mod tests;

@@ -36,11 +36,5 @@ pub mod source;
 pub mod tool;
 mod warnings;
 
-#[cfg(test)]
-mod endpoint_tests;
-#[cfg(test)]
-mod index_tests;
-#[cfg(test)]
-mod source_tests;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

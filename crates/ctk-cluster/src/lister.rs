@@ -34,7 +34,7 @@ pub struct Asking {
 
 /// Reason why nothing could be read.
 #[derive(Debug, thiserror::Error)]
-pub enum ReadError {
+pub enum ClusterReadError {
     #[error(transparent)]
     Get(#[from] GetError),
     #[error(transparent)]
@@ -50,7 +50,7 @@ pub fn read(
     asking: Asking,
     wanted: ReadScope,
     service_ranges: &[IpNet],
-) -> Result<Loaded, ReadError> {
+) -> Result<Loaded, ClusterReadError> {
     let source = Source {
         kind: SourceKind::Api,
         time: SystemTime::now(),
@@ -397,5 +397,4 @@ fn broken(error: &ListError) -> String {
 }
 
 #[cfg(test)]
-#[path = "lister_tests.rs"]
 mod tests;

@@ -7,7 +7,7 @@ use ipnet::IpNet;
 
 use super::connection::{LiveError, MORE_TIME, Obstacle, Options};
 use super::kubectl::Kubectl;
-use super::lister::{self, Asking, ReadError};
+use super::lister::{self, Asking, ClusterReadError};
 use super::read_scope::ReadScope;
 use super::server::{GetError, Server};
 use super::source::Loaded;
@@ -93,23 +93,23 @@ fn connect(options: &Options, _: Instant) -> Result<(Box<dyn Server>, String), L
     ))
 }
 
-pub(super) fn explained(error: ReadError, whom: &str, limit: Duration) -> LiveError {
+pub(super) fn explained(error: ClusterReadError, whom: &str, limit: Duration) -> LiveError {
     match error {
-        ReadError::ServiceRange(error) => LiveError {
+        ClusterReadError::ServiceRange(error) => LiveError {
             obstacle: Obstacle::ServiceRange,
             message: error.to_string(),
             hint: None,
         },
-        ReadError::Get(GetError::TimedOut) => LiveError::timed_out(limit),
-        ReadError::Get(GetError::Silent(how)) => {
+        ClusterReadError::Get(GetError::TimedOut) => LiveError::timed_out(limit),
+        ClusterReadError::Get(GetError::Silent(how)) => {
             LiveError::new(Obstacle::TimedOut, format!("{whom}: {how}"), MORE_TIME)
         }
-        ReadError::Get(error @ GetError::Unauthorized) => LiveError::new(
+        ClusterReadError::Get(error @ GetError::Unauthorized) => LiveError::new(
             Obstacle::Unauthorized,
             format!("{whom}: {error}"),
             "the token or certificate may have expired: log in again; kubectl auth whoami shows whether it worked",
         ),
-        ReadError::Get(error) => {
+        ClusterReadError::Get(error) => {
             let message = error.to_string();
             let hint = hint_for(&message);
             LiveError::new(Obstacle::Unreachable, format!("{whom}: {message}"), hint)

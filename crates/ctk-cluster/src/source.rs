@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use ipnet::IpNet;
 use serde::Serialize;
 
-use super::build::{Builder, Built, Counts, NotAServiceRange};
+use super::build::{Builder, Built, NotAServiceRange, ObjectCounts};
 use super::index::{Completeness, Index};
 use super::list_decoder::{self, ListError};
 use super::list_status::Listed;
@@ -39,9 +39,10 @@ pub enum ClusterError {
     NoName,
     #[error("--cluster SOURCE,rules needs api, a file, or - for standard input as SOURCE")]
     NoObjects,
-    #[error("cannot open {path}: {error}")]
+    #[error("cannot open {path}")]
     Open {
         path: PathBuf,
+        #[source]
         error: std::io::Error,
     },
     #[error("{what} {error}")]
@@ -157,7 +158,7 @@ pub struct Loaded {
     /// Notes for stderr, one line each.
     pub warnings: Vec<String>,
     pub source: Source,
-    pub summary: Summary,
+    pub summary: SourceSummary,
     /// Status of each list of a live cluster; empty for other sources.
     pub listed: Vec<Listed>,
 }
@@ -179,7 +180,7 @@ impl Loaded {
             warnings,
         } = built;
         Loaded {
-            summary: Summary::new(&source, index.completeness(), counts),
+            summary: SourceSummary::new(&source, index.completeness(), counts),
             index,
             warnings,
             source,
@@ -196,7 +197,7 @@ impl Loaded {
         );
         self.index.keep(first.index);
         let (before, now) = (first.summary.counts, self.summary.counts);
-        let counts = Counts {
+        let counts = ObjectCounts {
             services: if few_services {
                 before.services
             } else {
@@ -212,7 +213,7 @@ impl Loaded {
             service_cidrs: before.service_cidrs,
             ..now
         };
-        self.summary = Summary::new(&self.source, self.index.completeness(), counts);
+        self.summary = SourceSummary::new(&self.source, self.index.completeness(), counts);
         let is_new = |kind| self.listed.iter().any(|one: &Listed| one.kind == kind);
         let kept: Vec<Listed> = first
             .listed
@@ -225,17 +226,17 @@ impl Loaded {
 
 /// Content of `summary.cluster` in JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Summary {
+pub struct SourceSummary {
     pub source: &'static str,
     /// Services and EndpointSlices are complete, so that verdicts are possible. `missing` names other gaps.
     pub complete: bool,
     /// Missing or incomplete resources, by the names that `kubectl get` uses.
     pub missing: Vec<&'static str>,
-    pub counts: Counts,
+    pub counts: ObjectCounts,
 }
 
-impl Summary {
-    fn new(source: &Source, completeness: &Completeness, counts: Counts) -> Self {
+impl SourceSummary {
+    fn new(source: &Source, completeness: &Completeness, counts: ObjectCounts) -> Self {
         let whole = |kind: &Kind| match kind {
             Kind::Service => completeness.services,
             Kind::EndpointSlice => completeness.slices,
@@ -244,7 +245,7 @@ impl Summary {
             Kind::ServiceCidr => completeness.service_cidrs,
         };
         let missing = Kind::ALL.iter().filter(|kind| !whole(kind));
-        Summary {
+        SourceSummary {
             source: source.kind.name(),
             complete: completeness.services && completeness.slices,
             missing: missing.map(|kind| kind.resource()).collect(),
@@ -304,3 +305,6 @@ pub fn load(
     })?;
     Ok(Loaded::build(builder, source)?)
 }
+
+#[cfg(test)]
+mod tests;

@@ -5,11 +5,11 @@ const MAX_NAMES_SHOWN: usize = 3;
 
 #[derive(Debug, Default)]
 pub(crate) struct Warnings {
-    groups: Vec<Group>,
+    groups: Vec<WarningGroup>,
 }
 
 #[derive(Debug)]
-struct Group {
+struct WarningGroup {
     what: &'static str,
     count: usize,
     first: Vec<String>,
@@ -20,7 +20,7 @@ impl Warnings {
     pub fn note(&mut self, what: &'static str, detail: impl FnOnce() -> String) {
         let position = self.groups.iter().position(|group| group.what == what);
         let at = position.unwrap_or_else(|| {
-            self.groups.push(Group {
+            self.groups.push(WarningGroup {
                 what,
                 count: 0,
                 first: Vec::new(),
@@ -37,11 +37,11 @@ impl Warnings {
 
     /// Returns one line for each group: `unreadable items (5): Pod a/b, Pod a/c, Pod a/d and 2 more`.
     pub fn into_lines(self) -> Vec<String> {
-        self.groups.into_iter().map(Group::line).collect()
+        self.groups.into_iter().map(WarningGroup::line).collect()
     }
 }
 
-impl Group {
+impl WarningGroup {
     fn line(self) -> String {
         let more = match self.count.saturating_sub(self.first.len()) {
             0 => String::new(),

@@ -6,7 +6,7 @@ use ctk::entry::Entry;
 use ctk::error::chain;
 use ctk::output::{Format, ItemResult};
 use ctk::purge::restore::{DELETED, RestoreRequest};
-use ctk::saved_table::{ReadError, SavedEntry, read};
+use ctk::saved_table::{SavedEntry, SavedTableError, read};
 use ctnetlink::flow::{Flow, ProtocolState, Status};
 
 use crate::{entry, print, samples};
@@ -15,7 +15,7 @@ use crate::{entry, print, samples};
 const MAX_HELD: usize = 16;
 
 /// Reads a text; returns its first entries, and their number.
-fn all(text: &[u8]) -> (Vec<SavedEntry>, usize, Result<(), ReadError>) {
+fn all(text: &[u8]) -> (Vec<SavedEntry>, usize, Result<(), SavedTableError>) {
     let (mut saved, mut number) = (Vec::new(), 0);
     let mut reader = text;
     let result = read(&mut reader, &mut |item| {
@@ -56,7 +56,7 @@ pub fn check_round_trip(printed: &str) {
                 assert_eq!(again, printed);
             }
         }
-        Err(ReadError::Item { .. }) => {}
+        Err(SavedTableError::Item { .. }) => {}
         Err(error) => unreachable!("{error}: {printed}"),
     }
 }

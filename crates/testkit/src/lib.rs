@@ -28,6 +28,7 @@ pub mod dice;
 pub mod incidents;
 pub mod lab;
 pub mod mixed;
+pub mod other_netns;
 pub mod private_netns;
 pub mod rows;
 pub mod terminal;

@@ -24,7 +24,7 @@ pub fn gather<'c>(netns: &Netns, cluster: Option<&'c Cluster>) -> Facts<'c> {
         index,
         rules: cluster.and_then(Cluster::node_rules),
         node: cluster.map(|cluster| &cluster.node),
-        kube_proxy_replacement: cluster.and_then(Cluster::instead),
+        kube_proxy_replacement: cluster.and_then(Cluster::kube_proxy_replacement),
         netns: netns.name().to_string(),
         initial: netns.is_initial(),
         stat: stat(netns),

@@ -84,7 +84,9 @@ fn by_cause(findings: &[Finding]) -> Vec<Vec<&Finding>> {
     let mut groups: Vec<Vec<&Finding>> = Vec::new();
     for finding in findings {
         let same = |group: &&mut Vec<&Finding>| {
-            group.first().is_some_and(|head| head.shares_cause(finding))
+            group
+                .first()
+                .is_some_and(|head| head.netns == finding.netns && head.shares_cause(finding))
         };
         match groups.iter_mut().find(same) {
             Some(group) => group.push(finding),
@@ -127,7 +129,12 @@ fn heading(finding: &Finding, palette: Palette, out: &mut Vec<u8>) {
     );
     out.extend_from_slice(b": ");
     painted(finding.title, Style::Heading, palette, out);
-    out.extend_from_slice(format!(" ({})\n", finding.check).as_bytes());
+    out.extend_from_slice(format!(" ({})", finding.check).as_bytes());
+    if !finding.netns.is_empty() {
+        let names = safe_text(&finding.netns.join(", "));
+        out.extend_from_slice(format!(" in netns {names}").as_bytes());
+    }
+    out.push(b'\n');
 }
 
 fn line(text: &str, out: &mut Vec<u8>) {

@@ -155,6 +155,7 @@ impl Purge<'_> {
             header: true,
             terminal: terminal_width(&stderr),
             results: true,
+            netns: false,
         };
         let mut printer = Printer::new(options, Box::new(stderr));
         preview.print(plan, pipeline, &mut printer, MAX_ROWS)?;

@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::error::{CommandError, chain};
 use crate::purge::restore::{DELETED, RestoreRequest};
-use crate::saved_table::{self, ReadError, SavedEntry};
+use crate::saved_table::{self, SavedEntry, SavedTableError};
 
 pub const CHANGED: &str = "the file changed while it was read";
 
@@ -35,7 +35,7 @@ impl RestoreInput {
             return Self::read_once(io::stdin().lock(), "standard input");
         }
         let name = path.display().to_string();
-        let failed = |error| CommandError::failed(format!("{name}: {error}"));
+        let failed = |error: io::Error| CommandError::failed(&name).with_source(error);
         let file = File::open(path).map_err(failed)?;
         if !file.metadata().map_err(failed)?.is_file() {
             return Self::read_once(file, &name);
@@ -69,10 +69,10 @@ impl RestoreInput {
             }
             RestoreInput::File { file, name } => {
                 file.rewind()
-                    .map_err(|error| CommandError::failed(format!("{name}: {error}")))?;
+                    .map_err(|error| CommandError::failed(&name).with_source(error))?;
                 // The first pass found no error.
                 read(&*file, name, &mut LineCounts::default(), on_request)
-                    .map_err(|error| CommandError::failed(format!("{CHANGED}: {}", error.text())))
+                    .map_err(|error| CommandError::failed(CHANGED).with_source(error))
             }
         }
     }
@@ -114,12 +114,12 @@ fn read(
     }
 }
 
-fn unreadable(name: &str, error: &ReadError) -> CommandError {
+fn unreadable(name: &str, error: &SavedTableError) -> CommandError {
     let message = format!("{name}: {}", chain(error));
     match error {
-        ReadError::UnknownFormat { .. } => CommandError::usage(message)
+        SavedTableError::UnknownFormat { .. } => CommandError::usage(message)
             .hint("restore reads the output of ctk purge -o jsonl or -o json"),
-        ReadError::Truncated { .. } => CommandError::failed(message)
+        SavedTableError::Truncated { .. } => CommandError::failed(message)
             .hint("a purge was stopped while it wrote; without the last line the rest is whole"),
         _ => CommandError::failed(message).hint("nothing was put back"),
     }

@@ -79,6 +79,7 @@ impl LiveTable {
             header: true,
             terminal: Some(columns),
             results: false,
+            netns: false,
         };
         let mut printer = Printer::new(options, Box::new(&mut text));
         for entry in &entries {

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use crate::args::watch::{RecordKind, WatchFormat};
 use crate::error::CommandError;
-use crate::output::{Format, Palette, RecordFormat, RecordPrinter};
+use crate::output::{Palette, RecordFormat, RecordPrinter};
 use crate::verdict::Refreshing;
 use crate::watch::record::Record;
 
@@ -24,6 +25,8 @@ pub struct RecordSink {
     output: Output,
     /// Prints only records of entries that are being refreshed.
     only_refreshing: bool,
+    /// Kinds that are printed; all when it is empty.
+    kinds: Vec<RecordKind>,
     max_records: Option<u64>,
     /// Time of the records that follow, in nanoseconds since the Unix epoch.
     pub time: u64,
@@ -47,14 +50,15 @@ impl RecordSink {
     ) -> Result<Self, CommandError> {
         let stdout = io::stdout();
         let terminal = stdout.is_terminal();
-        let color = args.output.report.color;
+        let color = args.report.color;
         let palette = Palette::of_environment(color, terminal);
         let output = if args.live {
             Output::Live(Box::new(LiveTable::open(palette)?))
         } else {
-            let format = match args.output.report.format {
-                Format::Jsonl => RecordFormat::Jsonl,
-                _ => RecordFormat::Lines,
+            let format = match args.report.format {
+                WatchFormat::Jsonl => RecordFormat::Jsonl,
+                WatchFormat::Table => RecordFormat::Lines,
+                WatchFormat::Conntrack => RecordFormat::Conntrack,
             };
             let end = args.time.and_then(|time| began.checked_add(time));
             let out = InterruptibleStdout::new(Arc::clone(stop), end);
@@ -63,6 +67,7 @@ impl RecordSink {
         Ok(RecordSink {
             output,
             only_refreshing: args.select.refreshing,
+            kinds: args.kinds.clone(),
             max_records: args.count,
             time: 0,
             counted: 0,
@@ -86,15 +91,17 @@ impl RecordSink {
         if self.is_full() {
             return;
         }
-        if !matches!(
+        let is_change = !matches!(
             record,
             Record::Snapshot(_) | Record::Synced | Record::Gap { .. }
-        ) {
-            self.counted += u64::from(self.shows(&record));
-            if entry.is_some() {
-                self.last_activity = Instant::now();
-            }
+        );
+        if is_change && entry.is_some() {
+            self.last_activity = Instant::now();
         }
+        if !self.shows(&record) {
+            return;
+        }
+        self.counted += u64::from(is_change);
         let time = self.time;
         if let (Output::Records(printer, _), None) = (&mut self.output, &self.failed) {
             self.failed = printer.record(&record, time).err();
@@ -106,9 +113,21 @@ impl RecordSink {
         self.max_records.is_some_and(|max| self.counted >= max)
     }
 
-    /// Returns whether the output shows this record: JSON has none for a move.
+    /// Returns whether this record is printed: its kind is selected, and the format has it.
     fn shows(&self, record: &Record<'_>) -> bool {
-        !matches!(self.output, Output::Records(_, RecordFormat::Jsonl)) || record.name().is_some()
+        let Some(kind) = kind(record) else {
+            return true;
+        };
+        let is_selected = self.kinds.is_empty() || self.kinds.contains(&kind);
+        let has_format = match &self.output {
+            Output::Records(_, RecordFormat::Jsonl) => kind != RecordKind::Move,
+            Output::Records(_, RecordFormat::Conntrack) => matches!(
+                kind,
+                RecordKind::New | RecordKind::Update | RecordKind::Destroy
+            ),
+            Output::Records(_, RecordFormat::Lines) | Output::Live(_) => true,
+        };
+        is_selected && has_format
     }
 
     pub fn has_failed(&self) -> bool {
@@ -143,4 +162,19 @@ impl RecordSink {
             Output::Live(live) => Some(live),
         }
     }
+}
+
+/// Kind of a record; `None` for marks of the stream.
+fn kind(record: &Record<'_>) -> Option<RecordKind> {
+    Some(match record {
+        Record::Snapshot(_) => RecordKind::Snapshot,
+        Record::New(_) => RecordKind::New,
+        Record::Update(_) => RecordKind::Update,
+        Record::Destroy(_) => RecordKind::Destroy,
+        Record::Refresh { .. } => RecordKind::Refresh,
+        Record::Verdict { .. } => RecordKind::Verdict,
+        Record::Move { .. } => RecordKind::Move,
+        Record::Endpoint(_) => RecordKind::Endpoint,
+        Record::Gap { .. } | Record::Synced => return None,
+    })
 }

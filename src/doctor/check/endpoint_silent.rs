@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::doctor::example::{self, Examples};
 use crate::doctor::expected_reply::ANSWERED_BY_DESIGN;
-use crate::doctor::groups::Groups;
+use crate::doctor::groups::BoundedGroups;
 use crate::doctor::{Check, Facts, Finding, Severity, Thresholds};
 use crate::entry::Entry;
 use crate::percent::percent;
@@ -27,7 +27,7 @@ const UDP: u8 = 17;
 
 /// Destination of a client's packets.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-enum Target {
+enum SilentTarget {
     Service(PortId),
     /// Destination without a known Service.
     Destination(u8, IpAddr, Option<u16>),
@@ -36,10 +36,10 @@ enum Target {
 type Backend = (IpAddr, Option<u16>);
 
 #[derive(Default)]
-pub struct EndpointSilent(Groups<(Target, Backend), Endpoint>);
+pub struct EndpointSilent(BoundedGroups<(SilentTarget, Backend), SilentEndpoint>);
 
 #[derive(Default)]
-struct Endpoint {
+struct SilentEndpoint {
     /// Service or destination of the clients.
     asked: String,
     protocol: u8,
@@ -56,7 +56,7 @@ struct Endpoint {
     examples: Examples,
 }
 
-impl Endpoint {
+impl SilentEndpoint {
     fn silent(&self) -> u64 {
         self.unreplied + self.stopped
     }
@@ -66,7 +66,7 @@ impl Endpoint {
     }
 
     /// Severity, and an addition to the sentence. `neighbours_answer`: most entries at the other endpoints are answered;
-    /// `missed`: entries that the group may lack ([`Groups::missed`]); `least_share`: percent of silent entries.
+    /// `missed`: entries that the group may lack ([`BoundedGroups::missed`]); `least_share`: percent of silent entries.
     fn assess(
         &self,
         neighbours_answer: bool,
@@ -126,8 +126,8 @@ impl Check for EndpointSilent {
         }
         let (protocol, port) = (flow.protocol(), flow.original.dport());
         let target = match entry.names.matched.ports().next() {
-            Some((port, _)) => Target::Service(port),
-            None => Target::Destination(protocol, flow.original.dst, port),
+            Some((port, _)) => SilentTarget::Service(port),
+            None => SilentTarget::Destination(protocol, flow.original.dst, port),
         };
         let backend = (flow.reply.src, flow.reply.sport());
         let group = self.0.at((target, backend));
@@ -170,9 +170,10 @@ impl Check for EndpointSilent {
         found.sort_by(|(a, one), (b, other)| {
             (Reverse(one.silent()), a).cmp(&(Reverse(other.silent()), b))
         });
-        let finding = |((target, backend), endpoint): (&(Target, Backend), &Endpoint)| {
-            self.finding(target, backend, endpoint, thresholds.silent_share)
-        };
+        let finding =
+            |((target, backend), endpoint): (&(SilentTarget, Backend), &SilentEndpoint)| {
+                self.finding(target, backend, endpoint, thresholds.silent_share)
+            };
         found.into_iter().map(finding).collect()
     }
 }
@@ -180,9 +181,9 @@ impl Check for EndpointSilent {
 impl EndpointSilent {
     fn finding(
         &self,
-        target: &Target,
+        target: &SilentTarget,
         backend: &Backend,
-        endpoint: &Endpoint,
+        endpoint: &SilentEndpoint,
         least_share: u64,
     ) -> Finding {
         let others = || {

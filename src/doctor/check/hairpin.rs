@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::doctor::example::Examples;
 use crate::doctor::expected_reply;
-use crate::doctor::groups::Groups;
+use crate::doctor::groups::BoundedGroups;
 use crate::doctor::{Check, Facts, Finding, Thresholds};
 use crate::entry::Entry;
 use crate::plural::count;
@@ -22,7 +22,7 @@ const MAX_LISTED: usize = 16;
 pub struct Hairpin {
     flows: u64,
     unreplied: u64,
-    pods: Groups<IpAddr, Pod>,
+    pods: BoundedGroups<IpAddr, HairpinPod>,
     /// Flows by the sender address that the Pods see.
     senders: BTreeMap<IpAddr, u64>,
     examples: Examples,
@@ -30,7 +30,7 @@ pub struct Hairpin {
 
 /// Flows of one Pod to itself, of protocols that always answer.
 #[derive(Default)]
-struct Pod {
+struct HairpinPod {
     due: u64,
     unanswered: u64,
     /// Unanswered flows whose sender stays the Pod itself: a Pod drops packets from its own address.

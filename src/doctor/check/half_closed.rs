@@ -4,7 +4,7 @@
 use std::cmp::Reverse;
 
 use crate::doctor::example::{self, Examples};
-use crate::doctor::groups::Groups;
+use crate::doctor::groups::BoundedGroups;
 use crate::doctor::{Check, Facts, Finding, Thresholds};
 use crate::entry::Entry;
 use crate::plural::count;
@@ -19,7 +19,7 @@ const CLOSE_INIT: u8 = 4;
 
 /// Connections by client and by the Service or destination that it connects to.
 #[derive(Default)]
-pub struct HalfClosed(Groups<(String, String), Workload>);
+pub struct HalfClosed(BoundedGroups<(String, String), Workload>);
 
 #[derive(Default)]
 struct Workload {

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 
 use crate::doctor::example::{self, Examples};
 use crate::doctor::expected_reply;
-use crate::doctor::groups::Groups;
+use crate::doctor::groups::BoundedGroups;
 use crate::doctor::{Check, Facts, Finding, Severity, Thresholds, pod_network};
 use crate::entry::Entry;
 use crate::plural::count;
@@ -22,7 +22,7 @@ const NAME: &str = "lost-pod";
 const MAX_STORED: usize = 16;
 
 #[derive(Default)]
-pub struct LostPod(Groups<IpAddr, Address>);
+pub struct LostPod(BoundedGroups<IpAddr, Address>);
 
 #[derive(Default)]
 struct Address {

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 use crate::doctor::example::Examples;
 use crate::doctor::expected_reply::expects_reply;
-use crate::doctor::groups::Groups;
+use crate::doctor::groups::BoundedGroups;
 use crate::doctor::{Check, Facts, Finding, Severity, Thresholds};
 use crate::entry::Entry;
 use crate::percent::percent;
@@ -19,10 +19,10 @@ use crate::verdict::Replies;
 const NAME: &str = "lost-source";
 
 #[derive(Default)]
-pub struct LostSource(Groups<IpAddr, Source>);
+pub struct LostSource(BoundedGroups<IpAddr, DeadSource>);
 
 #[derive(Default)]
-struct Source {
+struct DeadSource {
     entries: u64,
     /// Entries that lack an answer which is due, or that are not answered any more.
     silent: u64,
@@ -66,7 +66,7 @@ impl Check for LostSource {
     fn findings(&self, _: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
         let mut found: Vec<_> = self.0.iter().collect();
         found.sort_by_key(|(source, group)| (Reverse(group.entries), **source));
-        let finding = |(source, group): (&IpAddr, &Source)| {
+        let finding = |(source, group): (&IpAddr, &DeadSource)| {
             let share = percent(group.silent, group.entries + self.0.missed());
             let silent = group.silent >= thresholds.silent_entries
                 && share.is_some_and(|share| share >= thresholds.silent_share as f64);
@@ -76,7 +76,7 @@ impl Check for LostSource {
     }
 }
 
-fn finding(source: IpAddr, group: &Source, silent: bool) -> Finding {
+fn finding(source: IpAddr, group: &DeadSource, silent: bool) -> Finding {
     let (severity, cause) = match silent {
         true => (
             Severity::Warning,

@@ -7,7 +7,7 @@ use std::net::IpAddr;
 
 use crate::doctor::example::{self, Examples};
 use crate::doctor::expected_reply::expects_reply;
-use crate::doctor::groups::Groups;
+use crate::doctor::groups::BoundedGroups;
 use crate::doctor::{Check, Facts, Finding, Severity, Thresholds};
 use crate::entry::Entry;
 use crate::plural::count;
@@ -18,7 +18,7 @@ const NAME: &str = "node-port-clash";
 type Place = (u8, IpAddr, u16);
 
 #[derive(Default)]
-pub struct NodePortClash(Groups<Place, Clash>);
+pub struct NodePortClash(BoundedGroups<Place, Clash>);
 
 #[derive(Default)]
 struct Clash {

@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::net::IpAddr;
 
 use crate::doctor::example::{self, Examples};
-use crate::doctor::groups::Groups;
+use crate::doctor::groups::BoundedGroups;
 use crate::doctor::{Check, Facts, Finding, Severity, Thresholds};
 use crate::entry::Entry;
 use crate::percent::{percent, rounded};
@@ -23,13 +23,13 @@ const TIME_WAIT_SECONDS: u32 = 60;
 
 /// Zone, protocol, source address as the destination sees it, and destination. With the source port they form a reply
 /// tuple, which is unique in a zone.
-type Pair = (u16, u8, IpAddr, IpAddr, u16);
+type AddressPair = (u16, u8, IpAddr, IpAddr, u16);
 
 #[derive(Default)]
-pub struct PortExhaustion(Groups<Pair, Ports>);
+pub struct PortExhaustion(BoundedGroups<AddressPair, UsedPorts>);
 
 #[derive(Default)]
-struct Ports {
+struct UsedPorts {
     masqueraded: u64,
     /// Connections of this node's own processes.
     own: u64,
@@ -111,8 +111,8 @@ impl Check for PortExhaustion {
 }
 
 fn finding(
-    (zone, protocol, source, address, port): &Pair,
-    ports: &Ports,
+    (zone, protocol, source, address, port): &AddressPair,
+    ports: &UsedPorts,
     (share, used, of, range): (f64, u64, u64, &str),
     missed: u64,
     critical: u64,

@@ -12,7 +12,7 @@ use std::net::{IpAddr, SocketAddr};
 use serde_json::{Value, json};
 
 use crate::doctor::example::{self, Examples};
-use crate::doctor::groups::Groups;
+use crate::doctor::groups::BoundedGroups;
 use crate::doctor::{Check, Facts, Finding, Severity, Thresholds};
 use crate::entry::Entry;
 use crate::percent::percent;
@@ -32,7 +32,7 @@ const MAX_ENDPOINTS: usize = 65_536;
 const MAX_LISTED: usize = 10;
 
 pub struct Skew {
-    groups: Groups<(PortId, Reach), Flows>,
+    groups: BoundedGroups<(PortId, Reach), Flows>,
     /// Endpoints that can still be added.
     free_endpoints: usize,
 }
@@ -40,7 +40,7 @@ pub struct Skew {
 impl Default for Skew {
     fn default() -> Self {
         Skew {
-            groups: Groups::default(),
+            groups: BoundedGroups::default(),
             free_endpoints: MAX_ENDPOINTS,
         }
     }
@@ -130,8 +130,8 @@ impl Check for Skew {
     fn findings(&self, facts: &Facts<'_>, thresholds: &Thresholds) -> Vec<Finding> {
         let missed = self.groups.missed();
         let services = self.groups.iter().filter(|(_, flows)| !flows.is_cut);
-        let mut services: Vec<Service<'_>> = services
-            .filter_map(|((port, reach), flows)| Service::of(*port, *reach, flows, facts))
+        let mut services: Vec<SkewedService<'_>> = services
+            .filter_map(|((port, reach), flows)| SkewedService::of(*port, *reach, flows, facts))
             .collect();
         services.sort_by(|a, b| {
             (Reverse(a.spread.flows), &a.name).cmp(&(Reverse(b.spread.flows), &b.name))
@@ -149,7 +149,7 @@ impl Check for Skew {
 }
 
 /// A Service port with the endpoints of its flows.
-struct Service<'a> {
+struct SkewedService<'a> {
     name: String,
     reach: Reach,
     flows: &'a Flows,
@@ -159,7 +159,7 @@ struct Service<'a> {
     spread: Spread,
 }
 
-impl<'a> Service<'a> {
+impl<'a> SkewedService<'a> {
     fn of(id: PortId, reach: Reach, flows: &'a Flows, facts: &Facts<'_>) -> Option<Self> {
         let index = facts.index?;
         let node = facts.node.and_then(|node| node.name.as_deref());
@@ -204,7 +204,7 @@ impl<'a> Service<'a> {
             .name
             .as_deref()
             .map_or_else(|| port.port.to_string(), str::to_owned);
-        Some(Service {
+        Some(SkewedService {
             name: format!("{}/{}:{label}", known.namespace, known.name),
             reach,
             flows,
@@ -228,7 +228,7 @@ impl<'a> Service<'a> {
                 .is_some_and(|chance| chance < thresholds.skew_chance)
     }
 
-    /// `missed` is the number of flows that it may lack, at any endpoint ([`Groups::missed`]).
+    /// `missed` is the number of flows that it may lack, at any endpoint ([`BoundedGroups::missed`]).
     fn finding(&self, missed: u64) -> Finding {
         let spread = &self.spread;
         let busiest = self.backends.iter().max_by_key(|(_, load)| load.flows);
@@ -291,7 +291,7 @@ impl<'a> Service<'a> {
 }
 
 /// Reports all Services together whose packets nearly all go to one endpoint.
-fn busy(services: &[Service<'_>], thresholds: &Thresholds) -> Option<Finding> {
+fn busy(services: &[SkewedService<'_>], thresholds: &Thresholds) -> Option<Finding> {
     let least = thresholds.skew_share;
     let mut found: Vec<(u64, &str, Value)> = Vec::new();
     for service in services {

@@ -11,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::doctor::example::{self, Examples};
 use crate::doctor::expected_reply::expects_reply;
-use crate::doctor::groups::Groups;
+use crate::doctor::groups::BoundedGroups;
 use crate::doctor::{Check, Facts, Finding, Severity, Thresholds};
 use crate::entry::Entry;
 use crate::percent::{percent, rounded};
@@ -27,17 +27,17 @@ const MAX_CLIENTS: usize = 256;
 const RECENT_SECONDS: u32 = 10;
 
 /// Protocol, address and port.
-type Place = (u8, IpAddr, Option<u16>);
+type Server = (u8, IpAddr, Option<u16>);
 
 #[derive(Default)]
 pub struct Unanswered {
-    places: Groups<Place, Destination>,
+    places: BoundedGroups<Server, UnansweredDestination>,
     /// Time of the first entry in nanoseconds since the Unix epoch.
     began: Option<u64>,
 }
 
 #[derive(Default)]
-struct Destination {
+struct UnansweredDestination {
     service: Option<String>,
     translated: bool,
     entries: u64,
@@ -61,7 +61,7 @@ struct Destination {
     examples: Examples,
 }
 
-impl Destination {
+impl UnansweredDestination {
     fn waiting(&self) -> u64 {
         self.unreplied + self.half_open
     }
@@ -154,8 +154,9 @@ impl Check for Unanswered {
             })
             .collect();
         found.sort_by_key(|(place, group)| (Reverse(group.waiting()), **place));
-        let finding =
-            |(place, group): (&Place, &Destination)| self.finding(place, group, facts, thresholds);
+        let finding = |(place, group): (&Server, &UnansweredDestination)| {
+            self.finding(place, group, facts, thresholds)
+        };
         found.into_iter().map(finding).collect()
     }
 }
@@ -163,8 +164,8 @@ impl Check for Unanswered {
 impl Unanswered {
     fn finding(
         &self,
-        place: &Place,
-        group: &Destination,
+        place: &Server,
+        group: &UnansweredDestination,
         facts: &Facts<'_>,
         thresholds: &Thresholds,
     ) -> Finding {
@@ -216,7 +217,7 @@ impl Unanswered {
 }
 
 fn message(
-    group: &Destination,
+    group: &UnansweredDestination,
     at: &str,
     protocol: &str,
     owner: Option<&str>,

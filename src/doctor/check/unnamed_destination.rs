@@ -5,7 +5,7 @@ use std::cmp::Reverse;
 use std::net::IpAddr;
 
 use crate::doctor::example::{self, Examples};
-use crate::doctor::groups::Groups;
+use crate::doctor::groups::BoundedGroups;
 use crate::doctor::{Check, Facts, Finding, Thresholds};
 use crate::entry::Entry;
 use crate::plural::count;
@@ -16,13 +16,13 @@ const UDP: u8 = 17;
 /// Default of the API server's `--service-node-port-range`.
 const DEFAULT_NODE_PORTS: std::ops::RangeInclusive<u16> = 30_000..=32_767;
 
-type Key = (IpAddr, u16);
+type PlaceKey = (IpAddr, u16);
 
 #[derive(Default)]
-pub struct UnnamedDestination(Groups<Key, Destination>);
+pub struct UnnamedDestination(BoundedGroups<PlaceKey, UnnamedPlace>);
 
 #[derive(Default)]
-struct Destination {
+struct UnnamedPlace {
     entries: u64,
     refreshing: u64,
     own: bool,
@@ -73,7 +73,7 @@ impl Check for UnnamedDestination {
             .filter(|(_, group)| group.entries >= thresholds.stale_entries)
             .collect();
         found.sort_by_key(|(key, group)| (Reverse((group.refreshing, group.entries)), **key));
-        let finding = |((address, port), group): (&Key, &Destination)| {
+        let finding = |((address, port), group): (&PlaceKey, &UnnamedPlace)| {
             let place = example::socket(*address, Some(*port));
             let node_port = group.own && DEFAULT_NODE_PORTS.contains(port);
             let like = match node_port {

@@ -6,7 +6,8 @@ use crate::entry::Entry;
 use crate::this_node::{NetnsOwner, ThisNode};
 use crate::verdict::Reason;
 
-const NAME: &str = "wrong-namespace";
+/// Name of the check.
+pub const NAME: &str = "wrong-namespace";
 
 #[derive(Default)]
 pub struct WrongNamespace {

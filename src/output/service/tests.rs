@@ -29,7 +29,7 @@ fn report() -> ServiceReport {
         namespace: "shop".into(),
         name: "api".into(),
         kube_proxy: Some(true),
-        frontends: vec![Frontend {
+        frontends: vec![KnownFrontend {
             kind: FrontendKind::NodePort,
             address: None,
             protocol: 6,

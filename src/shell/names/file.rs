@@ -8,7 +8,7 @@ use std::time::SystemTime;
 
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, Stat};
 
-use super::{Each, Keep, Kind};
+use super::{Each, Keep, NameKind};
 
 /// Name of the file. Another format gets another name.
 const FILE: &str = "names-v1";
@@ -131,7 +131,7 @@ fn write_names(file: File, each: &mut dyn FnMut(Each<'_>) -> io::Result<()>) -> 
     Ok(count)
 }
 
-pub(super) fn read(folder: &Path, wanted: Kind) -> io::Result<Vec<String>> {
+pub(super) fn read(folder: &Path, wanted: NameKind) -> io::Result<Vec<String>> {
     let own = open_own(&open_folder(folder)?)?;
     // NONBLOCK: a pipe in place of the file would block otherwise.
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
@@ -146,7 +146,7 @@ pub(super) fn read(folder: &Path, wanted: Kind) -> io::Result<Vec<String>> {
         let Some((kind, name)) = line.split_once(' ') else {
             continue;
         };
-        if Kind::of_word(kind) == Some(wanted) && wanted.allows(name) {
+        if NameKind::of_word(kind) == Some(wanted) && wanted.allows(name) {
             names.push(name.to_owned());
         }
     }
@@ -159,7 +159,7 @@ mod tests {
 
     use super::*;
 
-    fn put(folder: &Path, keep: Keep, names: &[(Kind, &str)]) -> io::Result<()> {
+    fn put(folder: &Path, keep: Keep, names: &[(NameKind, &str)]) -> io::Result<()> {
         write(folder, keep, &mut |to| {
             names.iter().try_for_each(|(kind, name)| to(*kind, name))
         })
@@ -173,20 +173,20 @@ mod tests {
             &cache,
             Keep::Always,
             &[
-                (Kind::Namespace, "shop"),
-                (Kind::Service, "shop/api"),
-                (Kind::Service, "shop/$(reboot)"),
-                (Kind::Service, "no-namespace"),
-                (Kind::Port, "shop/api:http"),
-                (Kind::Pod, "shop/web-1\nservice shop/made-up"),
-                (Kind::Pod, "shop/web-1"),
+                (NameKind::Namespace, "shop"),
+                (NameKind::Service, "shop/api"),
+                (NameKind::Service, "shop/$(reboot)"),
+                (NameKind::Service, "no-namespace"),
+                (NameKind::Port, "shop/api:http"),
+                (NameKind::Pod, "shop/web-1\nservice shop/made-up"),
+                (NameKind::Pod, "shop/web-1"),
             ],
         )
         .unwrap();
-        assert_eq!(read(&cache, Kind::Service).unwrap(), ["shop/api"]);
-        assert_eq!(read(&cache, Kind::Port).unwrap(), ["shop/api:http"]);
-        assert_eq!(read(&cache, Kind::Pod).unwrap(), ["shop/web-1"]);
-        assert_eq!(read(&cache, Kind::Node).unwrap(), [""; 0]);
+        assert_eq!(read(&cache, NameKind::Service).unwrap(), ["shop/api"]);
+        assert_eq!(read(&cache, NameKind::Port).unwrap(), ["shop/api:http"]);
+        assert_eq!(read(&cache, NameKind::Pod).unwrap(), ["shop/web-1"]);
+        assert_eq!(read(&cache, NameKind::Node).unwrap(), [""; 0]);
         let file = std::fs::metadata(cache.join("ctk").join(FILE)).unwrap();
         assert_eq!(file.mode() & 0o777, 0o600);
         let folder = std::fs::metadata(cache.join("ctk")).unwrap();
@@ -196,12 +196,12 @@ mod tests {
     #[test]
     fn the_demo_or_an_empty_cluster_does_not_replace_real_names() {
         let folder = tempfile::tempdir().unwrap();
-        let services = |folder: &Path| read(folder, Kind::Service).unwrap_or_default();
+        let services = |folder: &Path| read(folder, NameKind::Service).unwrap_or_default();
         let path = folder.path();
-        put(path, Keep::IfFirst, &[(Kind::Service, "demo/a")]).unwrap();
+        put(path, Keep::IfFirst, &[(NameKind::Service, "demo/a")]).unwrap();
         assert_eq!(services(path), ["demo/a"]);
-        put(path, Keep::Always, &[(Kind::Service, "real/a")]).unwrap();
-        put(path, Keep::IfFirst, &[(Kind::Service, "demo/a")]).unwrap();
+        put(path, Keep::Always, &[(NameKind::Service, "real/a")]).unwrap();
+        put(path, Keep::IfFirst, &[(NameKind::Service, "demo/a")]).unwrap();
         put(path, Keep::Always, &[]).unwrap_err();
         assert_eq!(services(path), ["real/a"]);
         let left = std::fs::read_dir(path.join("ctk")).unwrap().count();
@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn an_abandoned_file_is_removed_and_a_recent_one_is_not() {
         let folder = tempfile::tempdir().unwrap();
-        put(folder.path(), Keep::Always, &[(Kind::Node, "node1")]).unwrap();
+        put(folder.path(), Keep::Always, &[(NameKind::Node, "node1")]).unwrap();
         let own = folder.path().join("ctk");
         let hours_ago = SystemTime::now() - std::time::Duration::from_secs(7200);
         for (name, old) in [
@@ -225,7 +225,7 @@ mod tests {
                 file.set_modified(hours_ago).unwrap();
             }
         }
-        put(folder.path(), Keep::Always, &[(Kind::Node, "node1")]).unwrap();
+        put(folder.path(), Keep::Always, &[(NameKind::Node, "node1")]).unwrap();
         let files = std::fs::read_dir(&own).unwrap();
         let mut left: Vec<_> = files.map(|file| file.unwrap().file_name()).collect();
         left.sort();
@@ -242,12 +242,13 @@ mod tests {
     fn a_huge_cluster_does_not_make_a_huge_file() {
         let folder = tempfile::tempdir().unwrap();
         write(folder.path(), Keep::Always, &mut |to| {
-            (0..100_000).try_for_each(|n| to(Kind::Pod, &format!("shop/a-rather-long-name-{n}")))
+            (0..100_000)
+                .try_for_each(|n| to(NameKind::Pod, &format!("shop/a-rather-long-name-{n}")))
         })
         .unwrap();
         let file = std::fs::metadata(folder.path().join("ctk").join(FILE)).unwrap();
         assert!(file.len() <= MAX_BYTES as u64);
-        assert!(read(folder.path(), Kind::Pod).unwrap().len() > 50_000);
+        assert!(read(folder.path(), NameKind::Pod).unwrap().len() > 50_000);
     }
 
     #[test]
@@ -256,7 +257,7 @@ mod tests {
         let (path, elsewhere) = (folder.path().join("a"), folder.path().join("elsewhere"));
         std::fs::create_dir_all(&elsewhere).unwrap();
         std::fs::create_dir_all(&path).unwrap();
-        let names = [(Kind::Service, "shop/api")];
+        let names = [(NameKind::Service, "shop/api")];
         // A link instead of the folder.
         symlink(&elsewhere, path.join("ctk")).unwrap();
         put(&path, Keep::Always, &names).unwrap_err();
@@ -267,15 +268,15 @@ mod tests {
         let file = path.join("ctk").join(FILE);
         std::fs::rename(&file, elsewhere.join("other")).unwrap();
         symlink(elsewhere.join("other"), &file).unwrap();
-        read(&path, Kind::Service).unwrap_err();
-        put(&path, Keep::Always, &[(Kind::Service, "shop/new")]).unwrap();
-        assert_eq!(read(&path, Kind::Service).unwrap(), ["shop/new"]);
+        read(&path, NameKind::Service).unwrap_err();
+        put(&path, Keep::Always, &[(NameKind::Service, "shop/new")]).unwrap();
+        assert_eq!(read(&path, NameKind::Service).unwrap(), ["shop/new"]);
         let other = std::fs::read_to_string(elsewhere.join("other")).unwrap();
         assert_eq!(other, "service shop/api\n");
         // A folder that others can write to.
         let open = std::fs::Permissions::from_mode(0o777);
         std::fs::set_permissions(path.join("ctk"), open).unwrap();
-        read(&path, Kind::Service).unwrap_err();
+        read(&path, NameKind::Service).unwrap_err();
         put(&path, Keep::Always, &names).unwrap_err();
     }
 
@@ -289,7 +290,7 @@ mod tests {
         let home = folder.path().join("home");
         std::fs::create_dir(&home).unwrap();
         std::os::unix::fs::chown(&home, Some(65534), None).unwrap();
-        let names = [(Kind::Service, "shop/api")];
+        let names = [(NameKind::Service, "shop/api")];
         put(&home.join(".cache"), Keep::Always, &names).unwrap_err();
         put(&home, Keep::Always, &names).unwrap_err();
         assert_eq!(std::fs::read_dir(&home).unwrap().count(), 0);
@@ -298,11 +299,11 @@ mod tests {
     #[test]
     fn a_pipe_in_place_of_the_file_does_not_block() {
         let folder = tempfile::tempdir().unwrap();
-        put(folder.path(), Keep::Always, &[(Kind::Node, "node1")]).unwrap();
+        put(folder.path(), Keep::Always, &[(NameKind::Node, "node1")]).unwrap();
         let file = folder.path().join("ctk").join(FILE);
         std::fs::remove_file(&file).unwrap();
         let mode = Mode::RUSR | Mode::WUSR;
         rustix::fs::mknodat(CWD, &file, FileType::Fifo, mode, 0).unwrap();
-        read(folder.path(), Kind::Node).unwrap_err();
+        read(folder.path(), NameKind::Node).unwrap_err();
     }
 }

@@ -23,10 +23,14 @@ fn a_flow_gives_one_record_for_each_event() {
             packets: 4,
             bytes: 200,
         });
+        flow.timeout = Some(12);
+        flow.start = Some(1);
+        flow.rare_mut().stop = Some(9);
     }));
     fixture.assert_records(&["new 7", "update 7", "update 7", "destroy 7"]);
     let last = fixture.last.take().unwrap().flow;
-    assert_eq!(last.timeout, None, "an ended entry has no time left");
+    assert_eq!(last.timeout, Some(12), "what the event says");
+    assert_eq!((last.start, last.rare.unwrap().stop), (Some(1), Some(9)));
     assert_eq!(last.counters_original.map(|c| c.packets), Some(4));
     assert!(fixture.view.is_empty());
 }

@@ -8,7 +8,7 @@ use crate::index::Name;
 
 /// An endpoint that kube-proxy's rules lead to, for one port of a Service.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Target {
+pub struct RuleEndpoint {
     pub service: ServicePortName,
     pub protocol: u8,
     pub place: SocketAddr,
@@ -21,7 +21,7 @@ type ServicePortName = (Name, Name, Option<Name>);
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Targets {
     /// Targets, with the number of the Service port where a frontend shows it (a node port does not).
-    known: BTreeMap<Target, Option<u16>>,
+    known: BTreeMap<RuleEndpoint, Option<u16>>,
     /// Service ports with a rule that is not understood: a target missing in `known` may exist.
     unknown: BTreeSet<ServicePortName>,
 }
@@ -44,7 +44,7 @@ pub fn targets(rules: &NodeRules) -> Option<Targets> {
             found.unknown.insert(named(service));
         }
         for place in places(frontend) {
-            let target = Target {
+            let target = RuleEndpoint {
                 service: named(service),
                 protocol,
                 place,
@@ -70,8 +70,8 @@ fn named(service: &RuleService) -> ServicePortName {
 
 /// Targets that were added (`true`) and removed, in order. Omits Service ports that were not fully understood in both
 /// readings.
-pub fn changes(before: &Targets, now: &Targets) -> Vec<(bool, Target, Option<u16>)> {
-    let understood = |target: &Target| {
+pub fn changes(before: &Targets, now: &Targets) -> Vec<(bool, RuleEndpoint, Option<u16>)> {
+    let understood = |target: &RuleEndpoint| {
         !before.unknown.contains(&target.service) && !now.unknown.contains(&target.service)
     };
     let only = |these: &Targets, those: &Targets| {

@@ -1,7 +1,7 @@
 //! State of a walk through chains of other programs than kube-proxy: DNAT rules, and the guards before them, which end a chain
 //! for some packets. The walk is the same for every rule format; the readers interpret each rule.
 
-use super::matches::{Guard, MAX_GUARDS, Matches, Ports};
+use super::matches::{EndingRule, MAX_GUARDS, Matches, Ports};
 use super::{Forward, ForwardTarget, NodeRules};
 
 /// Maximum depth of nested chains; iptables and the kernel (`NFT_JUMP_STACK_SIZE`) allow 16.
@@ -15,7 +15,7 @@ const MAX_STEPS: usize = 200_000;
 pub struct Walked {
     pub found: Vec<Forward>,
     /// Guards met so far, from the hook on.
-    guards: Vec<Guard>,
+    guards: Vec<EndingRule>,
     steps: usize,
     /// The walk reached a bound.
     cut: bool,
@@ -45,7 +45,7 @@ impl Walked {
 
     pub fn guard(&mut self, matches: &Matches, rule: &str, ends_all: bool) {
         if self.guards.len() < MAX_GUARDS {
-            self.guards.push(Guard {
+            self.guards.push(EndingRule {
                 matches: matches.clone(),
                 rule: rule.to_owned(),
                 ends_all,

@@ -18,7 +18,7 @@ const MAX_CONDITIONS: usize = 16;
 
 /// A rule that ends its chain, or the whole walk, for the packets that it matches.
 #[derive(Debug)]
-pub struct Guard {
+pub struct EndingRule {
     pub matches: Matches,
     pub rule: String,
     /// `ACCEPT`, or another target that ends more than the chain.
@@ -181,7 +181,7 @@ impl Matches {
     }
 
     /// Excludes the packets that `guard` matched.
-    fn but_not(&mut self, guard: &Guard) {
+    fn but_not(&mut self, guard: &EndingRule) {
         if guard.matches.is_disjoint(self) {
             return;
         }
@@ -206,7 +206,7 @@ impl Matches {
     /// packets to a range of ports.
     pub fn forwards(
         mut self,
-        guards: &[Guard],
+        guards: &[EndingRule],
         rule: &str,
         targets: impl Fn(&Ports) -> Vec<ForwardTarget>,
     ) -> Vec<Forward> {

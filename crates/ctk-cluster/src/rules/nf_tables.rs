@@ -38,19 +38,19 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Family of a table that can translate destinations of IP packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
+pub enum TableFamily {
     Inet,
     Ip,
     Ip6,
 }
 
-impl Family {
+impl TableFamily {
     /// `NFPROTO_*`.
     const fn of(number: u8) -> Option<Self> {
         match number {
-            1 => Some(Family::Inet),
-            2 => Some(Family::Ip),
-            10 => Some(Family::Ip6),
+            1 => Some(TableFamily::Inet),
+            2 => Some(TableFamily::Ip),
+            10 => Some(TableFamily::Ip6),
             _ => None,
         }
     }
@@ -58,17 +58,17 @@ impl Family {
     /// Name of the family in `nft`.
     pub const fn name(self) -> &'static str {
         match self {
-            Family::Inet => "inet",
-            Family::Ip => "ip",
-            Family::Ip6 => "ip6",
+            TableFamily::Inet => "inet",
+            TableFamily::Ip => "ip",
+            TableFamily::Ip6 => "ip6",
         }
     }
 }
 
 /// A table of nf_tables.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Table {
-    pub family: Family,
+pub struct KernelTable {
+    pub family: TableFamily,
     pub name: String,
 }
 
@@ -76,7 +76,7 @@ pub struct Table {
 ///
 /// # Errors
 /// No permission, or the tables change faster than they are listed.
-pub fn tables() -> io::Result<Vec<Table>> {
+pub fn tables() -> io::Result<Vec<KernelTable>> {
     for _ in 0..MAX_ATTEMPTS {
         let mut tables = Vec::new();
         let mut interrupted = false;
@@ -127,7 +127,7 @@ fn is_absent(error: &io::Error) -> bool {
 fn ask(
     kind: u16,
     flags: u16,
-    mut each: impl FnMut(&Message<'_>) -> io::Result<bool>,
+    mut each: impl FnMut(&NftMessage<'_>) -> io::Result<bool>,
 ) -> io::Result<()> {
     let mut socket = Socket::new(NETLINK_NETFILTER)?;
     socket.bind_auto()?;
@@ -153,7 +153,7 @@ fn request(kind: u16, flags: u16) -> Vec<u8> {
     bytes
 }
 
-struct Message<'b> {
+struct NftMessage<'b> {
     kind: u16,
     flags: u16,
     body: &'b [u8],
@@ -165,14 +165,14 @@ struct Message<'b> {
 /// Those of the kernel and of `each`, and `InvalidData` for a malformed message.
 fn each_message(
     datagram: &[u8],
-    each: &mut impl FnMut(&Message<'_>) -> io::Result<bool>,
+    each: &mut impl FnMut(&NftMessage<'_>) -> io::Result<bool>,
 ) -> io::Result<bool> {
     let mut rest = datagram;
     while let Some((header, _)) = rest.split_first_chunk::<HEADER>() {
         let [a, b, c, d, e, f, g, h, ..] = *header;
         let length = u32::from_ne_bytes([a, b, c, d]) as usize;
         let body = rest.get(HEADER..length).ok_or_else(malformed)?;
-        let message = Message {
+        let message = NftMessage {
             kind: u16::from_ne_bytes([e, f]),
             flags: u16::from_ne_bytes([g, h]),
             body,
@@ -199,13 +199,13 @@ fn refused(body: &[u8]) -> io::Result<()> {
 }
 
 /// Decodes the table of `NFT_MSG_NEWTABLE`; `None` for a family that is not listed.
-fn table(body: &[u8]) -> io::Result<Option<Table>> {
-    let Some(family) = body.first().copied().and_then(Family::of) else {
+fn table(body: &[u8]) -> io::Result<Option<KernelTable>> {
+    let Some(family) = body.first().copied().and_then(TableFamily::of) else {
         return Ok(None);
     };
     let name = first_attribute(body)?;
     let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
-    Ok(Some(Table {
+    Ok(Some(KernelTable {
         family,
         name: String::from_utf8_lossy(name).into_owned(),
     }))
@@ -283,7 +283,11 @@ mod tests {
             let flags = attribute(2, &[0; 4]);
             table(&body(family, &[flags, attribute(1, b"kube-proxy\0")])).unwrap()
         };
-        for (number, family) in [(1, Family::Inet), (2, Family::Ip), (10, Family::Ip6)] {
+        for (number, family) in [
+            (1, TableFamily::Inet),
+            (2, TableFamily::Ip),
+            (10, TableFamily::Ip6),
+        ] {
             let found = named(number).unwrap();
             assert_eq!((found.family, &*found.name), (family, "kube-proxy"));
         }

@@ -17,7 +17,7 @@ pub(super) fn each_chain(start: &str, mut look: impl FnMut(&str) -> Vec<String>)
 
 /// Endpoints that a chain can lead to.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Reach {
+pub(super) struct ChainReach {
     /// Sorted, each once.
     pub targets: Vec<SocketAddr>,
     pub refused: bool,
@@ -27,7 +27,7 @@ pub(super) struct Reach {
     pub unknown_target: bool,
 }
 
-impl Reach {
+impl ChainReach {
     /// Reports whether some packets may be translated or refused.
     pub fn may_translate(&self) -> bool {
         !self.targets.is_empty() || self.refused || self.unknown_target
@@ -47,19 +47,19 @@ impl Reach {
 
 /// Results by the chain that a frontend jumps to: several frontends jump to one.
 #[derive(Debug, Default)]
-pub(super) struct Reached(HashMap<String, Reach>);
+pub(super) struct Reached(HashMap<String, ChainReach>);
 
 impl Reached {
     /// `look` notes the effect of one chain, and returns the names of the chains that it leads to.
     pub fn from(
         &mut self,
         chain: &str,
-        mut look: impl FnMut(&str, &mut Reach) -> Vec<String>,
-    ) -> Reach {
+        mut look: impl FnMut(&str, &mut ChainReach) -> Vec<String>,
+    ) -> ChainReach {
         if let Some(known) = self.0.get(chain) {
             return known.clone();
         }
-        let mut reach = Reach::default();
+        let mut reach = ChainReach::default();
         each_chain(chain, |chain| look(chain, &mut reach));
         reach.targets.sort_unstable();
         reach.targets.dedup();

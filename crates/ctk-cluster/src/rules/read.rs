@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 use crate::tool::{self, Fault};
 
 use super::lb_chain::{self, LbChain, ServiceFilter};
-use super::nf_tables::{self, Table};
+use super::nf_tables::{self, KernelTable};
 use super::present::proc_net;
 use super::text::{self, TextError};
 use super::{NodeRules, iptables, ipvs, nft};
@@ -39,25 +39,33 @@ pub struct Read {
 
 /// Reason why no rules could be read.
 #[derive(Debug, thiserror::Error)]
-pub enum ReadError {
+pub enum RulesError {
     #[error("no tool to read this node's rules was found: neither nft nor iptables-save was found")]
     NoTool,
     #[error("reading this node's rules was refused: {0}")]
     Refused(String),
     #[error("this node's rules could not be read: {0}")]
     Failed(String),
-    #[error("cannot read {path}: {error}")]
-    File { path: PathBuf, error: io::Error },
-    #[error("{path}: {error}")]
-    Text { path: PathBuf, error: TextError },
+    #[error("cannot read {path}")]
+    File {
+        path: PathBuf,
+        #[source]
+        error: io::Error,
+    },
+    #[error("{path}")]
+    Text {
+        path: PathBuf,
+        #[source]
+        error: TextError,
+    },
 }
 
 /// Reads a saved rule set. With `wanted` also the shares of endpoints in the new flows of that Service.
 ///
 /// # Errors
-/// [`ReadError::File`], [`ReadError::Text`]
-pub fn file(path: &Path, filter: Option<&ServiceFilter>) -> Result<Read, ReadError> {
-    let failed = |error| ReadError::File {
+/// [`RulesError::File`], [`RulesError::Text`]
+pub fn file(path: &Path, filter: Option<&ServiceFilter>) -> Result<Read, RulesError> {
+    let failed = |error| RulesError::File {
         path: path.to_owned(),
         error,
     };
@@ -71,7 +79,7 @@ pub fn file(path: &Path, filter: Option<&ServiceFilter>) -> Result<Read, ReadErr
     let mut bytes = Vec::new();
     file.read_to_end(&mut bytes).map_err(failed)?;
     let read = text::read(&String::from_utf8_lossy(&bytes), filter);
-    let (rules, lb_chains) = read.map_err(|error| ReadError::Text {
+    let (rules, lb_chains) = read.map_err(|error| RulesError::Text {
         path: path.to_owned(),
         error,
     })?;
@@ -88,7 +96,7 @@ pub fn file(path: &Path, filter: Option<&ServiceFilter>) -> Result<Read, ReadErr
 ///
 /// # Errors
 /// No tool is installed, or every tool failed.
-pub fn here(filter: Option<&ServiceFilter>) -> Result<Read, ReadError> {
+pub fn here(filter: Option<&ServiceFilter>) -> Result<Read, RulesError> {
     let mut reader = NodeReader::new(filter);
     let time = SystemTime::now();
     let mut saved = Vec::new();
@@ -97,9 +105,9 @@ pub fn here(filter: Option<&ServiceFilter>) -> Result<Read, ReadError> {
     reader.nft(&saved);
     reader.ipvs();
     match (reader.worked, reader.refused, reader.failed) {
-        (0, Some(refused), _) => Err(ReadError::Refused(refused)),
-        (0, None, Some(failed)) => Err(ReadError::Failed(failed)),
-        (0, None, None) if !reader.no_tool_needed => Err(ReadError::NoTool),
+        (0, Some(refused), _) => Err(RulesError::Refused(refused)),
+        (0, None, Some(failed)) => Err(RulesError::Failed(failed)),
+        (0, None, None) if !reader.no_tool_needed => Err(RulesError::NoTool),
         _ => Ok(Read {
             rules: reader.rules,
             time,
@@ -127,7 +135,7 @@ struct Saved {
 
 impl Saved {
     /// Reports whether the table is one of iptables and was read completely.
-    fn is_of(&self, table: &Table) -> bool {
+    fn is_of(&self, table: &KernelTable) -> bool {
         let name = &*table.name;
         BUILT_IN.contains(&name) && self.family == table.family.name() && self.has(name)
     }
@@ -231,9 +239,9 @@ impl<'w> NodeReader<'w> {
 
     /// Reads the tables that iptables did not write.
     fn nft(&mut self, saved: &[Saved]) {
-        let others: Vec<Table> = match nf_tables::tables() {
+        let others: Vec<KernelTable> = match nf_tables::tables() {
             Ok(tables) => {
-                let is_saved = |table: &Table| saved.iter().any(|saved| saved.is_of(table));
+                let is_saved = |table: &KernelTable| saved.iter().any(|saved| saved.is_of(table));
                 tables.into_iter().filter(|t| !is_saved(t)).collect()
             }
             Err(error) => {
@@ -262,7 +270,7 @@ impl<'w> NodeReader<'w> {
         }
     }
 
-    fn without_nft(&mut self, tables: &[Table], saved: &[Saved]) {
+    fn without_nft(&mut self, tables: &[KernelTable], saved: &[Saved]) {
         let names: Vec<String> = tables
             .iter()
             .map(|table| format!("{} {}", table.family.name(), table.name))
@@ -320,15 +328,15 @@ impl<'w> NodeReader<'w> {
 
 #[cfg(test)]
 mod tests {
-    use super::nf_tables::Family;
+    use super::nf_tables::TableFamily;
     use super::*;
 
     #[test]
     fn unread_tables_of_nft_are_named_and_one_of_kube_proxy_makes_the_rules_incomplete() {
         let unread = |name: &str| {
             let mut reader = NodeReader::new(None);
-            let (family, name) = (Family::Ip6, name.to_owned());
-            reader.without_nft(&[Table { family, name }], &[]);
+            let (family, name) = (TableFamily::Ip6, name.to_owned());
+            reader.without_nft(&[KernelTable { family, name }], &[]);
             (reader.notes.join("; "), reader.rules.cut)
         };
         let (note, cut) = unread("kube-proxy");

@@ -18,7 +18,7 @@ pub enum TextError {
 
 /// Format of a piece of the text.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Format {
+enum RulesFormat {
     Json,
     Ipvs,
     /// iptables, or lines without meaning.
@@ -45,7 +45,7 @@ pub fn read(
     while !rest.trim_start().is_empty() {
         let kind = kind(rest);
         let length = match kind {
-            Format::Json => {
+            RulesFormat::Json => {
                 let (part, length) = nft::read_first(rest, saved).map_err(|error| {
                     let read = text.len() - rest.len();
                     let line = 1 + text.get(..read).unwrap_or_default().matches('\n').count();
@@ -57,10 +57,10 @@ pub fn read(
                 found = true;
                 length
             }
-            Format::Ipvs | Format::Lines => {
+            RulesFormat::Ipvs | RulesFormat::Lines => {
                 let length = next_piece(rest, kind);
                 let piece = rest.get(..length).unwrap_or_default();
-                if kind == Format::Ipvs {
+                if kind == RulesFormat::Ipvs {
                     rules.merge(ipvs::read(piece));
                     found = true;
                 } else {
@@ -82,23 +82,23 @@ pub fn read(
     }
 }
 
-fn kind(text: &str) -> Format {
+fn kind(text: &str) -> RulesFormat {
     let text = text.trim_start();
     if text.starts_with('{') {
-        Format::Json
+        RulesFormat::Json
     } else if text.starts_with(ipvs::TITLE) {
-        Format::Ipvs
+        RulesFormat::Ipvs
     } else {
-        Format::Lines
+        RulesFormat::Lines
     }
 }
 
 /// Number of bytes up to the line at which the next piece begins.
-fn next_piece(text: &str, kind: Format) -> usize {
+fn next_piece(text: &str, kind: RulesFormat) -> usize {
     let mut at = 0;
     for line in text.split_inclusive('\n') {
         let other = match kind {
-            Format::Ipvs => line.starts_with(['{', '*', '#', '-']),
+            RulesFormat::Ipvs => line.starts_with(['{', '*', '#', '-']),
             _ => line.starts_with('{') || line.starts_with(ipvs::TITLE),
         };
         if at > 0 && other {

@@ -39,11 +39,11 @@ pub(crate) fn typical_tuple(value: &[u8]) -> Option<Tuple> {
     })
 }
 
-type Layout<const A: usize> = ([u8; A], [u8; A], u8, (u16, u16));
+type FamilyLayout<const A: usize> = ([u8; A], [u8; A], u8, (u16, u16));
 
 /// Addresses of `A` bytes, protocol, ports: five attributes in two nested ones.
 #[inline]
-fn layout<const A: usize>(mut rest: &[u8], src_kind: u16) -> Option<Layout<A>> {
+fn layout<const A: usize>(mut rest: &[u8], src_kind: u16) -> Option<FamilyLayout<A>> {
     let address = 4 + A as u16;
     header(&mut rest, abi::tuple::IP | NLA_F_NESTED, 4 + 2 * address)?;
     header(&mut rest, src_kind, address)?;

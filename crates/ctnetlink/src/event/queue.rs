@@ -82,7 +82,7 @@ pub struct EventBatch {
 /// ```
 #[derive(Debug)]
 pub struct EventQueue {
-    shared: Arc<Shared>,
+    shared: Arc<QueueShared>,
     reader: Option<JoinHandle<()>>,
 }
 
@@ -96,7 +96,7 @@ impl EventQueue {
     }
 
     fn over(source: impl Source, capacity: usize) -> Result<Self, NetlinkError> {
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(QueueShared {
             queue: Mutex::new(Queue::new(capacity)),
             arrived: Condvar::new(),
             stop: AtomicBool::new(false),
@@ -163,13 +163,13 @@ impl Source for Events {
 }
 
 #[derive(Debug)]
-struct Shared {
+struct QueueShared {
     queue: Mutex<Queue>,
     arrived: Condvar,
     stop: AtomicBool,
 }
 
-impl Shared {
+impl QueueShared {
     /// The lock is held only to push an item or to take the whole content.
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)

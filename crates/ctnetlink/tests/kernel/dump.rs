@@ -141,53 +141,65 @@ fn lists_of_dying_and_unconfirmed_entries_can_be_dumped() {
     });
 }
 
-/// Entries are deleted just before the kernel would continue at them, so that it begins their hash buckets again.
+/// Entries are deleted just before the kernel would continue at them, so that it begins their hash buckets again. Only a bucket
+/// that holds an earlier entry, too, repeats one, so that a round may have none.
 #[test]
 fn entry_whose_bucket_is_dumped_again_passes_once() {
     private_netns(|| {
-        let (mut table, mut deleting) = (open(), open());
-        let flows: Vec<_> = (0..40_000_u32)
-            .map(|n| {
-                let client = format!("10.1.{}.{}", n / 250 % 250, n % 250 + 1);
-                let port = u16::try_from(1000 + n / 10).unwrap();
-                plain(tuple(17, &client, "10.0.0.2", ports(port, 53)), REPLIED)
-            })
-            .collect();
-        assert!(table.insert_all(&flows).iter().all(Result::is_ok));
-        let order = dump(&mut table);
-        let places: HashMap<_, _> = (0..).zip(&order).map(|(at, f)| (f.original, at)).collect();
-        let (mut seen, mut twice, mut next) = (Vec::new(), 0, 0);
-        let report = table
-            .dump(TableKind::Conntrack, &DumpFilter::default(), &mut |flow| {
-                seen.push((flow.id, flow.original));
-                if seen.len() % 20 == 0 {
-                    // A datagram holds some hundred entries, and the next one is written already.
-                    let at: usize = places[&flow.original];
-                    let to = (at + 600).min(order.len());
-                    let doomed = order[next.max(at + 60).min(to)..to].iter().step_by(2);
-                    let targets: Vec<_> = doomed.filter_map(DeleteTarget::of).collect();
-                    deleting.delete(&targets);
-                    next = to;
-                }
-                ControlFlow::Continue(())
-            })
-            .unwrap();
-        let mut distinct = HashSet::new();
-        for key in &seen {
-            twice += u32::from(!distinct.insert(*key));
-        }
-        assert_eq!(twice, 0, "{report:?}");
-        assert!(report.repeated > 0, "no bucket was begun again: {report:?}");
-        assert_eq!(report.received, seen.len() as u64 + report.repeated);
-        let left = dump(&mut table);
-        assert!(left.len() < flows.len() * 3 / 4, "{}", left.len());
-        let missed = left
-            .iter()
-            .filter(|flow| !distinct.contains(&(flow.id, flow.original)));
-        assert_eq!(
-            missed.count(),
-            0,
-            "entries that were there all the time are missing"
-        );
+        let repeated: u64 = (0..10)
+            .map(|_| dump_with_deletes().repeated)
+            .find(|repeated| *repeated > 0)
+            .unwrap_or(0);
+        assert!(repeated > 0, "no bucket was begun again");
     });
+}
+
+/// Fills the table, dumps it while entries ahead are deleted, and empties it.
+fn dump_with_deletes() -> DumpReport {
+    let (mut table, mut deleting) = (open(), open());
+    let flows: Vec<_> = (0..40_000_u32)
+        .map(|n| {
+            let client = format!("10.1.{}.{}", n / 250 % 250, n % 250 + 1);
+            let port = u16::try_from(1000 + n / 10).unwrap();
+            plain(tuple(17, &client, "10.0.0.2", ports(port, 53)), REPLIED)
+        })
+        .collect();
+    assert!(table.insert_all(&flows).iter().all(Result::is_ok));
+    let order = dump(&mut table);
+    let places: HashMap<_, _> = (0..).zip(&order).map(|(at, f)| (f.original, at)).collect();
+    let (mut seen, mut twice, mut next) = (Vec::new(), 0, 0);
+    let report = table
+        .dump(TableKind::Conntrack, &DumpFilter::default(), &mut |flow| {
+            seen.push((flow.id, flow.original));
+            if seen.len() % 20 == 0 {
+                // A datagram holds some hundred entries, and the next one is written already.
+                let at: usize = places[&flow.original];
+                let to = (at + 600).min(order.len());
+                let doomed = order[next.max(at + 60).min(to)..to].iter().step_by(2);
+                let targets: Vec<_> = doomed.filter_map(DeleteTarget::of).collect();
+                deleting.delete(&targets);
+                next = to;
+            }
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+    let mut distinct = HashSet::new();
+    for key in &seen {
+        twice += u32::from(!distinct.insert(*key));
+    }
+    assert_eq!(twice, 0, "{report:?}");
+    assert_eq!(report.received, seen.len() as u64 + report.repeated);
+    let left = dump(&mut table);
+    assert!(left.len() < flows.len() * 3 / 4, "{}", left.len());
+    let missed = left
+        .iter()
+        .filter(|flow| !distinct.contains(&(flow.id, flow.original)));
+    assert_eq!(
+        missed.count(),
+        0,
+        "entries that were there all the time are missing"
+    );
+    let targets: Vec<_> = left.iter().filter_map(DeleteTarget::of).collect();
+    deleting.delete(&targets);
+    report
 }

@@ -5,7 +5,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use super::super::reach::{Reach, Reached};
+use super::super::reach::{ChainReach, Reached};
 use super::super::{
     NodePortScope, NodeRules, Proxy, RuleFrontend, RuleKind, RuleService, service_name,
 };
@@ -45,7 +45,7 @@ struct ServiceWalk<'a, 't> {
 }
 
 impl ServiceWalk<'_, '_> {
-    fn reach(&mut self, chain: &str) -> Reach {
+    fn reach(&mut self, chain: &str) -> ChainReach {
         let table = self.table;
         self.reached.from(chain, |chain, reach| {
             reach.unknown_target |= !table.has(chain);
@@ -56,7 +56,7 @@ impl ServiceWalk<'_, '_> {
 }
 
 /// Reads one rule. Returns the chain that it leads to.
-fn take(line: &str, reach: &mut Reach) -> Option<String> {
+fn take(line: &str, reach: &mut ChainReach) -> Option<String> {
     let rule = Rule::parse(line);
     let target = rule
         .target

@@ -9,7 +9,7 @@ use std::net::IpAddr;
 
 use serde_json::Value;
 
-use super::super::reach::{Reach, Reached};
+use super::super::reach::{ChainReach, Reached};
 use super::super::{
     NodePortScope, NodeRules, Proxy, RuleFrontend, RuleKind, RuleService, service_name,
 };
@@ -170,7 +170,7 @@ impl ServiceWalk<'_, '_> {
         self.reach(chain).frontend(service, kind)
     }
 
-    fn reach(&mut self, chain: &str) -> Reach {
+    fn reach(&mut self, chain: &str) -> ChainReach {
         let table = self.table;
         self.reached.from(chain, |chain, reach| {
             reach.not_understood |= !table.has(chain);
@@ -191,7 +191,7 @@ impl ServiceWalk<'_, '_> {
 fn take(
     table: &NftTable<'_>,
     expression: &Value,
-    reach: &mut Reach,
+    reach: &mut ChainReach,
     onward: &mut Vec<String>,
 ) -> Option<()> {
     let (word, body) = expression.as_object()?.iter().next()?;

@@ -1,7 +1,7 @@
 //! Rules by which EndpointSlices give endpoints to a Service port.
 
-use super::index::Endpoint;
-use super::testing::{addresses, ip, loaded, port, world};
+use crate::index::Endpoint;
+use crate::testing::{addresses, ip, loaded, port, world};
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;

@@ -1,7 +1,9 @@
 //! Rules by which objects become an index.
 
-use super::index::{AddressKind, PodCandidate};
-use super::testing::{addresses, bare_world, ip, port, world};
+mod endpoints;
+
+use crate::index::{AddressKind, PodCandidate};
+use crate::testing::{addresses, bare_world, ip, port, world};
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;

@@ -6,9 +6,9 @@ use std::time::{Duration, SystemTime};
 
 use proptest::prelude::*;
 
-use super::index::Completeness;
-use super::source::{ClusterError, ClusterSource, Loaded, SourceKind, load};
-use super::testing::{API, bare_world, list, loaded, object, read};
+use crate::index::Completeness;
+use crate::source::{ClusterError, ClusterSource, Loaded, SourceKind, load};
+use crate::testing::{API, bare_world, list, loaded, object, read};
 
 const WHOLE: [&str; 7] = [
     API[0],
