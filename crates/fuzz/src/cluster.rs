@@ -1,5 +1,7 @@
 //! Target `cluster`: lists of objects as kubectl prints them.
 
+mod grown;
+
 use std::io::Read;
 use std::time::SystemTime;
 
@@ -11,6 +13,8 @@ use ctk_cluster::index::Index;
 use ctk_cluster::source::{ClusterError, Loaded, Source, SourceKind, load};
 
 use crate::{print, samples};
+
+pub use grown::GROWN;
 
 pub fn target(data: &[u8]) -> usize {
     let whole = read(data);
@@ -106,67 +110,4 @@ pub fn check(loaded: &Loaded) {
             "no selector excludes"
         );
     }
-}
-
-/// See [`Target::grown`](crate::Target).
-pub const GROWN: &[fn(usize) -> Vec<u8>] = &[services, endpoints, pods, junk];
-
-/// Endpoints of one Service.
-fn endpoints(pieces: usize) -> Vec<u8> {
-    let endpoints: Vec<String> = (0..pieces)
-        .map(|piece| {
-            let address = std::net::Ipv4Addr::from(0x0af4_0000 | piece as u32);
-            format!(
-                r#"{{"addresses":["{address}"],"targetRef":{{"kind":"Pod","name":"p{piece}"}}}}"#
-            )
-        })
-        .collect();
-    format!(
-        r#"{{"apiVersion":"v1","kind":"List","items":[{{"apiVersion":"v1","kind":"Service","metadata":{{"namespace":"a","name":"s"}},"spec":{{"clusterIP":"10.96.0.10","ports":[{{"protocol":"UDP","port":53}}]}}}},{{"apiVersion":"discovery.k8s.io/v1","kind":"EndpointSlice","addressType":"IPv4","endpoints":[{}],"ports":[{{"name":"","protocol":"UDP","port":53}}],"metadata":{{"namespace":"a","name":"s-x","labels":{{"kubernetes.io/service-name":"s"}}}}}}]}}"#,
-        endpoints.join(",")
-    )
-    .into()
-}
-
-/// Pods in the network of one Node, each with a port.
-fn pods(pieces: usize) -> Vec<u8> {
-    let pods: Vec<String> = (0..pieces)
-        .map(|piece| {
-            format!(
-                r#"{{"apiVersion":"v1","kind":"Pod","metadata":{{"namespace":"a","name":"p{piece}"}},"spec":{{"nodeName":"n","hostNetwork":true,"containers":[{{"ports":[{{"containerPort":{},"protocol":"UDP"}}]}}]}},"status":{{"podIP":"192.168.7.1","phase":"Running"}}}}"#,
-                piece % 60_000
-            )
-        })
-        .collect();
-    format!(
-        r#"{{"apiVersion":"v1","kind":"List","items":[{{"apiVersion":"v1","kind":"Service","metadata":{{"namespace":"a","name":"s"}},"spec":{{"clusterIP":"10.96.0.10"}}}},{{"apiVersion":"v1","kind":"Node","metadata":{{"name":"n"}},"status":{{"addresses":[{{"type":"InternalIP","address":"192.168.7.1"}}]}}}},{}]}}"#,
-        pods.join(",")
-    )
-    .into()
-}
-
-/// A Service, and items that cannot be read.
-fn junk(pieces: usize) -> Vec<u8> {
-    format!(
-        r#"{{"apiVersion":"v1","kind":"List","items":[{{"apiVersion":"v1","kind":"Service","metadata":{{"namespace":"a","name":"s"}},"spec":{{"clusterIP":"10.96.0.10"}}}}{}]}}"#,
-        r#",{"apiVersion":"v1","kind":"Service","metadata":7}"#.repeat(pieces)
-    )
-    .into()
-}
-
-/// Services with an EndpointSlice each.
-fn services(pieces: usize) -> Vec<u8> {
-    let items: Vec<String> = (0..pieces)
-        .map(|piece| {
-            let address = std::net::Ipv4Addr::from(0x0a60_0000 | piece as u32);
-            format!(
-                r#"{{"apiVersion":"v1","kind":"Service","metadata":{{"namespace":"a","name":"s{piece}"}},"spec":{{"clusterIP":"{address}","ports":[{{"name":"dns","protocol":"UDP","port":53}}]}}}},{{"apiVersion":"discovery.k8s.io/v1","kind":"EndpointSlice","addressType":"IPv4","endpoints":[{{"addresses":["10.244.0.1"]}}],"ports":[{{"name":"dns","protocol":"UDP","port":53}}],"metadata":{{"namespace":"a","name":"s{piece}-x","labels":{{"kubernetes.io/service-name":"s{piece}"}}}}}}"#
-            )
-        })
-        .collect();
-    format!(
-        r#"{{"apiVersion":"v1","kind":"List","items":[{}]}}"#,
-        items.join(",")
-    )
-    .into()
 }
