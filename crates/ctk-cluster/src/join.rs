@@ -13,7 +13,7 @@ use super::object::Kind;
 /// Maximum number of frontends of one Service: ports, for each address.
 const MAX_FRONTENDS: usize = 65_536;
 /// Maximum number of endpoints of one Service: addresses, for each port.
-const MAX_ENDPOINTS: usize = 262_144;
+pub(super) const MAX_ENDPOINTS: usize = 262_144;
 /// Maximum number of frontends, and of endpoints, of all Services.
 const MAX_IN_ALL: usize = 4_000_000;
 

@@ -31,7 +31,30 @@ fn read(data: &[u8], piece: usize) -> Followed {
 }
 
 /// See [`Target::grown`](crate::Target).
-pub const GROWN: &[fn(usize) -> Vec<u8>] = &[services, changes, slices];
+pub const GROWN: &[fn(usize) -> Vec<u8>] = &[services, changes, slices, ports_and_endpoints];
+
+/// Ports of one Service with many endpoints: beyond the bound on the product.
+fn ports_and_endpoints(pieces: usize) -> Vec<u8> {
+    let joined = |number: usize, piece: &dyn Fn(usize) -> String| {
+        let all: Vec<String> = (0..number).map(piece).collect();
+        all.join(",")
+    };
+    let port = |piece: usize| {
+        let number = 1 + piece % 60_000;
+        format!(r#"{{"name":"p{piece}","protocol":"UDP","port":{number}}}"#)
+    };
+    let ports = joined(pieces, &port);
+    let endpoints = joined(8192, &|piece| {
+        let address = std::net::Ipv4Addr::from(0x0af4_0000 | piece as u32);
+        format!(r#"{{"addresses":["{address}"]}}"#)
+    });
+    format!(
+        r#"{{"type":"ADDED","object":{{"kind":"Service","apiVersion":"v1","metadata":{{"namespace":"a","name":"s","resourceVersion":"7"}},"spec":{{"clusterIP":"10.96.0.10","ports":[{ports}]}}}}}}
+\0{{"type":"ADDED","object":{{"kind":"EndpointSlice","apiVersion":"discovery.k8s.io/v1","addressType":"IPv4","endpoints":[{endpoints}],"ports":[{ports}],"metadata":{{"namespace":"a","name":"s","resourceVersion":"8","labels":{{"kubernetes.io/service-name":"s"}}}}}}}}
+"#
+    )
+    .into()
+}
 
 /// Slices of one Service.
 fn slices(pieces: usize) -> Vec<u8> {

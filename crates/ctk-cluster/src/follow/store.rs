@@ -13,7 +13,7 @@ use super::{EndpointChange, Feed};
 use crate::addresses::Addresses;
 use crate::build::{Builder, NotAServiceRange, Slice};
 use crate::index::{Endpoint, Name, Node, Pod, Service, ServicePort};
-use crate::join::merge;
+use crate::join::{MAX_ENDPOINTS, merge};
 use crate::object::{Item, Kind, Metadata, text};
 
 /// Namespace (empty where a kind has none) and name.
@@ -181,12 +181,15 @@ struct SlicesOf {
     at: HashMap<IpAddr, Vec<Name>>,
     /// Number of slices that are kube-proxy's.
     kube_proxy: usize,
+    /// Number of endpoints of all slices.
+    endpoints: usize,
 }
 
 impl SlicesOf {
     fn add(&mut self, name: &Name, slice: &Slice) {
         self.names.insert(name.clone());
         self.kube_proxy += usize::from(slice.kube_proxy);
+        self.endpoints += slice.endpoints.len();
         for endpoint in &slice.endpoints {
             let names = self.at.entry(endpoint.address).or_default();
             if !names.contains(name) {
@@ -198,6 +201,7 @@ impl SlicesOf {
     fn remove(&mut self, name: &Name, slice: &Slice) {
         self.names.remove(name);
         self.kube_proxy -= usize::from(slice.kube_proxy);
+        self.endpoints -= slice.endpoints.len();
         for endpoint in &slice.endpoints {
             if let Some(names) = self.at.get_mut(&endpoint.address) {
                 names.retain(|one| one != name);
@@ -225,6 +229,7 @@ impl Store {
             .collect();
         let before: Vec<(Key, Endpoints)> = touched
             .into_iter()
+            .filter(|service| self.is_told(service))
             .map(|service| (service.clone(), self.endpoints(&service, None)))
             .collect();
         let changed = !differing.is_empty();
@@ -251,6 +256,7 @@ impl Store {
         let only = self.addresses(feed, &key, slim.as_ref());
         let before: Vec<(Key, Endpoints)> = touched
             .into_iter()
+            .filter(|service| self.is_told(service))
             .map(|service| (service.clone(), self.endpoints(&service, only.as_ref())))
             .collect();
         self.put(feed, key, slim);
@@ -286,6 +292,15 @@ impl Store {
         };
         let both = [self.get(feed, key), slim];
         both.into_iter().flatten().filter_map(of).collect()
+    }
+
+    /// Reports whether changes of the endpoints of a Service are told. Beyond the bound of the index they are not.
+    fn is_told(&self, service: &Key) -> bool {
+        let Some(Slim::Service(owner)) = self.get(&Feed::Services, service) else {
+            return true;
+        };
+        let endpoints = self.slices_of.get(service).map_or(0, |of| of.endpoints);
+        endpoints.saturating_mul(owner.1.len()) <= MAX_ENDPOINTS
     }
 
     /// Addresses of the endpoints that may change with a slice; `None` for all of its Service.
@@ -342,6 +357,9 @@ impl Store {
         before: &Endpoints,
         only: Option<&HashSet<IpAddr>>,
     ) -> Vec<EndpointChange> {
+        if !self.is_told(service) {
+            return Vec::new();
+        }
         let found = changes(before, &self.endpoints(service, only)).into_iter();
         let told = found.map(
             |(change, (port, number, protocol, ..), endpoint)| EndpointChange {

@@ -196,6 +196,26 @@ proptest! {
 }
 
 #[test]
+fn changes_of_a_service_beyond_the_bound_of_the_index_are_not_told() {
+    for (number, told) in [(10, 100), (600, 0)] {
+        let ports: Vec<Value> = (1..=number)
+            .map(|port| json!({"name": format!("p{port}"), "protocol": "UDP", "port": port}))
+            .collect();
+        let mut owner = service("dns");
+        owner["spec"]["ports"] = json!(ports);
+        let addresses: Vec<String> = (0..number)
+            .map(|n| format!("10.244.{}.{}", n >> 8, n & 255))
+            .collect();
+        let addresses: Vec<&str> = addresses.iter().map(String::as_str).collect();
+        let mut slice = slice("dns-x", "dns", &addresses);
+        slice["ports"] = json!(ports);
+        let mut store = Store::default();
+        put(&mut store, &Feed::Services, &owner);
+        assert_eq!(put(&mut store, &Feed::Slices, &slice).len(), told);
+    }
+}
+
+#[test]
 fn a_pod_of_two_feeds_is_listed_once() {
     let mut store = Store::default();
     let pod = json!({"metadata": {"namespace": "shop", "name": "web"}, "spec": {"nodeName": "node1"},
