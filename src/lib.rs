@@ -13,6 +13,7 @@
 //! | `crates/ctk-cluster` | Services, endpoints, Pods and Nodes, and the translations of a node's rules; no entries |
 //! | `src` | the program |
 //! | `crates/testkit` | for tests: namespaces, tables, rules, cluster objects |
+//! | `crates/fuzz` | fuzz targets of every reader, with their corpus; a workspace of its own |
 //!
 //! # Modules of the program
 //!
@@ -21,7 +22,7 @@
 //! | module | content |
 //! |---|---|
 //! | [`args`] | the command line as typed, one file a command |
-//! | `query` | the meaning of the arguments, resolved once: entries, source, output |
+//! | [`query`] | the meaning of the arguments, resolved once: entries, source, output |
 //! | `session` | the cluster chosen and read, the identity of the node, and the one pipeline from a flow to a selected entry |
 //! | [`commands`] | one file a command: wiring, progress, messages; [`error`] holds the exit statuses |
 //!
@@ -88,7 +89,7 @@ pub mod output;
 pub mod percent;
 pub mod plural;
 pub mod purge;
-mod query;
+pub mod query;
 pub mod reverse_path;
 pub mod saved_table;
 pub mod select;

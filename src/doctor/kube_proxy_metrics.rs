@@ -98,7 +98,7 @@ pub fn parse(text: &str) -> KubeProxyMetrics {
             }
             "kubeproxy_network_programming_duration_seconds_bucket" => {
                 if let Some(bound) = upper_bound(labels) {
-                    add(&mut buckets, bound, value);
+                    buckets.push((bound, value));
                 }
             }
             _ => {}
@@ -120,14 +120,6 @@ pub fn parse(text: &str) -> KubeProxyMetrics {
 struct Sync {
     last: Option<Duration>,
     queued: Option<Duration>,
-}
-
-/// Adds a bucket to the sum over the families.
-fn add(buckets: &mut Vec<(f64, f64)>, bound: f64, count: f64) {
-    match buckets.iter_mut().find(|(known, _)| *known == bound) {
-        Some((_, sum)) => *sum += count,
-        None => buckets.push((bound, count)),
-    }
 }
 
 /// Parses `name{labels} value`, with an optional time behind it.
@@ -157,8 +149,17 @@ fn label<'t>(labels: &'t str, name: &str) -> Option<&'t str> {
     value.strip_prefix('"')?.strip_suffix('"')
 }
 
-fn quantile(buckets: &mut [(f64, f64)], share: f64) -> Option<Quantile> {
+/// Quantile over the buckets of all families. A bucket is its upper bound and a count.
+fn quantile(buckets: &mut Vec<(f64, f64)>, share: f64) -> Option<Quantile> {
     buckets.sort_by(|a, b| a.0.total_cmp(&b.0));
+    // One bucket for each bound, with the sum over the families.
+    buckets.dedup_by(|next, kept| {
+        let same = next.0 == kept.0;
+        if same {
+            kept.1 += next.1;
+        }
+        same
+    });
     let (_, all) = buckets.last().copied().filter(|(_, all)| *all >= 1.0)?;
     let at = buckets
         .iter()

@@ -15,6 +15,8 @@ mod feed;
 mod pace;
 mod reflector_state;
 mod store;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 #[cfg(test)]
 mod tests;
 mod transition;

@@ -12,6 +12,9 @@ use super::object::{
     self, Conditions, Container, Item, Kind, Labels, Metadata, SliceEndpoint, Spec, Str, each, text,
 };
 
+/// Maximum number of addresses of one Pod or Node; usual are one or two of each family and kind.
+const MAX_ADDRESSES: usize = 64;
+
 fn affinity(spec: &Spec) -> Option<Affinity> {
     let config = spec.session_affinity_config.as_ref();
     let client_ip = config.and_then(|config| config.client_ip.as_ref());
@@ -303,6 +306,10 @@ impl Builder {
         let owner = || format!("Pod {namespace}/{name}");
         let mut addresses = Vec::new();
         for text in found {
+            if addresses.len() >= MAX_ADDRESSES {
+                self.incomplete(Kind::Pod, "Pods with very many addresses", owner);
+                break;
+            }
             let address = self.address(Kind::Pod, text, owner);
             addresses.extend(address.filter(|address| !addresses.contains(address)));
         }
@@ -329,6 +336,10 @@ impl Builder {
                 }
                 _ => continue,
             };
+            if list.len() >= MAX_ADDRESSES {
+                self.incomplete(Kind::Node, "Nodes with very many addresses", owner);
+                continue;
+            }
             let address = self.address(Kind::Node, value, owner);
             list.extend(address.filter(|address| !list.contains(address)));
         }

@@ -5,8 +5,39 @@ use std::collections::{HashMap, HashSet};
 use std::net::IpAddr;
 
 use super::build::{Builder, Built, NotAServiceRange, Slice, SlimEndpoint};
-use super::index::{Completeness, Endpoint, Frontend, HostPort, Index, Name, PortId, ServiceId};
+use super::index::{
+    Completeness, Endpoint, Frontend, HostPort, Index, Name, PortId, ServiceId, ServicePort,
+};
 use super::object::Kind;
+
+/// Maximum number of frontends of one Service: ports, for each address.
+const MAX_FRONTENDS: usize = 65_536;
+/// Maximum number of endpoints of one Service: addresses, for each port.
+pub(super) const MAX_ENDPOINTS: usize = 262_144;
+/// Maximum number of frontends, and of endpoints, of all Services.
+const MAX_IN_ALL: usize = 4_000_000;
+
+/// Counter of what is multiplied from the parts of an object, with its bounds.
+struct Product {
+    max: usize,
+    all: usize,
+}
+
+impl Product {
+    fn new(max: usize) -> Self {
+        Product { max, all: 0 }
+    }
+
+    /// Counts `more` for a Service that has `known`. False, and nothing is counted, beyond a bound.
+    fn may_have(&mut self, known: usize, more: usize) -> bool {
+        let all = self.all.saturating_add(more);
+        let may = known.saturating_add(more) <= self.max && all <= MAX_IN_ALL;
+        if may {
+            self.all = all;
+        }
+        may
+    }
+}
 
 impl Builder {
     /// Joins slices with their Services and builds the look-up tables.
@@ -29,7 +60,7 @@ impl Builder {
         self.place_services(&mut index);
         self.place_endpoints(&mut index);
         self.place_nodes(&mut index);
-        place_frontends(&mut index);
+        self.place_frontends(&mut index);
         index
     }
 
@@ -88,6 +119,7 @@ impl Builder {
         });
         self.twice(Kind::EndpointSlice, repeated);
         mark_foreign(index, &slices);
+        let mut product = Product::new(MAX_ENDPOINTS);
         for slice in slices {
             let Some(id) = index.service_named(&slice.namespace, &slice.service) else {
                 continue; // an orphan, soon to be collected
@@ -100,14 +132,67 @@ impl Builder {
                 continue;
             }
             let range = index.service(id).ports.clone();
-            for port in &mut index.ports[range.start as usize..range.end as usize] {
-                let listed = slice.endpoints_on(&port.name, port.protocol);
-                port.endpoints.extend(listed);
+            let ports = &mut index.ports[range.start as usize..range.end as usize];
+            let numbers = slice.numbers();
+            let known = ports.iter().map(|port| port.endpoints.len()).sum();
+            let here = |port: &ServicePort| {
+                numbers
+                    .get(&(&port.name, port.protocol))
+                    .map_or(0, Vec::len)
+            };
+            let listed: usize = ports.iter().map(here).sum();
+            if !product.may_have(known, listed.saturating_mul(slice.endpoints.len())) {
+                let detail = || format!("{}/{}", slice.namespace, slice.service);
+                let problem = "Services with very many endpoints and ports";
+                self.incomplete(Kind::EndpointSlice, problem, detail);
+                continue;
+            }
+            for port in ports {
+                let numbers = numbers.get(&(&port.name, port.protocol));
+                for number in numbers.into_iter().flatten() {
+                    let listed = slice.endpoints.iter().map(|e| e.on_port(*number));
+                    port.endpoints.extend(listed);
+                }
             }
         }
         for port in &mut index.ports {
             merge(&mut port.endpoints);
             port.endpoints.shrink_to_fit();
+        }
+    }
+
+    fn place_frontends(&mut self, index: &mut Index) {
+        let mut product = Product::new(MAX_FRONTENDS);
+        for (id, service) in (0..).map(ServiceId).zip(&index.services) {
+            for (address, kind) in &service.addresses {
+                index.owners.entry(*address).or_default().push((id, *kind));
+            }
+            let frontends = service.ports.len().saturating_mul(service.addresses.len());
+            let addresses = match product.may_have(0, frontends) {
+                true => &service.addresses[..],
+                false => {
+                    let detail = || format!("{}/{}", service.namespace, service.name);
+                    let problem = "Services with very many addresses and ports";
+                    self.incomplete(Kind::Service, problem, detail);
+                    &[]
+                }
+            };
+            for port_id in service.ports.clone().map(PortId) {
+                let Some(port) = index.ports.get(port_id.0 as usize) else {
+                    continue;
+                };
+                for (address, kind) in addresses {
+                    let key = (*address, port.protocol, port.port);
+                    index.frontends.entry(key).or_default().push(Frontend {
+                        port: port_id,
+                        kind: *kind,
+                    });
+                }
+                if let Some(number) = port.node_port {
+                    let key = (port.protocol, number);
+                    index.node_ports.entry(key).or_default().push(port_id);
+                }
+            }
         }
     }
 
@@ -254,6 +339,15 @@ impl Slice {
         self.kube_proxy || !kube_proxy
     }
 
+    /// Numbers of the ports with a name and protocol.
+    fn numbers(&self) -> HashMap<(&Option<Name>, u8), Vec<u16>> {
+        let mut numbers: HashMap<_, Vec<u16>> = HashMap::new();
+        for (name, protocol, number) in &self.ports {
+            numbers.entry((name, *protocol)).or_default().push(*number);
+        }
+        numbers
+    }
+
     /// Endpoints of the slice for the Service port of this name and protocol.
     pub(super) fn endpoints_on(
         &self,
@@ -311,28 +405,4 @@ pub(super) fn merge(endpoints: &mut Vec<Endpoint>) {
         }
         same
     });
-}
-
-fn place_frontends(index: &mut Index) {
-    for (id, service) in (0..).map(ServiceId).zip(&index.services) {
-        for (address, kind) in &service.addresses {
-            index.owners.entry(*address).or_default().push((id, *kind));
-        }
-        for port_id in service.ports.clone().map(PortId) {
-            let Some(port) = index.ports.get(port_id.0 as usize) else {
-                continue;
-            };
-            for (address, kind) in &service.addresses {
-                let key = (*address, port.protocol, port.port);
-                index.frontends.entry(key).or_default().push(Frontend {
-                    port: port_id,
-                    kind: *kind,
-                });
-            }
-            if let Some(number) = port.node_port {
-                let key = (port.protocol, number);
-                index.node_ports.entry(key).or_default().push(port_id);
-            }
-        }
-    }
 }

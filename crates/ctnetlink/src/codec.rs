@@ -7,7 +7,7 @@ pub(crate) mod encode;
 pub(crate) mod expect;
 pub(crate) mod insert;
 pub(crate) mod stats;
-mod tuple;
+pub(crate) mod tuple;
 
 #[cfg(test)]
 mod tests;

@@ -232,7 +232,7 @@ impl Events {
     }
 }
 
-fn decode_all(messages: Messages<'_>, on_event: &mut dyn FnMut(Event)) -> Received {
+pub(crate) fn decode_all(messages: Messages<'_>, on_event: &mut dyn FnMut(Event)) -> Received {
     let (mut events, mut unreadable) = (0, 0);
     for message in messages {
         match message {

@@ -52,6 +52,8 @@ pub mod netns;
 pub mod rtnetlink;
 mod socket;
 mod table;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 pub use ipnet::IpNet;
 pub use rustix::io::Errno;

@@ -225,7 +225,7 @@ pub(crate) struct Messages<'a> {
 }
 
 impl<'a> Messages<'a> {
-    #[cfg(test)]
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn over(rest: &'a [u8]) -> Self {
         Messages { rest, port: 0 }
     }
@@ -282,11 +282,50 @@ impl<'a> Iterator for Messages<'a> {
     }
 }
 
-/// Netlink sends errors as negative numbers.
+/// Netlink sends errors as negative numbers. A number beyond those of Linux counts as [`Errno::IO`].
 fn raw(code: i32) -> Option<Errno> {
-    (code != 0).then(|| Errno::from_raw_os_error(code.saturating_abs()))
+    (code != 0).then(|| errno(&std::io::Error::from_raw_os_error(code.saturating_abs())))
 }
 
 fn errno(error: &std::io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A datagram with one message.
+    fn message(kind: u16, payload: &[u8]) -> Vec<u8> {
+        let length = (HEADER + payload.len()) as u32;
+        let mut bytes = length.to_ne_bytes().to_vec();
+        bytes.extend(kind.to_ne_bytes());
+        bytes.extend([0; 10]);
+        bytes.extend(payload);
+        bytes
+    }
+
+    #[test]
+    fn error_number_beyond_those_of_linux_is_an_input_output_error() {
+        for (code, expected) in [
+            (0, None),
+            (-1, Some(Errno::PERM)),
+            (-4095, Some(Errno::from_raw_os_error(4095))),
+            (-4096, Some(Errno::IO)),
+            (-65_537, Some(Errno::IO)),
+            (i32::MIN, Some(Errno::IO)),
+        ] {
+            let mut payload = code.to_ne_bytes().to_vec();
+            payload.extend([0; HEADER]);
+            for kind in [NLMSG_ERROR, NLMSG_DONE] {
+                let datagram = message(kind, &payload);
+                let read: Vec<_> = Messages::over(&datagram).collect();
+                let error = match &read[..] {
+                    [Ok(Message::Answer { error, .. } | Message::Done { error, .. })] => error,
+                    other => panic!("{other:?}"),
+                };
+                assert_eq!(*error, expected, "{code} in a message of kind {kind}");
+            }
+        }
+    }
 }

@@ -61,10 +61,10 @@ pub(super) struct Reader {
 }
 
 /// Position of a feed: none, or a version and the path that serves it.
-type At = Option<(String, &'static str)>;
+pub(super) type At = Option<(String, &'static str)>;
 
 /// Outcome of an attempt, and the position to continue from.
-enum AttemptOutcome {
+pub(super) enum AttemptOutcome {
     /// The list can be followed from this version on.
     Listed(String, &'static str),
     /// The stream ended as expected.
@@ -290,7 +290,7 @@ impl Reader {
     }
 
     /// Takes events until the end of the stream, which was requested at `asked`. `silence` bounds the time without data.
-    fn take(
+    pub(super) fn take(
         &mut self,
         mut version: String,
         path: &'static str,

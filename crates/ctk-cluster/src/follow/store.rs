@@ -4,6 +4,7 @@
 //! of them on demand. It is immutable, so that its users have one state of the cluster.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::net::IpAddr;
 
 use ipnet::IpNet;
 
@@ -11,8 +12,8 @@ use super::transition::{Endpoints, changes};
 use super::{EndpointChange, Feed};
 use crate::addresses::Addresses;
 use crate::build::{Builder, NotAServiceRange, Slice};
-use crate::index::{Name, Node, Pod, Service, ServicePort};
-use crate::join::merge;
+use crate::index::{Endpoint, Name, Node, Pod, Service, ServicePort};
+use crate::join::{MAX_ENDPOINTS, merge};
 use crate::object::{Item, Kind, Metadata, text};
 
 /// Namespace (empty where a kind has none) and name.
@@ -168,8 +169,48 @@ fn take(builder: &mut Builder, kind: Kind) -> Items {
 #[derive(Debug, Default)]
 pub struct Store {
     feeds: BTreeMap<Feed, Items>,
-    /// Names of the slices of each Service.
-    slices_of: HashMap<Key, BTreeSet<Name>>,
+    /// Slices of each Service.
+    slices_of: HashMap<Key, SlicesOf>,
+}
+
+/// Slices of one Service.
+#[derive(Debug, Default)]
+struct SlicesOf {
+    names: BTreeSet<Name>,
+    /// Names of the slices that list an address.
+    at: HashMap<IpAddr, Vec<Name>>,
+    /// Number of slices that are kube-proxy's.
+    kube_proxy: usize,
+    /// Number of endpoints of all slices.
+    endpoints: usize,
+}
+
+impl SlicesOf {
+    fn add(&mut self, name: &Name, slice: &Slice) {
+        self.names.insert(name.clone());
+        self.kube_proxy += usize::from(slice.kube_proxy);
+        self.endpoints += slice.endpoints.len();
+        for endpoint in &slice.endpoints {
+            let names = self.at.entry(endpoint.address).or_default();
+            if !names.contains(name) {
+                names.push(name.clone());
+            }
+        }
+    }
+
+    fn remove(&mut self, name: &Name, slice: &Slice) {
+        self.names.remove(name);
+        self.kube_proxy -= usize::from(slice.kube_proxy);
+        self.endpoints -= slice.endpoints.len();
+        for endpoint in &slice.endpoints {
+            if let Some(names) = self.at.get_mut(&endpoint.address) {
+                names.retain(|one| one != name);
+                if names.is_empty() {
+                    self.at.remove(&endpoint.address);
+                }
+            }
+        }
+    }
 }
 
 impl Store {
@@ -188,7 +229,8 @@ impl Store {
             .collect();
         let before: Vec<(Key, Endpoints)> = touched
             .into_iter()
-            .map(|service| (service.clone(), self.endpoints(&service)))
+            .filter(|service| self.is_told(service))
+            .map(|service| (service.clone(), self.endpoints(&service, None)))
             .collect();
         let changed = !differing.is_empty();
         for (key, slim) in differing {
@@ -196,7 +238,7 @@ impl Store {
         }
         let told = before
             .into_iter()
-            .flat_map(|(service, before)| self.told(&service, &before));
+            .flat_map(|(service, before)| self.told(&service, &before, None));
         (changed, told.collect())
     }
 
@@ -211,14 +253,16 @@ impl Store {
             return (false, Vec::new());
         }
         let touched = self.touched(feed, &key, slim.as_ref());
+        let only = self.addresses(feed, &key, slim.as_ref());
         let before: Vec<(Key, Endpoints)> = touched
             .into_iter()
-            .map(|service| (service.clone(), self.endpoints(&service)))
+            .filter(|service| self.is_told(service))
+            .map(|service| (service.clone(), self.endpoints(&service, only.as_ref())))
             .collect();
         self.put(feed, key, slim);
         let told = before
             .into_iter()
-            .flat_map(|(service, before)| self.told(&service, &before));
+            .flat_map(|(service, before)| self.told(&service, &before, only.as_ref()));
         (true, told.collect())
     }
 
@@ -230,6 +274,9 @@ impl Store {
     /// Drops a feed.
     pub fn forget(&mut self, feed: &Feed) {
         self.feeds.remove(feed);
+        if *feed == Feed::Slices {
+            self.slices_of.clear();
+        }
     }
 
     fn get(&self, feed: &Feed, key: &Key) -> Option<&Slim> {
@@ -247,21 +294,56 @@ impl Store {
         both.into_iter().flatten().filter_map(of).collect()
     }
 
+    /// Reports whether changes of the endpoints of a Service are told. Beyond the bound of the index they are not.
+    fn is_told(&self, service: &Key) -> bool {
+        let Some(Slim::Service(owner)) = self.get(&Feed::Services, service) else {
+            return true;
+        };
+        let endpoints = self.slices_of.get(service).map_or(0, |of| of.endpoints);
+        endpoints.saturating_mul(owner.1.len()) <= MAX_ENDPOINTS
+    }
+
+    /// Addresses of the endpoints that may change with a slice; `None` for all of its Service.
+    fn addresses(&self, feed: &Feed, key: &Key, slim: Option<&Slim>) -> Option<HashSet<IpAddr>> {
+        let (old, new) = match (self.get(feed, key), slim) {
+            (None, Some(Slim::Slice(new))) => (None, Some(new)),
+            (Some(Slim::Slice(old)), None) => (Some(old), None),
+            (Some(Slim::Slice(old)), Some(Slim::Slice(new))) => (Some(old), Some(new)),
+            _ => return None,
+        };
+        let slices = [old, new].into_iter().flatten();
+        // The first and the last slice of kube-proxy decide whether slices of another proxy count.
+        for slice in slices.clone() {
+            let service = (slice.namespace.clone(), slice.service.clone());
+            let known = self.slices_of.get(&service).map_or(0, |of| of.kube_proxy);
+            let is_own = |slice: &&Box<Slice>| {
+                slice.kube_proxy && (&slice.namespace, &slice.service) == (&service.0, &service.1)
+            };
+            let without = known - usize::from(old.is_some_and(|old| is_own(&old)));
+            let now = without + usize::from(new.is_some_and(|new| is_own(&new)));
+            if (known == 0) != (now == 0) {
+                return None;
+            }
+        }
+        let endpoints = slices.flat_map(|slice| &slice.endpoints);
+        Some(endpoints.map(|endpoint| endpoint.address).collect())
+    }
+
     fn put(&mut self, feed: &Feed, key: Key, slim: Option<Slim>) {
         let items = self.feeds.entry(feed.clone()).or_default();
         let service = |slice: &Slice| (slice.namespace.clone(), slice.service.clone());
         if let Some(Slim::Slice(slice)) = items.get(&key) {
             let of = service(slice);
-            if let Some(names) = self.slices_of.get_mut(&of) {
-                names.remove(&key.1);
-                if names.is_empty() {
+            if let Some(slices) = self.slices_of.get_mut(&of) {
+                slices.remove(&key.1, slice);
+                if slices.names.is_empty() {
                     self.slices_of.remove(&of);
                 }
             }
         }
         if let Some(Slim::Slice(slice)) = &slim {
-            let names = self.slices_of.entry(service(slice)).or_default();
-            names.insert(key.1.clone());
+            let slices = self.slices_of.entry(service(slice)).or_default();
+            slices.add(&key.1, slice);
         }
         match slim {
             Some(slim) => items.insert(key, slim),
@@ -269,8 +351,16 @@ impl Store {
         };
     }
 
-    fn told(&self, service: &Key, before: &Endpoints) -> Vec<EndpointChange> {
-        let found = changes(before, &self.endpoints(service)).into_iter();
+    fn told(
+        &self,
+        service: &Key,
+        before: &Endpoints,
+        only: Option<&HashSet<IpAddr>>,
+    ) -> Vec<EndpointChange> {
+        if !self.is_told(service) {
+            return Vec::new();
+        }
+        let found = changes(before, &self.endpoints(service, only)).into_iter();
         let told = found.map(
             |(change, (port, number, protocol, ..), endpoint)| EndpointChange {
                 namespace: service.0.clone(),
@@ -285,15 +375,26 @@ impl Store {
         told.collect()
     }
 
-    /// Endpoints that an index of the current state has for this Service, by the names of its ports.
-    fn endpoints(&self, service: &Key) -> Endpoints {
+    /// Endpoints that an index of the current state has for this Service, by the names of its ports; all, or those with `only` these
+    /// addresses.
+    fn endpoints(&self, service: &Key, only: Option<&HashSet<IpAddr>>) -> Endpoints {
         let mut found = Endpoints::new();
         let Some(Slim::Service(owner)) = self.get(&Feed::Services, service) else {
             return found;
         };
+        let Some(of) = self.slices_of.get(service) else {
+            return found;
+        };
         let (owner, ports) = &**owner;
-        let names = self.slices_of.get(service).into_iter().flatten();
+        let names: BTreeSet<&Name> = match only {
+            None => of.names.iter().collect(),
+            Some(only) => {
+                let at = only.iter().filter_map(|address| of.at.get(address));
+                at.flatten().collect()
+            }
+        };
         let slices: Vec<&Slice> = names
+            .into_iter()
             .filter_map(|name| {
                 let key = (service.0.clone(), name.clone());
                 match self.get(&Feed::Slices, &key)? {
@@ -303,11 +404,14 @@ impl Store {
             })
             .collect();
         // A Service of which all slices belong to another proxy is that proxy's, as in the index.
-        let kube_proxy = owner.kube_proxy && slices.iter().any(|slice| slice.kube_proxy);
+        let kube_proxy = owner.kube_proxy && of.kube_proxy > 0;
+        let is_wanted =
+            |endpoint: &Endpoint| only.is_none_or(|only| only.contains(&endpoint.address));
         for port in ports {
             let held = slices.iter().filter(|slice| slice.is_for(kube_proxy));
             let mut all = held
                 .flat_map(|slice| slice.endpoints_on(&port.name, port.protocol))
+                .filter(is_wanted)
                 .collect();
             merge(&mut all);
             found.extend(all.into_iter().map(|endpoint| {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::connect::Login;
@@ -155,6 +156,63 @@ fn endpoints_of_slices_that_kube_proxy_ignores_are_reported_as_in_the_index() {
     assert_eq!(seen[0], (added, all(&["10.244.1.5"])));
     let moved = all(&["gone 10.244.1.5", "added 10.244.1.6"]);
     assert_eq!(seen[1], (moved, all(&["10.244.1.6"])));
+}
+
+proptest! {
+    /// A list compares every endpoint of a Service, an event those of one slice.
+    #[test]
+    fn events_of_slices_report_the_changes_that_new_lists_would(
+        events in prop::collection::vec((0usize..4, prop::option::of((0usize..2, any::<bool>(), 0u8..8))), 1..25),
+    ) {
+        let services = || decoded(Kind::Service, &[service("a"), service("b")]);
+        let mut current: BTreeMap<usize, Value> = BTreeMap::new();
+        let mut followed = Store::default();
+        followed.replace(&Feed::Services, services());
+        for (number, event) in events {
+            let mut listed = Store::default();
+            listed.replace(&Feed::Services, services());
+            listed.replace(&Feed::Slices, decoded(Kind::EndpointSlice, &current.values().cloned().collect::<Vec<_>>()));
+            let name = format!("s{number}");
+            match event {
+                None => drop(current.remove(&number)),
+                Some((of, ignored, addresses)) => {
+                    let all = ["10.244.0.1", "10.244.0.2", "10.244.0.3"];
+                    let bits = all.iter().enumerate().filter(|(bit, _)| addresses >> bit & 1 == 1);
+                    let addresses: Vec<&str> = bits.map(|(_, address)| *address).collect();
+                    let mut object = slice(&name, ["a", "b"][of], &addresses);
+                    if ignored {
+                        object["metadata"]["labels"]["service.kubernetes.io/service-proxy-name"] = json!("x");
+                    }
+                    current.insert(number, object);
+                }
+            }
+            let key = ("shop".into(), name.as_str().into());
+            let now = decoded(Kind::EndpointSlice, &current.values().cloned().collect::<Vec<_>>());
+            let (_, told) = followed.apply(&Feed::Slices, key, now.get(&("shop".into(), name.as_str().into())).cloned());
+            let (_, all) = listed.replace(&Feed::Slices, now);
+            prop_assert_eq!(words(told), words(all));
+        }
+    }
+}
+
+#[test]
+fn changes_of_a_service_beyond_the_bound_of_the_index_are_not_told() {
+    for (number, told) in [(10, 100), (600, 0)] {
+        let ports: Vec<Value> = (1..=number)
+            .map(|port| json!({"name": format!("p{port}"), "protocol": "UDP", "port": port}))
+            .collect();
+        let mut owner = service("dns");
+        owner["spec"]["ports"] = json!(ports);
+        let addresses: Vec<String> = (0..number)
+            .map(|n| format!("10.244.{}.{}", n >> 8, n & 255))
+            .collect();
+        let addresses: Vec<&str> = addresses.iter().map(String::as_str).collect();
+        let mut slice = slice("dns-x", "dns", &addresses);
+        slice["ports"] = json!(ports);
+        let mut store = Store::default();
+        put(&mut store, &Feed::Services, &owner);
+        assert_eq!(put(&mut store, &Feed::Slices, &slice).len(), told);
+    }
 }
 
 #[test]

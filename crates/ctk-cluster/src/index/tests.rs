@@ -1,5 +1,6 @@
 //! Rules by which objects become an index.
 
+mod bounds;
 mod endpoints;
 
 use crate::index::{AddressKind, PodCandidate};

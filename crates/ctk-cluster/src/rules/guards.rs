@@ -6,7 +6,8 @@ use super::{Forward, ForwardTarget, NodeRules};
 
 /// Maximum depth of nested chains; iptables and the kernel (`NFT_JUMP_STACK_SIZE`) allow 16.
 pub const MAX_DEPTH: usize = 32;
-/// Maximum number of visited rules. A chain that many others call is visited for each.
+/// Maximum number of visited rules, and of elements of sets and maps in them. A chain that many others call is visited for each, and
+/// a set that many rules use is read for each.
 const MAX_STEPS: usize = 200_000;
 
 /// One walk from a hook along its chains; further hooks reuse it.
@@ -29,8 +30,15 @@ impl Walked {
 
     /// Reports whether one more rule may be visited at this depth.
     pub fn step(&mut self, depth: usize) -> bool {
-        self.steps += 1;
-        let may = depth > 0 && self.steps <= MAX_STEPS;
+        let may = depth > 0;
+        self.cut |= !may;
+        self.steps(1) && may
+    }
+
+    /// Reports whether this many elements may be visited.
+    pub fn steps(&mut self, elements: usize) -> bool {
+        self.steps = self.steps.saturating_add(elements);
+        let may = self.steps <= MAX_STEPS;
         self.cut |= !may;
         may
     }

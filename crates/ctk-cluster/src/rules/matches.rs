@@ -13,6 +13,9 @@ use super::{Condition, Forward, ForwardTarget, SCTP, TCP, TargetPorts, UDP};
 /// Maximum number of guards whose effect on later rules is computed.
 pub const MAX_GUARDS: usize = 256;
 
+/// Maximum number of conditions of one rule. Each rule that ends the chain for some packets adds one to all that follow.
+const MAX_CONDITIONS: usize = 16;
+
 /// A rule that ends its chain, or the whole walk, for the packets that it matches.
 #[derive(Debug)]
 pub struct EndingRule {
@@ -38,6 +41,8 @@ pub struct Matches {
     local_only: bool,
     ports: Option<Vec<Ports>>,
     conditions: Vec<Condition>,
+    /// More conditions exist than are held.
+    further: bool,
     /// Packets that this node sends: they have no input interface.
     output: bool,
     /// No packet matches.
@@ -121,8 +126,12 @@ impl Matches {
             self.never |= *equal;
             return;
         }
-        if !self.conditions.contains(&condition) {
-            self.conditions.push(condition);
+        if self.conditions.contains(&condition) {
+            return;
+        }
+        match self.conditions.len() < MAX_CONDITIONS {
+            true => self.conditions.push(condition),
+            false => self.further = true,
         }
     }
 
@@ -176,9 +185,10 @@ impl Matches {
         if guard.matches.is_disjoint(self) {
             return;
         }
+        let covers = !guard.matches.further && guard.matches.covers(self);
         let rest = guard.matches.conditions.iter();
         let mut rest = rest.filter(|condition| !self.conditions.contains(condition));
-        let opposite = match (guard.matches.covers(self), rest.next(), rest.next()) {
+        let opposite = match (covers, rest.next(), rest.next()) {
             (true, None, _) => {
                 self.never = true;
                 return;
@@ -208,6 +218,11 @@ impl Matches {
         }
         if self.never {
             return Vec::new();
+        }
+        if self.further {
+            // Nothing is known of them, as of a condition that is not understood.
+            let further = "further conditions".to_owned();
+            self.conditions.push(Condition::Other(further));
         }
         let with_ports = |p: &u8| matches!(*p, TCP | UDP | SCTP);
         let protocols = match self.protocols.take() {

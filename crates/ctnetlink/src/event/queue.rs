@@ -213,7 +213,7 @@ impl QueueShared {
 
 /// Items in order, never more than `capacity`.
 #[derive(Debug)]
-struct Queue {
+pub(crate) struct Queue {
     items: Vec<QueueItem>,
     capacity: usize,
     unreadable: u64,
@@ -222,7 +222,7 @@ struct Queue {
 }
 
 impl Queue {
-    fn new(capacity: usize) -> Self {
+    pub(crate) fn new(capacity: usize) -> Self {
         Queue {
             items: Vec::new(),
             capacity: capacity.max(2),
@@ -235,7 +235,7 @@ impl Queue {
         self.items.is_empty() && self.unreadable == 0 && self.ended.is_none()
     }
 
-    fn push(&mut self, event: Event) {
+    pub(crate) fn push(&mut self, event: Event) {
         // The last slot is reserved for a gap.
         if self.items.len() + 1 < self.capacity {
             self.items.push(QueueItem::Event(event));
@@ -248,7 +248,7 @@ impl Queue {
     }
 
     /// Records that the kernel dropped events.
-    fn overrun(&mut self) {
+    pub(crate) fn overrun(&mut self) {
         self.lose(0);
     }
 
@@ -263,7 +263,7 @@ impl Queue {
         }
     }
 
-    fn take(&mut self) -> Result<EventBatch, NetlinkError> {
+    pub(crate) fn take(&mut self) -> Result<EventBatch, NetlinkError> {
         if self.items.is_empty()
             && self.unreadable == 0
             && let Some(error) = self.ended.take()

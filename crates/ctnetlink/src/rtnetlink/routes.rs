@@ -30,7 +30,7 @@ pub struct Routes {
     /// Routes in the kernel's order.
     pub routes: Vec<Route>,
     /// The routes tell nothing: rules choose other tables for some packets (`ip rule`, VRF), or the table has more than
-    /// 10,000 routes.
+    /// `MAX_ROUTES` routes.
     pub undecided: bool,
 }
 

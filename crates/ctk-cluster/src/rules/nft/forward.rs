@@ -88,7 +88,7 @@ impl ForwardWalk<'_, '_> {
         self.walked.emit(here, text, |_| targets.clone());
     }
 
-    fn apply_match(&self, body: &Value, here: &mut Matches) {
+    fn apply_match(&mut self, body: &Value, here: &mut Matches) {
         let (Some(left), Some(right)) = (body.get("left"), body.get("right")) else {
             return here.other(show::expression(body));
         };
@@ -103,7 +103,13 @@ impl ForwardWalk<'_, '_> {
     }
 
     /// `None` where the match is not understood.
-    fn apply(&self, left: &Value, right: &Value, equal: bool, here: &mut Matches) -> Option<()> {
+    fn apply(
+        &mut self,
+        left: &Value,
+        right: &Value,
+        equal: bool,
+        here: &mut Matches,
+    ) -> Option<()> {
         let values = self.values(right)?;
         if let Some(payload) = left.get("payload") {
             let layer = payload.get("protocol")?.as_str()?;
@@ -150,8 +156,8 @@ impl ForwardWalk<'_, '_> {
         (state && equal && values.iter().any(|v| v == "new")).then_some(())
     }
 
-    /// Alternatives on the right side of a match.
-    fn values(&self, right: &Value) -> Option<Vec<Value>> {
+    /// Alternatives on the right side of a match. `None` also beyond the bound of the walk.
+    fn values(&mut self, right: &Value) -> Option<Vec<Value>> {
         let list = match right {
             Value::String(name) if name.starts_with('@') => self.table.named(name.get(1..)?)?,
             Value::Array(all) => all.clone(),
@@ -161,7 +167,8 @@ impl ForwardWalk<'_, '_> {
                 None => vec![right.clone()],
             },
         };
-        Some(list.iter().map(|item| element(item).0.clone()).collect())
+        let may = self.walked.steps(list.len());
+        may.then(|| list.iter().map(|item| element(item).0.clone()).collect())
     }
 
     fn vmap(&mut self, body: &Value, here: &Matches, text: &str, depth: usize) {
@@ -171,6 +178,9 @@ impl ForwardWalk<'_, '_> {
             here.other("a vmap that is not understood");
             return self.emit(here, text, Vec::new());
         };
+        if !self.walked.steps(verdicts.len()) {
+            return;
+        }
         for (value, verdict) in verdicts {
             let mut here = here.clone();
             self.apply_key(key, element(&value).0, &mut here);
@@ -190,7 +200,7 @@ impl ForwardWalk<'_, '_> {
     }
 
     /// Requires that the key of a map has this value, in each of its parts.
-    fn apply_key(&self, key: &Value, value: &Value, here: &mut Matches) {
+    fn apply_key(&mut self, key: &Value, value: &Value, here: &mut Matches) {
         let parts = (
             key.get("concat").and_then(Value::as_array),
             value.get("concat").and_then(Value::as_array),
@@ -242,6 +252,9 @@ impl ForwardWalk<'_, '_> {
         let (Some(key), Some(all)) = (map.get("key"), all) else {
             return self.odd(here, text);
         };
+        if !self.walked.steps(all.len()) {
+            return;
+        }
         for (value, address) in all {
             let mut here = here.clone();
             self.apply_key(key, element(&value).0, &mut here);

@@ -6,6 +6,7 @@ use serde_json::json;
 use super::super::{Condition, RuleFrontend, RuleKind, TargetAddresses, TargetPorts};
 use super::*;
 
+mod bounds;
 mod router;
 
 fn document(objects: Vec<Value>) -> String {
