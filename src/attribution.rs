@@ -137,9 +137,7 @@ fn excludes(condition: &Condition, node: &ThisNode, flow: &Flow) -> bool {
 
 /// Finds the endpoint of a Service port with the source address and port of `tuple`.
 pub fn endpoint_at<'c>(port: &'c ServicePort, tuple: &Tuple) -> Option<&'c Endpoint> {
-    let number = tuple.sport()?;
-    let mut endpoints = port.endpoints.iter();
-    endpoints.find(|endpoint| endpoint.address == tuple.src && endpoint.port == number)
+    port.endpoints.find(tuple.src, tuple.sport()?)
 }
 
 /// Names client, Service and endpoint of an entry whose destination matched `matched`.

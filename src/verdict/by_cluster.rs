@@ -5,9 +5,11 @@ use std::net::IpAddr;
 use crate::attribution::FrontendKind;
 use crate::attribution::{FrontendMatch, endpoint_at};
 use crate::this_node::ThisNode;
-use ctk_cluster::index::{AddressKind, Endpoint, Index, PortId, Service, ServiceId, ServicePort};
+use ctk_cluster::index::{
+    AddressKind, Endpoint, EndpointCounts, Index, PortId, Service, ServiceId, ServicePort,
+};
 use ctk_cluster::rules::NodeRules;
-use ctnetlink::flow::{Family, Flow};
+use ctnetlink::flow::Flow;
 
 use super::decision::Decision;
 use super::evidence::Detail;
@@ -101,11 +103,17 @@ impl<'c> ClusterJudge<'_, 'c> {
         self.matched.ports().map(|(id, _)| (id, index.port(id)))
     }
 
-    /// Every endpoint of the matched Service ports in the entry's family.
-    fn endpoints(&self) -> impl Iterator<Item = &'c Endpoint> + use<'_, 'c> {
-        let family = self.flow.family();
-        let endpoints = self.ports().flat_map(|(_, port)| port.endpoints.iter());
-        endpoints.filter(move |endpoint| Family::of(endpoint.address) == family)
+    /// Endpoints of the matched Service ports at an address.
+    fn endpoints_at(&self, address: IpAddr) -> impl Iterator<Item = &'c Endpoint> + use<'_, 'c> {
+        self.ports()
+            .flat_map(move |(_, port)| port.endpoints.at(address))
+    }
+
+    /// Whether a matched Service port has an endpoint in the entry's family that serves.
+    fn has_serving(&self) -> bool {
+        let family = self.flow.original.dst;
+        self.ports()
+            .any(|(_, port)| port.endpoints.counts(family).serving > 0)
     }
 
     /// Rows 6 to 15: the destination is a frontend.
@@ -117,7 +125,7 @@ impl<'c> ClusterJudge<'_, 'c> {
             return decision;
         }
         let source = self.flow.reply.src;
-        let listed_address = self.endpoints().any(|endpoint| endpoint.address == source);
+        let listed_address = self.endpoints_at(source).next().is_some();
         if self.translated && is_link_local(source) && !listed_address {
             return Decision::new(Reason::CniInternal).of(first);
         }
@@ -125,10 +133,7 @@ impl<'c> ClusterJudge<'_, 'c> {
             return decision;
         }
         let mut all = self.ports();
-        let secondary = all.find(|(_, port)| {
-            let mut endpoints = port.endpoints.iter();
-            endpoints.any(|endpoint| endpoint.secondary.contains(&source))
-        });
+        let secondary = all.find(|(_, port)| port.endpoints.has_secondary(source));
         if let Some((port, _)) = secondary {
             return Decision::new(Reason::SecondaryAddress).of(port);
         }
@@ -170,7 +175,7 @@ impl<'c> ClusterJudge<'_, 'c> {
         let (id, best) = found.max_by_key(|(_, endpoint)| rank(endpoint).0)?;
         let decision = Decision::new(rank(best).1).of(id);
         // A terminating endpoint does not become ready again.
-        let is_last = !best.terminating && !self.endpoints().any(Endpoint::serves);
+        let is_last = !best.terminating && !self.has_serving();
         Some(match decision.reason {
             Reason::EndpointNotServing if is_last => decision.with(Detail::LastEndpoint),
             _ => decision,
@@ -225,15 +230,11 @@ impl<'c> ClusterJudge<'_, 'c> {
     /// serve while they terminate (`CategorizeEndpoints` in kube-proxy's `pkg/proxy/topology.go`). `None` when the number
     /// depends on the identity of this node and that is not known.
     fn usable_endpoints(&self) -> Option<usize> {
-        let family = self.flow.family();
+        let family = self.flow.original.dst;
         let mut total = 0;
         for (id, kind) in self.matched.ports() {
             let port = self.index.port(id);
             let service = self.index.service(port.service);
-            let of_family = || {
-                let endpoints = port.endpoints.iter();
-                endpoints.filter(|endpoint| Family::of(endpoint.address) == family)
-            };
             let local = match kind {
                 FrontendKind::ClusterIp => service.internal_local,
                 _ => service.external_local && !self.source_is_inside(),
@@ -247,16 +248,14 @@ impl<'c> ClusterJudge<'_, 'c> {
                     return None;
                 }
             }
-            if local && node.is_none() && of_family().next().is_some() {
-                return None;
-            }
-            let here = |endpoint: &&Endpoint| !local || endpoint.node.as_deref() == node;
-            let ready = of_family().filter(here).filter(|e| e.ready).count();
-            total += match ready {
-                0 => of_family()
-                    .filter(here)
-                    .filter(|e| e.serving && e.terminating)
-                    .count(),
+            let counts = match (local, node) {
+                (false, _) => port.endpoints.counts(family),
+                (true, Some(node)) => port.endpoints.counts_on(node, family),
+                (true, None) if port.endpoints.counts(family).all > 0 => return None,
+                (true, None) => EndpointCounts::default(),
+            };
+            total += match counts.ready {
+                0 => counts.draining,
                 ready => ready,
             };
         }
@@ -315,7 +314,7 @@ impl<'c> ClusterJudge<'_, 'c> {
         if (connected || index.pods_are_chosen()) && !index.pods_known_at(source) {
             return Decision::incomplete("the Pods are not known");
         }
-        if self.endpoints().any(|e| e.address == source && e.serves()) {
+        if self.endpoints_at(source).any(Endpoint::serves) {
             return Decision::new(Reason::EndpointPortChanged);
         }
         if let Some(pod) = index.pods_at(source).next()
@@ -331,11 +330,9 @@ impl<'c> ClusterJudge<'_, 'c> {
             };
             return Decision::new(reason).with(Detail::Pod(pod));
         }
-        let serving = self.endpoints().filter(|e| e.serves()).count();
-        Decision::new(if serving == 0 {
-            Reason::ServiceEmpty
-        } else {
-            Reason::EndpointGone
+        Decision::new(match self.has_serving() {
+            false => Reason::ServiceEmpty,
+            true => Reason::EndpointGone,
         })
     }
 
@@ -371,7 +368,7 @@ impl<'c> ClusterJudge<'_, 'c> {
         let services: Vec<ServiceId> = self.ports().map(|(_, port)| port.service).collect();
         services.into_iter().any(|service| {
             let mut ports = self.index.ports_of(service);
-            ports.any(|(_, port)| port.endpoints.iter().any(|e| e.address == address))
+            ports.any(|(_, port)| !port.endpoints.at(address).is_empty())
         })
     }
 }

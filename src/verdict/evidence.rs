@@ -4,7 +4,7 @@ use std::fmt;
 
 use ctk_cluster::index::{Index, Pod, PortId, Service};
 use ctk_cluster::rules::RuleService;
-use ctnetlink::flow::{AddressPort, Family, Flow};
+use ctnetlink::flow::{AddressPort, Flow};
 
 use super::{Activity, PortChange, Reason, Refreshing};
 
@@ -66,11 +66,11 @@ impl<'c> Evidence<'c> {
         let Some((index, id)) = self.service else {
             return 0;
         };
-        let family = Family::of(self.destination.address);
-        let endpoints = index.port(id).endpoints.iter();
-        endpoints
-            .filter(|e| e.serves() && Family::of(e.address) == family)
-            .count()
+        index
+            .port(id)
+            .endpoints
+            .counts(self.destination.address)
+            .serving
     }
 }
 

@@ -226,10 +226,9 @@ fn needs_nodes(index: &Index, flow: &Flow, matched: FrontendMatch<'_>) -> Option
         let mut ports = index.ports_of(service);
         source.is_some() && ports.any(|(_, port)| port.node_port == source)
     });
-    let endpoint = matched.ports().any(|(id, _)| {
-        let mut endpoints = index.port(id).endpoints.iter();
-        endpoints.any(|endpoint| endpoint.address == flow.reply.src)
-    });
+    let endpoint = matched
+        .ports()
+        .any(|(id, _)| !index.port(id).endpoints.at(flow.reply.src).is_empty());
     let pod = index.pods_at(flow.reply.src).next().is_some();
     (hop && !endpoint && !pod && flow.is_dnat())
         .then_some("the Nodes are not known, and the reply port is a node port of the Service")

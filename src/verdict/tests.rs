@@ -12,6 +12,7 @@ use ctnetlink::flow::{Flow, L4, ProtocolState, Status, TcpDirection, Tuple};
 use ctnetlink::rtnetlink::{LocalAddress, Route, Routes};
 
 mod damage;
+mod growth;
 mod names;
 mod redirect;
 mod rules;

@@ -8,12 +8,17 @@
 //! of VmHWM between two sizes of cluster, IPv4, release build on x86-64 with glibc:
 //! `cargo test --release --test cluster_memory -- --ignored --nocapture`.
 
+mod endpoints;
+
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use ipnet::IpNet;
+
+pub(crate) use endpoints::merge;
+pub use endpoints::{EndpointCounts, EndpointList};
 
 /// A name. Shared, because many objects hold the same names of namespaces, nodes and pods.
 pub type Name = Arc<str>;
@@ -74,9 +79,7 @@ pub struct ServicePort {
     pub protocol: u8,
     pub port: u16,
     pub node_port: Option<u16>,
-    /// Endpoints of every slice of the Service, families mixed (compare addresses). Each address and port is listed once: of two
-    /// slices the conditions that serve better are kept.
-    pub endpoints: Vec<Endpoint>,
+    pub endpoints: EndpointList,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

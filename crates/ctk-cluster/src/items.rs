@@ -7,7 +7,9 @@ use ipnet::IpNet;
 
 use super::addresses::Addresses;
 use super::build::{Builder, Slice, SlimEndpoint};
-use super::index::{AddressKind, Affinity, Name, Node, Pod, Service, ServiceId, ServicePort};
+use super::index::{
+    AddressKind, Affinity, EndpointList, Name, Node, Pod, Service, ServiceId, ServicePort,
+};
 use super::object::{
     self, Conditions, Container, Item, Kind, Labels, Metadata, SliceEndpoint, Spec, Str, each, text,
 };
@@ -94,7 +96,7 @@ impl Builder {
                     protocol,
                     port: number,
                     node_port: port.node_port.filter(|number| *number != 0),
-                    endpoints: Vec::new(),
+                    endpoints: EndpointList::default(),
                 });
             }
         }

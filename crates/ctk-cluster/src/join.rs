@@ -1,12 +1,11 @@
 //! Last step of building: joins the collected objects into an [`Index`].
 
-use std::cmp::Reverse;
 use std::collections::{HashMap, HashSet};
-use std::net::IpAddr;
 
 use super::build::{Builder, Built, NotAServiceRange, Slice, SlimEndpoint};
 use super::index::{
-    Completeness, Endpoint, Frontend, HostPort, Index, Name, PortId, ServiceId, ServicePort,
+    Completeness, Endpoint, EndpointList, Frontend, HostPort, Index, Name, PortId, ServiceId,
+    ServicePort,
 };
 use super::object::Kind;
 
@@ -120,6 +119,8 @@ impl Builder {
         self.twice(Kind::EndpointSlice, repeated);
         mark_foreign(index, &slices);
         let mut product = Product::new(MAX_ENDPOINTS);
+        let mut lists: Vec<Vec<Endpoint>> = Vec::new();
+        lists.resize_with(index.ports.len(), Vec::new);
         for slice in slices {
             let Some(id) = index.service_named(&slice.namespace, &slice.service) else {
                 continue; // an orphan, soon to be collected
@@ -132,9 +133,13 @@ impl Builder {
                 continue;
             }
             let range = index.service(id).ports.clone();
-            let ports = &mut index.ports[range.start as usize..range.end as usize];
+            let range = range.start as usize..range.end as usize;
+            let (Some(ports), Some(lists)) = (index.ports.get(range.clone()), lists.get_mut(range))
+            else {
+                continue;
+            };
             let numbers = slice.numbers();
-            let known = ports.iter().map(|port| port.endpoints.len()).sum();
+            let known = lists.iter().map(Vec::len).sum();
             let here = |port: &ServicePort| {
                 numbers
                     .get(&(&port.name, port.protocol))
@@ -147,17 +152,18 @@ impl Builder {
                 self.incomplete(Kind::EndpointSlice, problem, detail);
                 continue;
             }
-            for port in ports {
+            for (port, list) in ports.iter().zip(lists) {
                 let numbers = numbers.get(&(&port.name, port.protocol));
                 for number in numbers.into_iter().flatten() {
                     let listed = slice.endpoints.iter().map(|e| e.on_port(*number));
-                    port.endpoints.extend(listed);
+                    list.extend(listed);
                 }
             }
         }
-        for port in &mut index.ports {
-            merge(&mut port.endpoints);
-            port.endpoints.shrink_to_fit();
+        for (port, list) in index.ports.iter_mut().zip(lists) {
+            let service = index.services.get(port.service.0 as usize);
+            let local = service.is_some_and(|s| s.internal_local || s.external_local);
+            port.endpoints = EndpointList::new(list, local);
         }
     }
 
@@ -384,25 +390,4 @@ impl SlimEndpoint {
             secondary: self.secondary.clone(),
         }
     }
-}
-
-/// Keeps each address and port once, with the conditions that serve best: an endpoint that moves from slice to slice is listed in
-/// both for a moment.
-pub(super) fn merge(endpoints: &mut Vec<Endpoint>) {
-    let rank = |e: &Endpoint| (e.serves(), e.ready, !e.terminating);
-    endpoints.sort_by_key(|e| (e.address, e.port, Reverse(rank(e))));
-    endpoints.dedup_by(|worse, kept| {
-        let same = (worse.address, worse.port) == (kept.address, kept.port);
-        if same {
-            kept.hinted |= worse.hinted;
-            kept.node = kept.node.take().or_else(|| worse.node.take());
-            kept.pod = kept.pod.take().or_else(|| worse.pod.take());
-            let new = |address: &&IpAddr| !kept.secondary.contains(address);
-            let more: Vec<IpAddr> = worse.secondary.iter().filter(new).copied().collect();
-            if !more.is_empty() {
-                kept.secondary = kept.secondary.iter().copied().chain(more).collect();
-            }
-        }
-        same
-    });
 }

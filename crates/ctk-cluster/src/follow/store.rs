@@ -12,8 +12,9 @@ use super::transition::{Endpoints, changes};
 use super::{EndpointChange, Feed};
 use crate::addresses::Addresses;
 use crate::build::{Builder, NotAServiceRange, Slice};
+use crate::index::merge;
 use crate::index::{Endpoint, Name, Node, Pod, Service, ServicePort};
-use crate::join::{MAX_ENDPOINTS, merge};
+use crate::join::MAX_ENDPOINTS;
 use crate::object::{Item, Kind, Metadata, text};
 
 /// Namespace (empty where a kind has none) and name.
@@ -316,11 +317,11 @@ impl Store {
         for slice in slices.clone() {
             let service = (slice.namespace.clone(), slice.service.clone());
             let known = self.slices_of.get(&service).map_or(0, |of| of.kube_proxy);
-            let is_own = |slice: &&Box<Slice>| {
+            let is_own = |slice: &Slice| {
                 slice.kube_proxy && (&slice.namespace, &slice.service) == (&service.0, &service.1)
             };
-            let without = known - usize::from(old.is_some_and(|old| is_own(&old)));
-            let now = without + usize::from(new.is_some_and(|new| is_own(&new)));
+            let without = known - usize::from(old.is_some_and(|old| is_own(old)));
+            let now = without + usize::from(new.is_some_and(|new| is_own(new)));
             if (known == 0) != (now == 0) {
                 return None;
             }
