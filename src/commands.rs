@@ -23,10 +23,11 @@ use crate::error::{CommandError, Status};
 use crate::output::safe_text;
 use crate::query::BuiltinCluster;
 use crate::shell;
-use crate::terminal::log;
+use crate::terminal::{log, messages, signals};
 
 /// Runs the program: answers a shell that asks for completions, or runs the command line of this process.
 pub fn main() -> Status {
+    signals::fail_large_writes();
     let program = std::env::args_os().next();
     match shell::answer(program_name(program.as_deref())) {
         Some(answered) => finish(answered),
@@ -83,9 +84,9 @@ fn dispatch(builtin: BuiltinCluster, command: args::Command) -> Result<Status, C
 /// Prints help or the version; turns a parse error into an error of this program.
 fn parse_failed(error: &clap::Error) -> Result<Status, CommandError> {
     if !error.use_stderr() {
-        // A closed pipe ends the command without an error.
-        let _ = error.print();
-        return Ok(Status::Done);
+        let mut stdout = std::io::stdout();
+        let printed = error.print().and_then(|()| stdout.flush());
+        return printed.map_or_else(messages::unwritten, |()| Ok(Status::Done));
     }
     let text = error.render().to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text).trim_end();

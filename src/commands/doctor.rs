@@ -36,6 +36,7 @@ use crate::session::sample::Sample;
 use crate::session::table_access;
 use crate::session::table_scan::{self, Looks};
 use crate::terminal::messages::{self, note};
+use crate::terminal::screen::can_repaint;
 use report::{Report, summary_counts};
 
 pub fn run(builtin: BuiltinCluster, args: &DoctorArgs) -> Result<Status, CommandError> {
@@ -228,7 +229,7 @@ impl Diagnosis {
         let text = match args.report.format {
             DoctorFormat::Table => report.to_text(
                 Palette::of_environment(args.report.color, terminal),
-                terminal,
+                can_repaint(),
             ),
             DoctorFormat::Json => report.to_json()?,
             DoctorFormat::Jsonl => report.to_jsonl(),

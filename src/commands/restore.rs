@@ -238,9 +238,7 @@ fn restore_batch(
 /// Outcome that is known without the kernel: only an obstacle.
 fn dry_outcome(request: &RestoreRequest) -> Option<RestoreOutcome> {
     let obstacle = request.obstacle?;
-    Some(RestoreOutcome::Failed(RestoreError::RestoreObstacle(
-        obstacle,
-    )))
+    Some(RestoreOutcome::Failed(RestoreError::Obstacle(obstacle)))
 }
 
 fn item_result(outcome: Option<&RestoreOutcome>) -> ItemResult {

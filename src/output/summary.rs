@@ -64,7 +64,7 @@ impl JsonDocument {
     pub fn end(&mut self, summary: &Summary, out: &mut Vec<u8>) -> io::Result<()> {
         out.extend_from_slice(if self.begun { b"" } else { HEAD });
         out.extend_from_slice(b"\n],\"summary\":");
-        serde_json::to_writer(&mut *out, summary)?;
+        out.extend_from_slice(super::safe_json(&serde_json::to_value(summary)?).as_bytes());
         out.extend_from_slice(b"}\n");
         Ok(())
     }

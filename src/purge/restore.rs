@@ -33,9 +33,17 @@ pub struct NoResult;
 pub enum RestoreObstacle {
     #[error("it was offloaded, so there is no timeout to give it")]
     Offloaded,
+    #[error("it has no time left: the kernel would end it at once")]
+    NoTimeLeft,
+    #[error("its timeout of {0} s is longer than kernels keep (at most {MAX_TIMEOUT} s)")]
+    TimeoutTooLong(u32),
     #[error(transparent)]
     Incomplete(#[from] Incomplete),
 }
+
+/// Seconds that every kernel keeps as they are: timers are signed 32-bit numbers of at most 1000 ticks a second, and a longer
+/// timeout is shortened (`__nf_ct_set_timeout` in `include/net/netfilter/nf_conntrack.h`).
+const MAX_TIMEOUT: u32 = i32::MAX as u32 / 1000;
 
 /// An entry that is to be put back.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,6 +71,13 @@ impl RestoreRequest {
 fn obstacle(flow: &Flow) -> Option<RestoreObstacle> {
     if flow.timeout.is_none() && flow.status.is_offloaded() {
         return Some(RestoreObstacle::Offloaded);
+    }
+    match flow.timeout {
+        Some(0) => return Some(RestoreObstacle::NoTimeLeft),
+        Some(seconds) if seconds > MAX_TIMEOUT => {
+            return Some(RestoreObstacle::TimeoutTooLong(seconds));
+        }
+        _ => {}
     }
     check_insertable(flow)
         .err()
@@ -114,7 +129,7 @@ pub enum RestoreOutcome {
 pub enum RestoreError {
     /// The kernel was not asked.
     #[error(transparent)]
-    RestoreObstacle(#[from] RestoreObstacle),
+    Obstacle(#[from] RestoreObstacle),
     #[error("not permitted: it needs CAP_NET_ADMIN")]
     NotPermitted,
     #[error("the table is full (nf_conntrack_max), or there is no memory")]
@@ -151,8 +166,8 @@ impl RestoreOutcome {
 
     /// The kernel was asked.
     pub fn was_tried(&self) -> bool {
-        use RestoreError::{Insert, RestoreObstacle};
-        !matches!(self, RestoreOutcome::Failed(RestoreObstacle(_) | Insert(_)))
+        use RestoreError::{Insert, Obstacle};
+        !matches!(self, RestoreOutcome::Failed(Obstacle(_) | Insert(_)))
     }
 }
 

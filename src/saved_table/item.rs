@@ -71,6 +71,7 @@ pub(super) struct SavedItem {
     use_count: JsonField<u32>,
     start: JsonField<String>,
     result: JsonField<String>,
+    schema: JsonField<Value>,
 }
 
 #[derive(Default, Deserialize)]
@@ -142,6 +143,10 @@ impl SavedItem {
     /// # Errors
     /// [`FieldError`] for the first wrong field.
     pub fn into_flow(self) -> Result<(Flow, Option<String>), FieldError> {
+        if let Some(schema) = self.schema.optional("schema")? {
+            let message = format!("an item has none: {schema} is that of another line");
+            return Err(FieldError::new("schema", message));
+        }
         let protocol = self.protocol_number.required("protocol_number")?;
         same_protocol(protocol, self.protocol.optional("protocol")?.as_deref())?;
         let original = self

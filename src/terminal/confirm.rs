@@ -2,6 +2,8 @@
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
+use rustix::termios::{QueueSelector, tcflush};
+
 use crate::error::{CommandError, Status};
 
 /// Consent of the user to a change.
@@ -43,6 +45,8 @@ fn refused(why: &str) -> CommandError {
 /// Failed: any answer but `y` or `yes`, and no answer. Nothing may be changed then.
 pub fn ask(question: &str) -> Result<(), CommandError> {
     let mut stderr = io::stderr();
+    // An answer from before the question is none. Where this fails, no terminal would answer either.
+    let _ = tcflush(io::stdin(), QueueSelector::IFlush);
     // Without a visible question no answer counts.
     let asked = write!(stderr, "{question} [y/N] ").and_then(|()| stderr.flush());
     let mut answer = Vec::new();

@@ -39,6 +39,12 @@ pub fn write_stderr(line: &str) {
 /// The alternate screen of the terminal in raw mode. Dropping it restores the terminal.
 pub struct Screen(());
 
+/// Stdout is a terminal that can be repainted: `TERM` is there, and not `dumb`.
+pub fn can_repaint() -> bool {
+    let name = std::env::var_os("TERM").unwrap_or_default();
+    !name.is_empty() && name != "dumb" && io::stdout().is_terminal()
+}
+
 /// Action of the user since the last check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum UserAction {
@@ -50,9 +56,9 @@ pub enum UserAction {
 }
 
 impl Screen {
-    /// Both stdin and stdout are terminals.
+    /// Both stdin and stdout are terminals that can be repainted.
     pub fn is_possible() -> bool {
-        io::stdout().is_terminal() && io::stdin().is_terminal()
+        can_repaint() && io::stdin().is_terminal()
     }
 
     /// # Errors

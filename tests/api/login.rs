@@ -221,6 +221,22 @@ fn a_plugin_that_hangs_is_ended_and_named() {
 }
 
 #[test]
+fn a_plugin_whose_child_keeps_its_output_open_gives_its_credential_and_the_child_is_ended() {
+    let server = server();
+    let script = format!(
+        "sleep 600 & echo $! > {}; {}",
+        server.path("pid").display(),
+        credential(TOKEN)
+    );
+    assert_whole(server.kubeconfig_of(&plugin(&server, &script), "ca.pem"));
+    let pid = fs::read_to_string(server.path("pid")).unwrap();
+    let process = std::path::Path::new("/proc").join(pid.trim());
+    // Nobody waits for the ended child, where the first process of the machine does not.
+    let state = fs::read_to_string(process.join("stat")).unwrap_or_default();
+    assert!(state.is_empty() || state.contains(") Z "), "{state}");
+}
+
+#[test]
 fn a_failed_plugin_is_named_with_its_stderr() {
     let server = server();
     let user = plugin(
@@ -297,6 +313,12 @@ fn an_unusable_kubeconfig_is_named() {
     let server = server();
     let missing = server.path("nothing-here");
     refused(missing, Obstacle::Config, &["nothing-here", "--kubeconfig"]);
+    let endless = PathBuf::from("/dev/zero");
+    refused(
+        endless,
+        Obstacle::Config,
+        &["/dev/zero", "larger than 16 MiB"],
+    );
     let broken = server.path("broken");
     fs::write(&broken, format!("users: [{{token: {TOKEN}\n  x: ]")).unwrap();
     refused(broken, Obstacle::Config, &["YAML"]);

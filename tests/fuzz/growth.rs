@@ -83,7 +83,6 @@ fn memory(name: &str, shape: usize, pieces: usize, bytes: u64) {
         panic!("{name}: {} {said}", output.status);
     };
     println!("{name} {shape}: {bytes} bytes take {grown}");
-    assert!(grown > 0, "{name}: memory is measured");
     assert!(
         grown < 16 * MIB + bytes * MAX_MEMORY_FACTOR,
         "{name}, shape {shape}: {bytes} bytes take {} MiB",

@@ -163,7 +163,7 @@ const MANY: [&str; 9] = [
 #[test]
 fn an_interrupt_stops_between_batches_and_everything_done_is_reported() {
     private_netns(|| {
-        for signal in [Signal::INT, Signal::TERM] {
+        for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
             new_node();
             let rows = many();
             let mut purge = Started::new(&MANY);

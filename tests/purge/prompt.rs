@@ -17,6 +17,27 @@ const DNS: &[&str] = &[
 ];
 
 #[test]
+fn a_yes_from_before_the_question_deletes_nothing() {
+    private_netns(|| {
+        new_node();
+        let rows = Rows::insert(ROWS);
+        let file = cluster(DNS);
+        let mut args = vec!["purge", "--stale", "--cluster", file.path()];
+        args.extend(["--settle", "0", "--verify", "0", "-o", "jsonl"]);
+        let mut purge = Seated::new(&args);
+        purge.answer("y\n");
+        purge.wait_for("Delete these 2 entries? [y/N] ");
+        // Time for an answer that waits to have its effect.
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        rows.assert_untouched("before the answer");
+        purge.answer("n\n");
+        let said = purge.finish();
+        assert_eq!(said.status, Some(1), "{said:?}");
+        assert_eq!(rows.left(), [1, 2, 3], "{said:?}");
+    });
+}
+
+#[test]
 fn only_a_yes_deletes() {
     private_netns(|| {
         for (answer, status, left) in [

@@ -1,6 +1,6 @@
 //! Consent before a restore: options, terminal, dry run, capability.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
 
@@ -80,14 +80,24 @@ fn on_a_terminal(command: &str, typed: &str) -> (i32, String) {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    // The command may have ended already, where it asks nothing.
-    let _ = child.stdin.take().unwrap().write_all(typed.as_bytes());
-    let output = child.wait_with_output().unwrap();
-    assert_eq!(output.status.signal(), None);
-    (
-        output.status.code().unwrap(),
-        String::from_utf8(output.stdout).unwrap(),
-    )
+    let mut stdin = child.stdin.take();
+    let (mut shown, mut bytes) = (String::new(), [0; 4096]);
+    let stdout = child.stdout.as_mut().unwrap();
+    loop {
+        // An answer from before the question does not count.
+        if shown.contains("[y/N]")
+            && let Some(mut stdin) = stdin.take()
+        {
+            stdin.write_all(typed.as_bytes()).unwrap();
+        }
+        match stdout.read(&mut bytes).unwrap() {
+            0 => break,
+            read => shown.push_str(&String::from_utf8_lossy(&bytes[..read])),
+        }
+    }
+    let status = child.wait().unwrap();
+    assert_eq!(status.signal(), None);
+    (status.code().unwrap(), shown)
 }
 
 #[test]

@@ -106,6 +106,37 @@ fn only_deleted_entries_are_restored_and_the_rest_is_counted() {
 }
 
 #[test]
+fn a_timeout_that_the_kernel_would_change_is_not_restored() {
+    private_netns(|| {
+        let lines = purged(&[1, 2, 3].map(udp));
+        let lines = changed(&lines, 0, |item| item["timeout"] = json!(0));
+        let lines = changed(&lines, 1, |item| item["timeout"] = json!(u32::MAX));
+        let ran = restore_stdin(&["--yes", "-o", "json", "-"], &lines).exits(3);
+        let items = ran.items();
+        let results: Vec<_> = items.iter().map(|item| &item["result"]).collect();
+        assert_eq!(results, ["failed", "failed", "restored"], "{ran:#?}");
+        for (item, word) in items.iter().zip(["no time left", "longer than"]) {
+            let error = item["error"].as_str().unwrap();
+            assert!(error.contains(word), "{error}");
+        }
+        assert_eq!(dump().len(), 1);
+    });
+}
+
+#[test]
+fn a_line_with_a_schema_is_no_item() {
+    private_netns(|| {
+        let lines = purged(&[1].map(udp));
+        // A map of serde_json is sorted, so that the schema is not the first key.
+        let other = changed(&lines, 0, |item| item["schema"] = json!("ctk/v9"));
+        let ran = restore_stdin(&["--yes", "-"], &other);
+        assert_eq!(ran.status, Some(1), "{ran:#?}");
+        assert!(ran.stderr.contains("ctk/v9"), "{ran:#?}");
+        assert_eq!(dump(), []);
+    });
+}
+
+#[test]
 fn an_entry_that_cannot_be_restored_does_not_affect_the_others() {
     private_netns(|| {
         let mut sctp = plain(tuple(132, "10.0.0.1", "10.0.0.2", ports(1, 2)), REPLIED);

@@ -241,6 +241,17 @@ COMMIT
 }
 
 #[test]
+fn an_endless_file_of_rules_is_an_error() {
+    private_netns(|| {
+        let outcome = ctk_line("ls --cluster rules:/dev/zero").exits(1);
+        assert!(
+            outcome.stderr.contains("larger than 256 MiB"),
+            "{outcome:#?}"
+        );
+    });
+}
+
+#[test]
 fn names_are_looked_up_in_the_rules() {
     private_netns(|| {
         fresh();

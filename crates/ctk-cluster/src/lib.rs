@@ -13,6 +13,7 @@
 mod addresses;
 #[cfg(feature = "kube")]
 pub mod api;
+mod bounded_read;
 pub mod build;
 pub mod compare;
 pub mod connection;

@@ -26,8 +26,10 @@ impl LiveTable {
     /// A usage error when stdin or stdout is no terminal.
     pub fn open(palette: Palette) -> Result<Self, CommandError> {
         if !Screen::is_possible() {
-            return Err(CommandError::usage("--live needs a terminal")
-                .hint("without --live there is a line for each change"));
+            return Err(CommandError::usage(
+                "--live needs a terminal that can be repainted (TERM)",
+            )
+            .hint("without --live there is a line for each change"));
         }
         Ok(LiveTable {
             screen: Screen::open()?,

@@ -12,7 +12,11 @@ use kube::{Client, Config};
 
 use super::reach::Peer;
 use super::{error, plugin, token};
+use crate::bounded_read;
 use crate::connection::{LiveError, Options, no_config};
+
+/// Upper bound of a kubeconfig.
+const MAX_KUBECONFIG_MIB: u64 = 16;
 
 /// Client, with the facts about how it was made.
 #[derive(Clone)]
@@ -113,7 +117,6 @@ fn is_pod() -> bool {
 /// Returns the merged kubeconfig, or `None` without one. A file named by a flag must exist; a file in `KUBECONFIG` need not
 /// (client-go, `ClientConfigLoadingRules`).
 fn kubeconfig(options: &Options) -> Result<Option<Kubeconfig>, LiveError> {
-    let read = |path: &PathBuf| Kubeconfig::read_from(path);
     let merged = match &options.kubeconfig {
         Some(path) => read(path).map(Some),
         None => {
@@ -132,6 +135,19 @@ fn kubeconfig(options: &Options) -> Result<Option<Kubeconfig>, LiveError> {
         return Err(no_config());
     }
     Ok(merged)
+}
+
+/// Reads a kubeconfig of at most [`MAX_KUBECONFIG_MIB`]. Relative paths in it are relative to its folder, if it is a file and no
+/// pipe.
+fn read(path: &PathBuf) -> Result<Kubeconfig, KubeconfigError> {
+    let failed = |error| KubeconfigError::ReadConfig(error, path.clone());
+    let metadata = std::fs::metadata(path).map_err(failed)?;
+    if metadata.is_file() && metadata.len() <= MAX_KUBECONFIG_MIB << 20 {
+        return Kubeconfig::read_from(path);
+    }
+    let bytes = bounded_read::file(path, MAX_KUBECONFIG_MIB).map_err(failed)?;
+    let text = String::from_utf8(bytes).map_err(|error| failed(std::io::Error::other(error)))?;
+    Kubeconfig::from_yaml(&text)
 }
 
 fn paths() -> Vec<PathBuf> {

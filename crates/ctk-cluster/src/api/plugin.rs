@@ -5,13 +5,15 @@
 //! like credentials of the kubeconfig. A client that is needed for longer than the credential is valid must connect again.
 
 use std::io::{self, IsTerminal, Read};
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::ByteString;
 use kube::config::{AuthInfo, ExecConfig, ExecInteractiveMode};
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -94,26 +96,30 @@ fn run(exec: &ExecConfig, name: &str, may_ask: bool, until: Instant) -> Result<V
         };
         error::plugin_not_run(name, &failed, hint)
     })?;
+    let group = (!interactive).then(|| Pid::from_child(&child));
     let streams =
         listen(child.stdout.take()).and_then(|printed| Ok((printed, listen(child.stderr.take())?)));
     let (printed, complaint) = match streams {
         Ok(streams) => streams,
         Err(failed) => {
-            end(&mut child);
+            end(&mut child, group);
             let said = format!("cannot be listened to, no thread can be started: {failed}");
             return Err(error::plugin(name, &said));
         }
     };
     let Some(status) = wait(&mut child, until) else {
-        end(&mut child);
+        end(&mut child, group);
         return Err(error::plugin_too_slow(name));
     };
-    let said = |stream: mpsc::Receiver<Vec<u8>>| stream.recv_timeout(OUTPUT_GRACE);
+    let printed = printed.so_far(OUTPUT_GRACE);
+    let complaint = complaint.so_far(OUTPUT_GRACE);
+    if let Some(group) = group {
+        end_group(group);
+    }
     if status.success() {
-        return Ok(said(printed).unwrap_or_default());
+        return Ok(printed);
     }
     // The output may hold a token, so that only the standard error is shown.
-    let complaint = said(complaint).unwrap_or_default();
     let complaint = String::from_utf8_lossy(&complaint);
     let first = complaint
         .lines()
@@ -147,27 +153,61 @@ fn command(exec: &ExecConfig, name: &str, interactive: bool) -> Command {
         false => (Stdio::null(), Stdio::piped()),
     };
     command.stdin(stdin).stdout(Stdio::piped()).stderr(stderr);
+    if !interactive {
+        // Processes that the plugin leaves behind are found by their group. A process in another group than the terminal's could
+        // not ask.
+        command.process_group(0);
+    }
     command
 }
 
-/// Reads a stream to its end, on a thread that ends with it.
-fn listen(stream: Option<impl Read + Send + 'static>) -> io::Result<mpsc::Receiver<Vec<u8>>> {
-    let (sender, receiver) = mpsc::channel();
-    if let Some(stream) = stream {
-        thread::Builder::new().spawn(move || {
-            let mut bytes = Vec::new();
-            let _ = stream.take(MAX_OUTPUT).read_to_end(&mut bytes);
-            // The receiver is gone after a time-out.
-            let _ = sender.send(bytes);
-        })?;
-    }
-    Ok(receiver)
+/// Output of a stream that a thread reads.
+struct Output {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    /// Closed at the end of the stream.
+    ended: mpsc::Receiver<()>,
 }
 
-fn end(child: &mut Child) {
+impl Output {
+    /// Output until the end of the stream, or after `grace`: a process left behind may hold the stream open.
+    fn so_far(&self, grace: Duration) -> Vec<u8> {
+        let _ = self.ended.recv_timeout(grace);
+        let bytes = self.bytes.lock();
+        bytes.map_or_else(|_| Vec::new(), |mut bytes| std::mem::take(&mut *bytes))
+    }
+}
+
+/// Reads a stream to its end, on a thread that ends with it.
+fn listen(stream: Option<impl Read + Send + 'static>) -> io::Result<Output> {
+    let (sender, ended) = mpsc::channel();
+    let bytes = Arc::<Mutex<Vec<u8>>>::default();
+    if let Some(stream) = stream {
+        let read = Arc::clone(&bytes);
+        thread::Builder::new().spawn(move || {
+            let _at_end = sender;
+            let mut stream = stream.take(MAX_OUTPUT);
+            let mut part = [0; 4096];
+            while let Ok(length @ 1..) = stream.read(&mut part) {
+                let Ok(mut read) = read.lock() else { return };
+                read.extend_from_slice(part.get(..length).unwrap_or_default());
+            }
+        })?;
+    }
+    Ok(Output { bytes, ended })
+}
+
+fn end(child: &mut Child, group: Option<Pid>) {
     // A plugin that exited by itself meanwhile is no error.
     let _ = child.kill();
+    if let Some(group) = group {
+        end_group(group);
+    }
     let _ = child.wait();
+}
+
+/// Ends the processes that the plugin left behind. One that became a daemon has a group of its own and lives on.
+fn end_group(group: Pid) {
+    let _ = kill_process_group(group, Signal::KILL);
 }
 
 /// Waits for the exit status; `None` after the deadline.

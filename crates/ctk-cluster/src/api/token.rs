@@ -4,8 +4,7 @@
 //! (`NewCachedFileTokenSource` in client-go/transport/token_source.go) removes white space around the token of a file, and
 //! refuses an empty one.
 
-use std::fs::File;
-use std::io::Read;
+use std::io;
 use std::path::Path;
 
 use http::HeaderValue;
@@ -13,10 +12,11 @@ use kube::config::AuthInfo;
 use secrecy::ExposeSecret;
 
 use super::error;
+use crate::bounded_read;
 use crate::connection::LiveError;
 
-/// Largest token file, in bytes. Tokens have a few kilobytes.
-const MAX_FILE_BYTES: u64 = 1 << 20;
+/// Largest token file. Tokens have a few kilobytes.
+const MAX_FILE_MIB: u64 = 1;
 
 /// Checks the token that requests will carry. A token file with white space around the token becomes an inline token: a later
 /// login reads the file again.
@@ -59,15 +59,9 @@ fn check_provider(user: &AuthInfo) -> Result<(), LiveError> {
     }
 }
 
-fn read(path: &Path) -> std::io::Result<String> {
-    let mut text = String::new();
-    let read = File::open(path)?
-        .take(MAX_FILE_BYTES + 1)
-        .read_to_string(&mut text)?;
-    match read as u64 > MAX_FILE_BYTES {
-        true => Err(std::io::Error::other("it is larger than 1 MiB")),
-        false => Ok(text),
-    }
+fn read(path: &Path) -> io::Result<String> {
+    let bytes = bounded_read::file(path, MAX_FILE_MIB)?;
+    String::from_utf8(bytes).map_err(io::Error::other)
 }
 
 fn is_header_value(token: &str) -> bool {

@@ -22,6 +22,8 @@ struct IptablesTable<'t> {
     name: &'t str,
     ipv6: bool,
     chains: HashMap<&'t str, Vec<&'t str>>,
+    /// Its last line, `COMMIT`, was read.
+    is_whole: bool,
 }
 
 impl<'t> IptablesTable<'t> {
@@ -43,6 +45,11 @@ impl<'t> IptablesTable<'t> {
     }
 }
 
+/// Reports whether a table of the text lacks its last line, so that rules may be missing.
+pub fn is_cut(text: &str) -> bool {
+    tables(text).iter().any(|table| !table.is_whole)
+}
+
 /// Reports whether the text holds rules of kube-proxy.
 pub fn holds_kube_proxy(text: &str) -> bool {
     let tables = tables(text);
@@ -54,6 +61,8 @@ pub fn holds_kube_proxy(text: &str) -> bool {
 pub fn read(text: &str) -> NodeRules {
     let mut rules = NodeRules::default();
     for table in tables(text) {
+        // The rest of a table without its last line is missing.
+        rules.cut |= !table.is_whole;
         match table.name {
             "nat" => {
                 kube::nat(&table, &mut rules);
@@ -92,6 +101,10 @@ fn tables(text: &str) -> Vec<IptablesTable<'_>> {
                 ..IptablesTable::default()
             });
             known = header.take().is_some();
+        } else if line == "COMMIT" {
+            if let Some(table) = all.last_mut() {
+                table.is_whole = true;
+            }
         } else {
             if all.is_empty() && line.starts_with("-A ") {
                 // A text without table headers is an excerpt, which can only mean nat.

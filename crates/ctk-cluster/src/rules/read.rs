@@ -4,10 +4,11 @@
 //! connection tracking. They inherit the network namespace of the calling thread.
 
 use std::fs;
-use std::io::{self, Read as _};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
+use crate::bounded_read;
 use crate::tool::{self, Fault};
 
 use super::lb_chain::{self, LbChain, ServiceFilter};
@@ -70,15 +71,15 @@ pub fn file(path: &Path, filter: Option<&ServiceFilter>) -> Result<Read, RulesEr
         error,
     };
     let began = SystemTime::now();
-    let mut file = fs::File::open(path).map_err(failed)?;
+    let file = fs::File::open(path).map_err(failed)?;
     let metadata = file.metadata().map_err(failed)?;
     let time = match metadata.is_file() {
         true => metadata.modified().map_err(failed)?,
         false => began,
     };
-    let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes).map_err(failed)?;
-    let read = text::read(&String::from_utf8_lossy(&bytes), filter);
+    let bytes = bounded_read::contents(file, MAX_OUTPUT >> 20).map_err(failed)?;
+    let saved = String::from_utf8_lossy(&bytes);
+    let read = text::read(&saved, filter);
     let (rules, lb_chains) = read.map_err(|error| RulesError::Text {
         path: path.to_owned(),
         error,
@@ -88,7 +89,13 @@ pub fn file(path: &Path, filter: Option<&ServiceFilter>) -> Result<Read, RulesEr
         lb_chains: lb_chain::together(lb_chains),
         time,
         path: Some(path.to_owned()),
-        notes: Vec::new(),
+        notes: match iptables::is_cut(&saved) {
+            true => vec![format!(
+                "{} holds a table without COMMIT at its end: rules may be missing",
+                path.display()
+            )],
+            false => Vec::new(),
+        },
     })
 }
 

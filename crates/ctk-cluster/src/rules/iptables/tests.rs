@@ -438,6 +438,15 @@ fn host_ports_of_a_network_plugin_are_narrowed_by_their_jumps() {
 }
 
 #[test]
+fn a_table_without_its_last_line_makes_the_rules_incomplete() {
+    assert!(!read(ENGINES).cut && !is_cut(ENGINES));
+    let cut = ENGINES.replacen("COMMIT", "", 1);
+    assert!(read(&cut).cut && is_cut(&cut));
+    let excerpt = "-A PREROUTING -p udp -m udp --dport 9 -j DNAT --to-destination 10.244.0.1:53\n";
+    assert!(read(excerpt).cut);
+}
+
+#[test]
 fn a_match_without_a_field_makes_a_rule_conditional() {
     let rules = read(ENGINES);
     let found = port(&rules, 6, 443);
