@@ -306,12 +306,11 @@ impl Store {
 
     /// Addresses of the endpoints that may change with a slice; `None` for all of its Service.
     fn addresses(&self, feed: &Feed, key: &Key, slim: Option<&Slim>) -> Option<HashSet<IpAddr>> {
-        let (old, new) = match (self.get(feed, key), slim) {
-            (None, Some(Slim::Slice(new))) => (None, Some(new)),
-            (Some(Slim::Slice(old)), None) => (Some(old), None),
-            (Some(Slim::Slice(old)), Some(Slim::Slice(new))) => (Some(old), Some(new)),
-            _ => return None,
-        };
+        let known = self.get(feed, key);
+        let (old, new) = (slice(known), slice(slim));
+        if known.is_some() != old.is_some() || slim.is_some() != new.is_some() {
+            return None;
+        }
         let slices = [old, new].into_iter().flatten();
         // The first and the last slice of kube-proxy decide whether slices of another proxy count.
         for slice in slices.clone() {
@@ -320,8 +319,8 @@ impl Store {
             let is_own = |slice: &Slice| {
                 slice.kube_proxy && (&slice.namespace, &slice.service) == (&service.0, &service.1)
             };
-            let without = known - usize::from(old.is_some_and(|old| is_own(old)));
-            let now = without + usize::from(new.is_some_and(|new| is_own(new)));
+            let without = known - usize::from(old.is_some_and(is_own));
+            let now = without + usize::from(new.is_some_and(is_own));
             if (known == 0) != (now == 0) {
                 return None;
             }
@@ -398,10 +397,7 @@ impl Store {
             .into_iter()
             .filter_map(|name| {
                 let key = (service.0.clone(), name.clone());
-                match self.get(&Feed::Slices, &key)? {
-                    Slim::Slice(slice) => Some(&**slice),
-                    _ => None,
-                }
+                slice(self.get(&Feed::Slices, &key))
             })
             .collect();
         // A Service of which all slices belong to another proxy is that proxy's, as in the index.
@@ -482,5 +478,12 @@ fn fill_one(builder: &mut Builder, key: &Key, slim: &Slim) {
             let named = ranges.iter().map(|range| (key.1.clone(), *range));
             builder.service_ranges.extend(named);
         }
+    }
+}
+
+fn slice(slim: Option<&Slim>) -> Option<&Slice> {
+    match slim {
+        Some(Slim::Slice(slice)) => Some(slice),
+        _ => None,
     }
 }

@@ -28,11 +28,10 @@ impl Walked {
         Matches::at_hook(output)
     }
 
-    /// Reports whether one more rule may be visited at this depth.
+    /// Reports whether one more rule may be visited at this depth. The walk ends where it may not.
     pub fn step(&mut self, depth: usize) -> bool {
-        let may = depth > 0;
-        self.cut |= !may;
-        self.steps(1) && may
+        // Deeper than the kernel allows: the chains are a loop, and every further path would be walked to the same depth.
+        self.steps(if depth > 0 { 1 } else { usize::MAX })
     }
 
     /// Reports whether this many elements may be visited.

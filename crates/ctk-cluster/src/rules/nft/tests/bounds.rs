@@ -72,3 +72,26 @@ fn a_rule_with_more_conditions_than_are_held_excludes_no_later_rule() {
         "the same packets returned before"
     );
 }
+
+#[test]
+fn a_loop_of_chains_ends_the_walk_which_is_told() {
+    let jump = || json!([{"jump": {"target": "c"}}]);
+    let dnat = json!([is(payload("tcp", "dport"), "==", json!(80)),
+        {"dnat": {"family": "ip", "addr": "10.0.0.2", "port": 80}}]);
+    let rules = read(
+        &document(vec![
+            chain("ip", "t", "c", Some("prerouting")),
+            rule("ip", "t", "c", dnat),
+            rule("ip", "t", "c", jump()),
+            rule("ip", "t", "c", jump()),
+        ]),
+        &[],
+    )
+    .unwrap();
+    assert!(rules.cut, "no kernel has such rules");
+    assert!(
+        (1..100).contains(&rules.forwards.len()),
+        "{}",
+        rules.forwards.len()
+    );
+}
