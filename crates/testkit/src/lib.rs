@@ -8,6 +8,8 @@
 //! | [`watch_process`] | `ctk watch` as a child, and its records |
 //! | [`terminal`] | terminal for commands that repaint it |
 //! | [`rows`] | table filled from lines of `conntrack -L`, and the entries left later |
+//! | [`alternating`] | clients whose entries alternate between a dead and a live endpoint under purges |
+//! | [`other_netns`] | network namespaces beside that of the test |
 //! | [`mixed`] | table with every kind of entry |
 //! | [`lab`] | node with real packets and kube-proxy's rules |
 //! | [`incidents`] | reported incidents: entries, cluster objects, expected verdicts |
@@ -18,6 +20,7 @@
 //! | [`bench`](mod@bench), [`conntrack_max`] | namespace and limit of entries for benches |
 #![forbid(unsafe_code)]
 
+pub mod alternating;
 #[cfg(feature = "api-server")]
 pub mod api_server;
 pub mod bench;
