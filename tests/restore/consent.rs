@@ -1,12 +1,11 @@
 //! Consent before a restore: options, terminal, dry run, capability.
 
-use std::io::{Read, Write};
-use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use ctnetlink::flow::Flow;
 use testkit::ctk_binary::ctk_path;
 use testkit::private_netns::private_netns;
+use testkit::terminal::answered;
 use testkit::tools::Outcome;
 
 use crate::entries::every_kind;
@@ -73,31 +72,11 @@ fn a_missing_capability_is_named() {
 
 /// Runs a command on a terminal with these answers as input. Returns exit status and content of the terminal.
 fn on_a_terminal(command: &str, typed: &str) -> (i32, String) {
-    let mut child = Command::new("script")
-        .args(["-qec", command, "/dev/null"])
-        .env("TERM", "dumb")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let mut stdin = child.stdin.take();
-    let (mut shown, mut bytes) = (String::new(), [0; 4096]);
-    let stdout = child.stdout.as_mut().unwrap();
-    loop {
-        // An answer from before the question does not count.
-        if shown.contains("[y/N]")
-            && let Some(mut stdin) = stdin.take()
-        {
-            stdin.write_all(typed.as_bytes()).unwrap();
-        }
-        match stdout.read(&mut bytes).unwrap() {
-            0 => break,
-            read => shown.push_str(&String::from_utf8_lossy(&bytes[..read])),
-        }
-    }
-    let status = child.wait().unwrap();
-    assert_eq!(status.signal(), None);
-    (status.code().unwrap(), shown)
+    let mut script = Command::new("script");
+    script.args(["-qec", command, "/dev/null"]);
+    script.env("TERM", "dumb");
+    let outcome = answered(script, typed);
+    (outcome.status.unwrap(), outcome.stdout)
 }
 
 #[test]

@@ -1,10 +1,8 @@
 //! Runs the examples of every `--help` in the demo, on a terminal, with the answer yes.
 
-use std::io::Write;
-use std::process::Stdio;
-
 use crate::{Home, has, has_namespaces};
 use testkit::ctk_binary::ctk_line;
+use testkit::terminal::answered;
 use testkit::tools::Outcome;
 
 /// Names of all commands, from `ctk --help`.
@@ -45,13 +43,7 @@ fn in_the_demo(example: &str) -> String {
 fn run(home: &Home, line: &str) -> Outcome {
     let mut script = home.command("script");
     script.args(["--quiet", "--return", "--command", line, "/dev/null"]);
-    script.stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut child = script.spawn().expect("script is installed");
-    let mut terminal = child.stdin.take().unwrap();
-    terminal.write_all(b"y\n").unwrap();
-    let output = child.wait_with_output().unwrap();
-    drop(terminal);
-    Outcome::of(output)
+    answered(script, "y\n")
 }
 
 #[test]

@@ -1,13 +1,14 @@
 //! Reading of files up to a limit, so that an endless device or pipe ends with an error.
 
-use std::fs::File;
 use std::io::{self, Read};
-use std::path::Path;
+#[cfg(any(feature = "kube", test))]
+use std::{fs::File, path::Path};
 
 /// Reads a file of at most `max_mib` MiB.
 ///
 /// # Errors
 /// The error of the file, or that it is larger.
+#[cfg(any(feature = "kube", test))]
 pub fn file(path: &Path, max_mib: u64) -> io::Result<Vec<u8>> {
     contents(File::open(path)?, max_mib)
 }

@@ -1,6 +1,7 @@
 //! Terminal for commands that repaint it: a window of tmux.
 
-use std::process::Command;
+use std::io::{Read, Write};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::tools::Outcome;
@@ -113,4 +114,31 @@ pub fn has_tmux() -> bool {
         eprintln!("skipped: there is no tmux");
     }
     found
+}
+
+/// Runs a `script` to its end, with this answer to its first question. An answer from before the question would not count.
+pub fn answered(mut script: Command, answer: &str) -> Outcome {
+    script.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = script.spawn().expect("script is installed");
+    // Open until the end: script takes the end of its input for that of the terminal.
+    let mut stdin = child.stdin.take().unwrap();
+    let mut stdout = child.stdout.take().unwrap();
+    let (mut shown, mut bytes, mut is_answered) = (Vec::new(), [0; 4096], false);
+    loop {
+        let read = stdout.read(&mut bytes).unwrap();
+        shown.extend_from_slice(&bytes[..read]);
+        if !is_answered && shown.windows(5).any(|part| part == b"[y/N]") {
+            is_answered = true;
+            stdin.write_all(answer.as_bytes()).unwrap();
+        }
+        if read == 0 {
+            break;
+        }
+    }
+    let status = child.wait().unwrap();
+    Outcome {
+        status: status.code(),
+        stdout: String::from_utf8(shown).unwrap(),
+        stderr: String::new(),
+    }
 }
