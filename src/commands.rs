@@ -19,14 +19,14 @@ use clap::FromArgMatches;
 
 use crate::args;
 use crate::args::program::{command, program_name};
-use crate::error::{CommandError, Status};
+use crate::error::{CommandError, ExitStatus};
 use crate::output::safe_text;
 use crate::query::BuiltinCluster;
 use crate::shell;
 use crate::terminal::{log, messages, signals};
 
 /// Runs the program: answers a shell that asks for completions, or runs the command line of this process.
-pub fn main() -> Status {
+pub fn main() -> ExitStatus {
     signals::fail_large_writes();
     let program = std::env::args_os().next();
     match shell::answer(program_name(program.as_deref())) {
@@ -36,11 +36,11 @@ pub fn main() -> Status {
 }
 
 /// Runs one command line and returns its exit status. Errors are printed to stderr, here and nowhere else.
-pub fn run(args: impl IntoIterator<Item = OsString>) -> Status {
+pub fn run(args: impl IntoIterator<Item = OsString>) -> ExitStatus {
     run_in(BuiltinCluster::default(), args)
 }
 
-fn run_in(builtin: BuiltinCluster, args: impl IntoIterator<Item = OsString>) -> Status {
+fn run_in(builtin: BuiltinCluster, args: impl IntoIterator<Item = OsString>) -> ExitStatus {
     let args: Vec<OsString> = args.into_iter().collect();
     let command = command(program_name(args.first().map(OsString::as_os_str)));
     let parsed = command
@@ -56,7 +56,7 @@ fn run_in(builtin: BuiltinCluster, args: impl IntoIterator<Item = OsString>) -> 
 }
 
 /// Prints the error, if any, and returns the status.
-fn finish(result: Result<Status, CommandError>) -> Status {
+fn finish(result: Result<ExitStatus, CommandError>) -> ExitStatus {
     result.unwrap_or_else(|error| {
         for line in error.report().lines() {
             // An error of stderr itself cannot be reported.
@@ -66,7 +66,7 @@ fn finish(result: Result<Status, CommandError>) -> Status {
     })
 }
 
-fn dispatch(builtin: BuiltinCluster, command: args::Command) -> Result<Status, CommandError> {
+fn dispatch(builtin: BuiltinCluster, command: args::Command) -> Result<ExitStatus, CommandError> {
     match command {
         args::Command::Ls(args) => ls::run(builtin, &args),
         args::Command::Watch(args) => watch::run(builtin, &args),
@@ -82,11 +82,11 @@ fn dispatch(builtin: BuiltinCluster, command: args::Command) -> Result<Status, C
 }
 
 /// Prints help or the version; turns a parse error into an error of this program.
-fn parse_failed(error: &clap::Error) -> Result<Status, CommandError> {
+fn parse_failed(error: &clap::Error) -> Result<ExitStatus, CommandError> {
     if !error.use_stderr() {
         let mut stdout = std::io::stdout();
         let printed = error.print().and_then(|()| stdout.flush());
-        return printed.map_or_else(messages::unwritten, |()| Ok(Status::Done));
+        return printed.map_or_else(messages::unwritten, |()| Ok(ExitStatus::Done));
     }
     let text = error.render().to_string();
     let text = text.strip_prefix("error: ").unwrap_or(&text).trim_end();

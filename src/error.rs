@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 /// End of a command. The numbers are a contract with scripts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Status {
+pub enum ExitStatus {
     /// The command succeeded, also when nothing matched.
     Done,
     Failed,
@@ -19,21 +19,21 @@ pub enum Status {
     Found,
 }
 
-impl Status {
+impl ExitStatus {
     pub const fn code(self) -> u8 {
         match self {
-            Status::Done => 0,
-            Status::Failed => 1,
-            Status::Usage => 2,
-            Status::Partial => 3,
-            Status::NotPermitted => 4,
-            Status::Found => 5,
+            ExitStatus::Done => 0,
+            ExitStatus::Failed => 1,
+            ExitStatus::Usage => 2,
+            ExitStatus::Partial => 3,
+            ExitStatus::NotPermitted => 4,
+            ExitStatus::Found => 5,
         }
     }
 }
 
-impl From<Status> for ExitCode {
-    fn from(status: Status) -> Self {
+impl From<ExitStatus> for ExitCode {
+    fn from(status: ExitStatus) -> Self {
         ExitCode::from(status.code())
     }
 }
@@ -53,7 +53,7 @@ pub fn chain(error: &dyn Error) -> String {
 /// An error that ends a command: message, source, hints and exit status.
 #[derive(Debug)]
 pub struct CommandError {
-    pub status: Status,
+    pub status: ExitStatus,
     /// Text without that of the source.
     pub message: String,
     pub hints: Vec<String>,
@@ -63,7 +63,7 @@ pub struct CommandError {
 }
 
 impl CommandError {
-    pub fn new(status: Status, message: impl fmt::Display) -> Self {
+    pub fn new(status: ExitStatus, message: impl fmt::Display) -> Self {
         CommandError {
             status,
             message: message.to_string(),
@@ -74,7 +74,7 @@ impl CommandError {
     }
 
     /// An error that ends the command with its own text.
-    pub fn of(status: Status, error: impl Error + Send + Sync + 'static) -> Self {
+    pub fn of(status: ExitStatus, error: impl Error + Send + Sync + 'static) -> Self {
         CommandError {
             is_transparent: true,
             ..Self::new(status, &error).with_source(error)
@@ -82,11 +82,11 @@ impl CommandError {
     }
 
     pub fn usage(message: impl fmt::Display) -> Self {
-        Self::new(Status::Usage, message)
+        Self::new(ExitStatus::Usage, message)
     }
 
     pub fn failed(message: impl fmt::Display) -> Self {
-        Self::new(Status::Failed, message)
+        Self::new(ExitStatus::Failed, message)
     }
 
     #[must_use]
@@ -150,7 +150,7 @@ mod tests {
         );
         assert_eq!(CommandError::failed("alone").report(), "ctk: error: alone");
         let cause = CommandError::failed("itself").with_source(std::io::Error::other("cause"));
-        let error = CommandError::of(Status::Failed, cause);
+        let error = CommandError::of(ExitStatus::Failed, cause);
         assert_eq!(error.report(), "ctk: error: itself: cause");
     }
 }

@@ -13,7 +13,7 @@ use clap_complete::engine::{
     ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter,
 };
 
-use crate::error::{CommandError, Status};
+use crate::error::{CommandError, ExitStatus};
 use crate::output;
 use crate::purge::policy::IncludeWord;
 use crate::verdict::{Reason, Verdict};
@@ -26,11 +26,11 @@ use names::{NameKind, kept};
 pub const VARIABLE: &str = "CTK_COMPLETE";
 
 /// Answers a shell that asks for candidates. `None`: no shell asks.
-pub fn answer(program: &'static str) -> Option<Result<Status, CommandError>> {
+pub fn answer(program: &'static str) -> Option<Result<ExitStatus, CommandError>> {
     let ask = CompleteEnv::with_factory(|| command(program)).var(VARIABLE);
     match ask.try_complete(std::env::args_os(), std::env::current_dir().ok().as_deref()) {
         Ok(false) => None,
-        Ok(true) => Some(Ok(Status::Done)),
+        Ok(true) => Some(Ok(ExitStatus::Done)),
         Err(error) => Some(Err(CommandError::usage(format!("{VARIABLE}: {error}")))),
     }
 }

@@ -11,7 +11,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use ctk_cluster::api::Api;
-use ctk_cluster::connection::Options;
+use ctk_cluster::connection::ConnectionOptions;
 use ctk_cluster::lister::Server;
 use ctk_cluster::live::load;
 use ctk_cluster::read_scope::ReadScope;
@@ -120,7 +120,7 @@ fn child(told: &str) {
     let mut words = told.splitn(3, ' ');
     let (how, pods, kubeconfig) = (words.next(), words.next(), words.next());
     let world = World::of(pods.and_then(|n| n.parse().ok()).expect("a number"));
-    let options = Options {
+    let options = ConnectionOptions {
         kubeconfig: Some(PathBuf::from(kubeconfig.expect("a path"))),
         context: None,
         connect_limit: Duration::from_secs(2),
@@ -154,7 +154,7 @@ fn child(told: &str) {
 }
 
 /// Sends the same requests over the same client and ignores the answers.
-fn ignore(options: &Options, world: World) {
+fn ignore(options: &ConnectionOptions, world: World) {
     let deadline = Instant::now() + options.limit;
     let mut api = Api::connect(options, deadline).expect("a client");
     for request in world.requests() {

@@ -7,7 +7,7 @@ use std::ffi::OsString;
 use std::io::Write;
 
 use crate::commands::run_in;
-use crate::error::{CommandError, Status};
+use crate::error::{CommandError, ExitStatus};
 use crate::query::BuiltinCluster;
 
 /// The sample cluster, as `kubectl get nodes,svc,endpointslices,pods,servicecidrs -A -o json` would print it.
@@ -26,7 +26,7 @@ const TOUR: [(&str, &[&str]); 3] = [
     ),
 ];
 
-pub fn run(args: &DemoArgs) -> Result<Status, CommandError> {
+pub fn run(args: &DemoArgs) -> Result<ExitStatus, CommandError> {
     world::enter()?;
     let builtin = BuiltinCluster(Some(CLUSTER));
     let ctk = || std::iter::once(OsString::from("ctk"));
@@ -38,12 +38,12 @@ pub fn run(args: &DemoArgs) -> Result<Status, CommandError> {
         let line = format!("{gap}# {title}\n$ ctk {}\n", command.join(" "));
         if std::io::stdout().write_all(line.as_bytes()).is_err() {
             // A closed pipe ends the command without an error.
-            return Ok(Status::Done);
+            return Ok(ExitStatus::Done);
         }
         let status = run_in(builtin, ctk().chain(command.iter().map(OsString::from)));
-        if status != Status::Done {
+        if status != ExitStatus::Done {
             return Ok(status);
         }
     }
-    Ok(Status::Done)
+    Ok(ExitStatus::Done)
 }

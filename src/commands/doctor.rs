@@ -20,7 +20,7 @@ use crate::doctor::{
     Examination, Facts, MAX_SAMPLED, Results, Scan, Severity, catalogue, is_worse_source,
     limit_activity, needs_sample,
 };
-use crate::error::{CommandError, Status};
+use crate::error::{CommandError, ExitStatus};
 use crate::output::{Palette, Summary};
 use ctk_cluster::read_scope::ReadScope;
 use ctnetlink::netns::Netns;
@@ -39,7 +39,7 @@ use crate::terminal::messages::{self, note};
 use crate::terminal::screen::can_repaint;
 use report::{Report, summary_counts};
 
-pub fn run(builtin: BuiltinCluster, args: &DoctorArgs) -> Result<Status, CommandError> {
+pub fn run(builtin: BuiltinCluster, args: &DoctorArgs) -> Result<ExitStatus, CommandError> {
     if args.list {
         return list(args);
     }
@@ -64,7 +64,7 @@ pub fn run(builtin: BuiltinCluster, args: &DoctorArgs) -> Result<Status, Command
 }
 
 /// Prints every check with what it looks for.
-fn list(args: &DoctorArgs) -> Result<Status, CommandError> {
+fn list(args: &DoctorArgs) -> Result<ExitStatus, CommandError> {
     if args.report.format != DoctorFormat::Table {
         return Err(CommandError::usage("--list is text").hint("leave -o out"));
     }
@@ -75,7 +75,7 @@ fn list(args: &DoctorArgs) -> Result<Status, CommandError> {
         .write_all(text.as_bytes())
         .and_then(|()| stdout.flush())
     {
-        Ok(()) => Ok(Status::Done),
+        Ok(()) => Ok(ExitStatus::Done),
         Err(error) => messages::unwritten(error),
     }
 }
@@ -85,7 +85,7 @@ fn follow(
     args: &DoctorArgs,
     source: &SourceQuery,
     interval: Duration,
-) -> Result<Status, CommandError> {
+) -> Result<ExitStatus, CommandError> {
     let mut history = History::default();
     exit_on_signals(&history)?;
     loop {
@@ -107,11 +107,14 @@ fn follow(
     }
 }
 
-/// Lets a signal end the process with [`Status::Partial`] once an answer was incomplete, else with [`Status::Done`].
+/// Lets a signal end the process with [`ExitStatus::Partial`] once an answer was incomplete, else with [`ExitStatus::Done`].
 fn exit_on_signals(history: &History) -> Result<(), CommandError> {
     let always = Arc::new(AtomicBool::new(true));
     for signal in [SIGINT, SIGTERM] {
-        for (status, when) in [(Status::Partial, &history.partial), (Status::Done, &always)] {
+        for (status, when) in [
+            (ExitStatus::Partial, &history.partial),
+            (ExitStatus::Done, &always),
+        ] {
             let code = status.code().into();
             signal_hook::flag::register_conditional_shutdown(signal, code, Arc::clone(when))
                 .map_err(|error| CommandError::failed("watching signals").with_source(error))?;
@@ -239,16 +242,16 @@ impl Diagnosis {
         stdout.flush()
     }
 
-    fn status(&self) -> Status {
+    fn status(&self) -> ExitStatus {
         let found = self
             .results
             .findings
             .iter()
             .any(|f| f.severity > Severity::Info);
         match (self.partial, found) {
-            (true, _) => Status::Partial,
-            (false, true) => Status::Found,
-            (false, false) => Status::Done,
+            (true, _) => ExitStatus::Partial,
+            (false, true) => ExitStatus::Found,
+            (false, false) => ExitStatus::Done,
         }
     }
 }

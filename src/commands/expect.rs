@@ -3,7 +3,7 @@
 use std::io;
 use std::ops::ControlFlow;
 
-use crate::error::{CommandError, Status};
+use crate::error::{CommandError, ExitStatus};
 use crate::output::{ExpectationPrinter, Summary};
 use ctnetlink::Table;
 use ctnetlink::flow::Family;
@@ -38,7 +38,7 @@ fn family(args: &LsArgs) -> Result<Option<Family>, CommandError> {
     })
 }
 
-pub fn run(args: &LsArgs, netns: &Netns) -> Result<Status, CommandError> {
+pub fn run(args: &LsArgs, netns: &Netns) -> Result<ExitStatus, CommandError> {
     let family = family(args)?;
     let mut table = Table::open(netns).map_err(table_access::netlink_error)?;
     match list(args, &mut table, family) {
@@ -47,7 +47,11 @@ pub fn run(args: &LsArgs, netns: &Netns) -> Result<Status, CommandError> {
     }
 }
 
-fn list(args: &LsArgs, table: &mut Table, family: Option<Family>) -> Result<Status, ListingEnd> {
+fn list(
+    args: &LsArgs,
+    table: &mut Table,
+    family: Option<Family>,
+) -> Result<ExitStatus, ListingEnd> {
     let stdout = io::stdout();
     let mut printer = ExpectationPrinter::new(&options(&args.output, false), Box::new(stdout));
     let mut shown = 0;
@@ -75,8 +79,8 @@ fn list(args: &LsArgs, table: &mut Table, family: Option<Family>) -> Result<Stat
     })?;
     let partial = caveats::of_table(report.unreadable, !report.is_consistent()).report();
     Ok(match (partial, args.exit_code && shown > 0) {
-        (true, _) => Status::Partial,
-        (false, true) => Status::Found,
-        (false, false) => Status::Done,
+        (true, _) => ExitStatus::Partial,
+        (false, true) => ExitStatus::Found,
+        (false, false) => ExitStatus::Done,
     })
 }

@@ -9,11 +9,11 @@ use std::path::Path;
 
 use clap_complete::env::{Bash, EnvCompleter, Fish, Zsh};
 
-use crate::error::{CommandError, Status};
+use crate::error::{CommandError, ExitStatus};
 
 use crate::shell;
 
-pub fn run(args: &GenerateArgs) -> Result<Status, CommandError> {
+pub fn run(args: &GenerateArgs) -> Result<ExitStatus, CommandError> {
     let written = match args.artifact {
         Artifact::Man => man::pages(),
         Artifact::Completions => completions(),
@@ -21,7 +21,7 @@ pub fn run(args: &GenerateArgs) -> Result<Status, CommandError> {
     .and_then(|files| write_all(&args.folder, &files));
     let failed = |error: io::Error| CommandError::failed(args.folder.display()).with_source(error);
     written.map_err(failed)?;
-    Ok(Status::Done)
+    Ok(ExitStatus::Done)
 }
 
 /// Name and content of a file.

@@ -10,7 +10,7 @@ use crate::args::ls::{LsArgs, TableChoice};
 use std::io::{self, IsTerminal};
 use std::ops::ControlFlow;
 
-use crate::error::{CommandError, Status};
+use crate::error::{CommandError, ExitStatus};
 use crate::filter::packet::Packet;
 use crate::output::{Format, SortOrder, Sorter, Summary};
 use crate::plural::count;
@@ -31,7 +31,7 @@ use crate::session::table_scan::{self, Looks, ScanReport};
 use crate::terminal::messages::note;
 use crate::terminal::printing::{ListingEnd, printer};
 
-pub fn run(builtin: BuiltinCluster, args: &LsArgs) -> Result<Status, CommandError> {
+pub fn run(builtin: BuiltinCluster, args: &LsArgs) -> Result<ExitStatus, CommandError> {
     check(args)?;
     let mut entries = EntryQuery::new(&args.select)?;
     if let Some(several) = query::source::several(&args.source.netns) {
@@ -246,7 +246,7 @@ fn print_caveats(
     pipeline: &EntryPipeline<'_>,
     shown: u64,
     report: &ScanReport,
-) -> Status {
+) -> ExitStatus {
     let counts = &pipeline.counts;
     if io::stderr().is_terminal() {
         note(count_line(
@@ -261,11 +261,11 @@ fn print_caveats(
     let mut caveats = caveats::of_table(report.unreadable, report.inconsistent);
     caveats.add_selection(entries, entries.needs_cluster(), cluster, counts);
     if caveats.report() {
-        Status::Partial
+        ExitStatus::Partial
     } else if args.exit_code && counts.passed > 0 {
-        Status::Found
+        ExitStatus::Found
     } else {
-        Status::Done
+        ExitStatus::Done
     }
 }
 

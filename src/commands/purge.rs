@@ -12,7 +12,7 @@ mod suspect_advice;
 use std::io;
 
 use crate::args::purge::PurgeArgs;
-use crate::error::{CommandError, Status};
+use crate::error::{CommandError, ExitStatus};
 use crate::output::{Printer, Summary};
 use crate::purge::execute::DeleteReport;
 use crate::purge::guard::VetoCounts;
@@ -41,7 +41,7 @@ struct Purge<'a> {
     policy: VerdictPolicy,
 }
 
-pub fn run(builtin: BuiltinCluster, args: &PurgeArgs) -> Result<Status, CommandError> {
+pub fn run(builtin: BuiltinCluster, args: &PurgeArgs) -> Result<ExitStatus, CommandError> {
     check(args)?;
     let entries = EntryQuery::new(&args.select)?;
     let policy =
@@ -198,7 +198,7 @@ impl Purge<'_> {
         plan: &PurgePlan,
         scan: &ScanSummary,
         cluster: Option<&Cluster>,
-    ) -> Result<Status, CommandError> {
+    ) -> Result<ExitStatus, CommandError> {
         let summary = self.summary(plan, &DeleteReport::default(), 0, scan, cluster);
         closed_is_done(self.printer().finish(&summary))?;
         note("0 entries deleted: nothing matched");

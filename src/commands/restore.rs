@@ -7,7 +7,7 @@ use std::io;
 use std::ops::ControlFlow;
 
 use crate::entry::Entry;
-use crate::error::{CommandError, Status};
+use crate::error::{CommandError, ExitStatus};
 use crate::output::{Format, ItemResult, Options, Palette, Printer, Summary, is_closed};
 use crate::plural::count;
 use crate::purge::restore::{RestoreError, RestoreOutcome, RestoreRequest, restore};
@@ -20,7 +20,7 @@ use crate::terminal::messages::note;
 use crate::terminal::printing;
 use input::{CHANGED, LineCounts, RestoreInput};
 
-pub fn run(args: &RestoreArgs) -> Result<Status, CommandError> {
+pub fn run(args: &RestoreArgs) -> Result<ExitStatus, CommandError> {
     check(args)?;
     let from_stdin = args.file.as_os_str() == "-";
     let consent = match args.dry_run {
@@ -174,7 +174,7 @@ impl Interruption {
             Interruption::Input(error) => Err(error),
             Interruption::Output(error) if is_closed(&error) && left == 0 => Ok(()),
             Interruption::Output(error) => Err(CommandError::new(
-                Status::Partial,
+                ExitStatus::Partial,
                 format!(
                     "writing the output: {error}; {} not tried",
                     count(left, "entry was", "entries were")
@@ -251,26 +251,26 @@ fn item_result(outcome: Option<&RestoreOutcome>) -> ItemResult {
     ItemResult { result, error }
 }
 
-fn status(lines: &LineCounts, counts: &RestoreCounts) -> Result<Status, CommandError> {
+fn status(lines: &LineCounts, counts: &RestoreCounts) -> Result<ExitStatus, CommandError> {
     if counts.answered < lines.requests {
         let missing = lines.requests - counts.answered;
         let missing = count(missing, "entry is", "entries are");
         return Err(CommandError::new(
-            Status::Partial,
+            ExitStatus::Partial,
             format!("{CHANGED}: {missing} not there any more"),
         ));
     }
     if counts.tried > 0 && counts.refused == counts.tried {
         return Err(CommandError::new(
-            Status::NotPermitted,
+            ExitStatus::NotPermitted,
             "putting entries back is not permitted: it needs CAP_NET_ADMIN in the network namespace",
         )
         .hint(table_access::RUN_AS_ROOT));
     }
     Ok(if counts.failed > 0 {
-        Status::Partial
+        ExitStatus::Partial
     } else {
-        Status::Done
+        ExitStatus::Done
     })
 }
 

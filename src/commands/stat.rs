@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::error::{CommandError, Status};
+use crate::error::{CommandError, ExitStatus};
 use crate::output::{
     Palette, StatOptions, delta_json, delta_line, safe_json, stat_json, stat_table,
 };
@@ -27,7 +27,7 @@ use crate::terminal::signals;
 /// Interval between two checks for a signal or a closed output.
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-pub fn run(args: &StatArgs) -> Result<Status, CommandError> {
+pub fn run(args: &StatArgs) -> Result<ExitStatus, CommandError> {
     if args.interval.is_some() && args.report.format == StatFormat::Json {
         return Err(CommandError::usage(
             "--interval makes more than one document: it goes with -o table and jsonl",
@@ -59,10 +59,10 @@ pub fn run(args: &StatArgs) -> Result<Status, CommandError> {
         (printed, _) => printed.map_err(FollowError::Output),
     };
     match result {
-        Ok(()) => Ok(Status::Done),
+        Ok(()) => Ok(ExitStatus::Done),
         Err(FollowError::Output(error)) if error.kind() == io::ErrorKind::TimedOut => {
             note("the output was not read to its end");
-            Ok(Status::Partial)
+            Ok(ExitStatus::Partial)
         }
         Err(FollowError::Output(error)) => messages::unwritten(error),
         Err(FollowError::Failed(error)) => Err(error),

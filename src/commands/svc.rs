@@ -7,7 +7,7 @@ use std::io::{self, IsTerminal, Write};
 
 use serde_json::{Map, Value, json};
 
-use crate::error::{CommandError, Status};
+use crate::error::{CommandError, ExitStatus};
 use crate::filter::list::List;
 use crate::output::{Glyphs, Palette, ServiceStyle, Summary, service_document, service_table};
 use crate::plural::count;
@@ -33,7 +33,7 @@ use crate::session::table_access;
 use crate::session::table_scan::{self, Looks};
 use crate::terminal::messages;
 
-pub fn run(builtin: BuiltinCluster, args: &SvcArgs) -> Result<Status, CommandError> {
+pub fn run(builtin: BuiltinCluster, args: &SvcArgs) -> Result<ExitStatus, CommandError> {
     check(args)?;
     let select = SelectArgs {
         svc: vec![args.name.clone()],
@@ -46,7 +46,7 @@ pub fn run(builtin: BuiltinCluster, args: &SvcArgs) -> Result<Status, CommandErr
     cluster::require(&source, cluster.as_ref(), true)?;
     // The check above printed a note on the missing source.
     let Some(cluster) = &cluster else {
-        return Ok(Status::Partial);
+        return Ok(ExitStatus::Partial);
     };
     let mut known = find(&args.name, cluster)?;
     let rules = rules(cluster, &known, &source.netns);
@@ -100,8 +100,8 @@ pub fn run(builtin: BuiltinCluster, args: &SvcArgs) -> Result<Status, CommandErr
     caveats.partial |= !not_known.is_empty();
     caveats.notes.extend(not_known);
     Ok(match caveats.report() {
-        true => Status::Partial,
-        false => Status::Done,
+        true => ExitStatus::Partial,
+        false => ExitStatus::Done,
     })
 }
 

@@ -8,7 +8,7 @@ use crate::args::top::{TopArgs, TopFormat};
 use std::io::{self, IsTerminal, Write};
 
 use crate::attribution;
-use crate::error::{CommandError, Status};
+use crate::error::{CommandError, ExitStatus};
 use crate::output::{
     Glyphs, GroupStyle, Palette, group_csv, group_document, group_lines, group_table,
 };
@@ -32,7 +32,7 @@ use ctnetlink::netns::Netns;
 /// Groups of a table on a terminal without `--limit`.
 const DEFAULT_GROUPS: usize = 20;
 
-pub fn run(builtin: BuiltinCluster, args: &TopArgs) -> Result<Status, CommandError> {
+pub fn run(builtin: BuiltinCluster, args: &TopArgs) -> Result<ExitStatus, CommandError> {
     check(args)?;
     let several = source::several(&args.source.netns);
     let source = match several {
@@ -141,7 +141,7 @@ impl Top<'_> {
         let by_pod = self.args.by.contains(&GroupKey::Pod);
         match by_pod && cluster.is_some_and(|cluster| cluster.index().is_none()) {
             true => Err(
-                CommandError::new(Status::Partial, "--by pod: the pods are not known")
+                CommandError::new(ExitStatus::Partial, "--by pod: the pods are not known")
                     .hint("this node's rules name Services, and no pods"),
             ),
             false => Ok(()),
@@ -220,7 +220,7 @@ impl Top<'_> {
         self.args.limit.or(terminal.then_some(DEFAULT_GROUPS))
     }
 
-    fn once(&self) -> Result<Status, ListingEnd> {
+    fn once(&self) -> Result<ExitStatus, ListingEnd> {
         let cluster = self.read_cluster(false)?;
         let cluster = cluster.as_ref();
         let by = self.keys(cluster);
@@ -250,8 +250,8 @@ impl Top<'_> {
             }
         }
         Ok(match self.caveats(&frame, cluster).report() {
-            true => Status::Partial,
-            false => Status::Done,
+            true => ExitStatus::Partial,
+            false => ExitStatus::Done,
         })
     }
 

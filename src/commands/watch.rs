@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 
-use crate::error::{CommandError, Status};
+use crate::error::{CommandError, ExitStatus};
 use crate::sysctl;
 use ctnetlink::netns::Netns;
 use ctnetlink::{EventOptions, EventQueue, Events, Table};
@@ -30,7 +30,7 @@ use crate::terminal::messages::note;
 /// while a batch is applied.
 const MAX_QUEUED: usize = 65_536;
 
-pub fn run(builtin: BuiltinCluster, args: &WatchArgs) -> Result<Status, CommandError> {
+pub fn run(builtin: BuiltinCluster, args: &WatchArgs) -> Result<ExitStatus, CommandError> {
     check(args)?;
     let mut entries = EntryQuery::new(&args.select)?;
     // `--refreshing` selects the printed records, not the followed entries: two looks are needed to know.

@@ -2,28 +2,28 @@
 
 use super::execute::DeleteReport;
 use super::guard::VetoCounts;
-use crate::error::Status;
+use crate::error::ExitStatus;
 
-/// Status of a run that deletes nothing: an empty plan, or a dry run. Partial where a part of the table was not read or not
+/// Exit status of a run that deletes nothing: an empty plan, or a dry run. Partial where a part of the table was not read or not
 /// judged (`scan_is_partial`), or where it is not known whether entries that were left are to be deleted.
-pub fn without_deletes(scan_is_partial: bool, vetoes: VetoCounts) -> Status {
+pub fn without_deletes(scan_is_partial: bool, vetoes: VetoCounts) -> ExitStatus {
     match scan_is_partial || vetoes.undecided() > 0 {
-        true => Status::Partial,
-        false => Status::Done,
+        true => ExitStatus::Partial,
+        false => ExitStatus::Done,
     }
 }
 
-/// Status of a run that deletes. `came_back`: entries that are no better than before; `None` where the last look failed.
+/// Exit status of a run that deletes. `came_back`: entries that are no better than before; `None` where the last look failed.
 pub fn after_deletes(
     report: &DeleteReport,
     came_back: Option<u64>,
     scan_is_partial: bool,
     vetoes: VetoCounts,
-) -> Status {
+) -> ExitStatus {
     if report.is_refused() {
-        Status::NotPermitted
+        ExitStatus::NotPermitted
     } else if report.failed > 0 || came_back != Some(0) || report.stopped {
-        Status::Partial
+        ExitStatus::Partial
     } else {
         without_deletes(scan_is_partial, vetoes)
     }
@@ -58,24 +58,36 @@ mod tests {
         };
         let none = VetoCounts::default();
         for (report, came_back, scan_is_partial, vetoes, expected) in [
-            (report(3, 0, 0), Some(0), false, none, Status::Done),
-            (report(0, 0, 0), Some(0), false, none, Status::Done),
-            (report(3, 3, 3), Some(0), false, none, Status::NotPermitted),
-            (report(3, 3, 3), None, false, none, Status::NotPermitted),
-            (report(3, 1, 1), Some(0), false, none, Status::Partial),
-            (report(3, 0, 1), Some(0), false, none, Status::Partial),
-            (report(3, 0, 0), Some(1), false, none, Status::Partial),
-            (report(3, 0, 0), None, false, none, Status::Partial),
-            (stopped, Some(0), false, none, Status::Partial),
-            (report(3, 0, 0), Some(0), true, none, Status::Partial),
-            (report(3, 0, 0), Some(0), false, undecided, Status::Partial),
-            (report(3, 0, 0), Some(0), false, left, Status::Done),
+            (report(3, 0, 0), Some(0), false, none, ExitStatus::Done),
+            (report(0, 0, 0), Some(0), false, none, ExitStatus::Done),
+            (
+                report(3, 3, 3),
+                Some(0),
+                false,
+                none,
+                ExitStatus::NotPermitted,
+            ),
+            (report(3, 3, 3), None, false, none, ExitStatus::NotPermitted),
+            (report(3, 1, 1), Some(0), false, none, ExitStatus::Partial),
+            (report(3, 0, 1), Some(0), false, none, ExitStatus::Partial),
+            (report(3, 0, 0), Some(1), false, none, ExitStatus::Partial),
+            (report(3, 0, 0), None, false, none, ExitStatus::Partial),
+            (stopped, Some(0), false, none, ExitStatus::Partial),
+            (report(3, 0, 0), Some(0), true, none, ExitStatus::Partial),
+            (
+                report(3, 0, 0),
+                Some(0),
+                false,
+                undecided,
+                ExitStatus::Partial,
+            ),
+            (report(3, 0, 0), Some(0), false, left, ExitStatus::Done),
         ] {
             let status = after_deletes(&report, came_back, scan_is_partial, vetoes);
             assert_eq!(status, expected, "{report:?} {came_back:?} {vetoes:?}");
         }
-        assert_eq!(without_deletes(false, left), Status::Done);
-        assert_eq!(without_deletes(false, undecided), Status::Partial);
-        assert_eq!(without_deletes(true, none), Status::Partial);
+        assert_eq!(without_deletes(false, left), ExitStatus::Done);
+        assert_eq!(without_deletes(false, undecided), ExitStatus::Partial);
+        assert_eq!(without_deletes(true, none), ExitStatus::Partial);
     }
 }

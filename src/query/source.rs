@@ -8,7 +8,7 @@ use ctnetlink::netns::Netns;
 use ipnet::IpNet;
 
 use crate::args::{NetnsArgs, SourceArgs};
-use crate::error::{CommandError, Status};
+use crate::error::{CommandError, ExitStatus};
 
 /// Cluster objects that are part of the program: `--cluster auto` means them in the demo.
 #[derive(Clone, Copy, Debug, Default)]
@@ -87,9 +87,9 @@ pub fn netns(name: Option<&str>) -> Result<Netns, CommandError> {
         .hint("ls, top, stat and doctor read several: ctk top --netns all")),
         Some(name) => Netns::named(name).map_err(|error| {
             let status = if error.is_permission() {
-                Status::NotPermitted
+                ExitStatus::NotPermitted
             } else {
-                Status::Failed
+                ExitStatus::Failed
             };
             CommandError::new(status, "--netns").with_source(error)
         }),

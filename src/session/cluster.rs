@@ -4,7 +4,7 @@ use std::time::SystemTime;
 
 use serde_json::Value;
 
-use crate::error::{CommandError, Status};
+use crate::error::{CommandError, ExitStatus};
 use crate::output::ClusterSummary;
 use crate::select::Directory;
 use crate::this_node::{NetnsOwner, ThisNode};
@@ -360,7 +360,7 @@ pub fn require(
             CommandError::usage("names and verdicts cannot be selected with --cluster none")
         }
         (_, true) => CommandError::new(
-            Status::Partial,
+            ExitStatus::Partial,
             "no cluster source, so names and verdicts are not known",
         ),
         (ClusterSource::None, false) => return Ok(()),
@@ -375,11 +375,11 @@ pub fn require(
 fn cluster_error(error: ClusterError) -> CommandError {
     let status = match &error {
         ClusterError::NoName | ClusterError::NoObjects | ClusterError::ServiceRange(_) => {
-            return CommandError::of(Status::Usage, error);
+            return CommandError::of(ExitStatus::Usage, error);
         }
-        ClusterError::Open { .. } => Status::Failed,
+        ClusterError::Open { .. } => ExitStatus::Failed,
         // A file that cannot be read to its end is an incomplete source.
-        ClusterError::List { .. } => Status::Partial,
+        ClusterError::List { .. } => ExitStatus::Partial,
     };
     CommandError::new(status, "--cluster")
         .with_source(error)

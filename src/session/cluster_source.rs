@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::error::{CommandError, Status};
-use ctk_cluster::connection::{LiveError, Obstacle, Options};
+use crate::error::{CommandError, ExitStatus};
+use ctk_cluster::connection::{ConnectionOptions, LiveError, Obstacle};
 use ctk_cluster::follow::Follower;
 use ctk_cluster::list_status;
 use ctk_cluster::live;
@@ -161,8 +161,8 @@ pub fn prefer_complete_source(
     None
 }
 
-fn options(source: &SourceQuery, purpose: Purpose, limit: Duration) -> Options {
-    Options {
+fn options(source: &SourceQuery, purpose: Purpose, limit: Duration) -> ConnectionOptions {
+    ConnectionOptions {
         kubeconfig: source.kubeconfig.clone(),
         context: source.context.clone(),
         connect_limit: source.connect_timeout,
@@ -193,7 +193,7 @@ pub fn refused_all(loaded: &Loaded) -> Option<CommandError> {
     }
     let rules = list_status::refused(&loaded.listed)?;
     let error = CommandError::new(
-        Status::NotPermitted,
+        ExitStatus::NotPermitted,
         format!(
             "--cluster api: the API server forbids {rules}, so that no name and no verdict is known"
         ),

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use crate::error::{CommandError, Status, chain};
+use crate::error::{CommandError, ExitStatus, chain};
 use crate::plural::count;
 use ctk_cluster::rules::lb_chain::ServiceFilter;
 use ctk_cluster::rules::present::{self, Revision};
@@ -39,17 +39,17 @@ pub fn read_with_shares(
     };
     read.map_err(|error| {
         let (status, hint) = match error {
-            RulesError::Refused(_) => (Status::NotPermitted, RUN_AS_ROOT),
+            RulesError::Refused(_) => (ExitStatus::NotPermitted, RUN_AS_ROOT),
             RulesError::NoTool => (
-                Status::Failed,
+                ExitStatus::Failed,
                 "install iptables and nftables, or name a saved rule set: --cluster rules:FILE",
             ),
             RulesError::Failed(_) => (
-                Status::Failed,
+                ExitStatus::Failed,
                 "-v shows what was run; --cluster rules:FILE reads a saved rule set",
             ),
             RulesError::File { .. } | RulesError::Text { .. } => (
-                Status::Failed,
+                ExitStatus::Failed,
                 "save one with: (iptables-save; ip6tables-save; nft -j list ruleset) > rules.txt",
             ),
         };

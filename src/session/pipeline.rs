@@ -9,7 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::attribution::{self, FrontendMatch, Names, Party, PartyKind};
 use crate::entry::Entry;
-use crate::error::{CommandError, Status};
+use crate::error::{CommandError, ExitStatus};
 use crate::filter::protocol::TCP;
 use crate::filter::{Filter, Outcome};
 use crate::output;
@@ -429,9 +429,9 @@ fn name_error(error: SelectError, message: String, cluster: Option<&Cluster>) ->
     };
     let incomplete = !cluster.is_some_and(whole);
     let status = match error.kind {
-        SelectErrorKind::NotTold => Status::Partial,
-        SelectErrorKind::Unknown if incomplete => Status::Partial,
-        _ => Status::Usage,
+        SelectErrorKind::NotTold => ExitStatus::Partial,
+        SelectErrorKind::Unknown if incomplete => ExitStatus::Partial,
+        _ => ExitStatus::Usage,
     };
     let mut failed = CommandError::new(status, message);
     if error.kind == SelectErrorKind::Unknown && incomplete {

@@ -1,6 +1,6 @@
 //! Errors of the conntrack table, with hints, and the note on an empty one.
 
-use crate::error::{CommandError, Status};
+use crate::error::{CommandError, ExitStatus};
 use crate::terminal::messages::note;
 use ctnetlink::netns::Netns;
 use ctnetlink::{ErrorKind, NetlinkError};
@@ -22,9 +22,11 @@ pub fn note_empty(netns: &Netns) {
 /// An error of the kernel's table, with a hint.
 pub fn netlink_error(error: NetlinkError) -> CommandError {
     match error.kind() {
-        ErrorKind::NotPermitted => CommandError::of(Status::NotPermitted, error).hint(RUN_AS_ROOT),
-        ErrorKind::NotAvailable => CommandError::of(Status::Failed, error)
+        ErrorKind::NotPermitted => {
+            CommandError::of(ExitStatus::NotPermitted, error).hint(RUN_AS_ROOT)
+        }
+        ErrorKind::NotAvailable => CommandError::of(ExitStatus::Failed, error)
             .hint("load the modules: modprobe nf_conntrack nf_conntrack_netlink"),
-        _ => CommandError::of(Status::Failed, error),
+        _ => CommandError::of(ExitStatus::Failed, error),
     }
 }

@@ -4,7 +4,7 @@ use std::io::{self, BufRead, IsTerminal, Write};
 
 use rustix::termios::{QueueSelector, tcflush};
 
-use crate::error::{CommandError, Status};
+use crate::error::{CommandError, ExitStatus};
 
 /// Consent of the user to a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,7 +59,7 @@ pub fn ask(question: &str) -> Result<(), CommandError> {
         let _ = writeln!(stderr);
     }
     Err(CommandError::new(
-        Status::Failed,
+        ExitStatus::Failed,
         "not confirmed, nothing was changed",
     ))
 }
@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn data_on_stdin_is_not_taken_for_an_answer() {
         let refused = consent(false, true).unwrap_err();
-        assert_eq!(refused.status, Status::Usage);
+        assert_eq!(refused.status, ExitStatus::Usage);
         assert_eq!(consent(true, true).unwrap(), Consent::Given);
     }
 }

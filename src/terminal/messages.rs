@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::io;
 
-use crate::error::{CommandError, Status};
+use crate::error::{CommandError, ExitStatus};
 use crate::output::{is_closed, safe_text};
 
 use super::screen;
@@ -19,9 +19,9 @@ pub fn writing(error: io::Error) -> CommandError {
 }
 
 /// End of a command that could not write: a closed pipe ends it without an error.
-pub fn unwritten(error: io::Error) -> Result<Status, CommandError> {
+pub fn unwritten(error: io::Error) -> Result<ExitStatus, CommandError> {
     match is_closed(&error) {
-        true => Ok(Status::Done),
+        true => Ok(ExitStatus::Done),
         false => Err(writing(error)),
     }
 }

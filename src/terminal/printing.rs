@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal};
 
-use crate::error::{CommandError, Status};
+use crate::error::{CommandError, ExitStatus};
 use crate::output::{self, Options, Printer};
 
 use crate::terminal::messages;
@@ -32,9 +32,9 @@ impl From<CommandError> for ListingEnd {
 
 impl ListingEnd {
     /// Result of the command: a closed pipe ends it without an error.
-    pub(crate) fn status(self) -> Result<Status, CommandError> {
+    pub(crate) fn status(self) -> Result<ExitStatus, CommandError> {
         match self {
-            ListingEnd::Closed => Ok(Status::Done),
+            ListingEnd::Closed => Ok(ExitStatus::Done),
             ListingEnd::Failed(error) => Err(error),
         }
     }

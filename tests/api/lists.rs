@@ -75,7 +75,7 @@ fn services_are_listed_before_the_slices_that_name_them() {
 fn verdict_data_is_read_from_etcd_and_names_from_the_cache_unless_a_delete_depends_on_them() {
     for consistent in [false, true] {
         let server = server_with(|_| None);
-        let options = ctk_cluster::connection::Options {
+        let options = ctk_cluster::connection::ConnectionOptions {
             consistent,
             ..options(server.kubeconfig())
         };
@@ -391,7 +391,7 @@ fn a_silent_server_ends_in_time_with_the_data_read_before() {
                 ..Answer::ok("")
             })
         });
-        let options = ctk_cluster::connection::Options {
+        let options = ctk_cluster::connection::ConnectionOptions {
             limit: Duration::from_secs(2),
             ..options(server.kubeconfig())
         };

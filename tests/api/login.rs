@@ -206,7 +206,7 @@ fn a_plugin_that_hangs_is_ended_and_named() {
         &format!("echo $$ > {}; exec sleep 600", server.path("pid").display()),
     );
     let kubeconfig = server.kubeconfig_of(&user, "ca.pem");
-    let options = ctk_cluster::connection::Options {
+    let options = ctk_cluster::connection::ConnectionOptions {
         limit: Duration::from_secs(1),
         ..super::options(kubeconfig)
     };

@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use testkit::lab;
 
-use ctk_cluster::connection::{LiveError, Options};
+use ctk_cluster::connection::{ConnectionOptions, LiveError};
 use ctk_cluster::live::load;
 use ctk_cluster::read_scope::ReadScope;
 use ctk_cluster::source::Loaded;
@@ -34,8 +34,8 @@ fn read(kubeconfig: PathBuf) -> Result<Loaded, LiveError> {
     load(&options(kubeconfig), ReadScope::default(), &[])
 }
 
-fn options(kubeconfig: PathBuf) -> Options {
-    Options {
+fn options(kubeconfig: PathBuf) -> ConnectionOptions {
+    ConnectionOptions {
         kubeconfig: Some(kubeconfig),
         context: None,
         connect_limit: Duration::from_secs(2),

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ctk_cluster::connection::Options;
+use ctk_cluster::connection::ConnectionOptions;
 use ctk_cluster::live::load;
 use ctk_cluster::read_scope::ReadScope;
 
@@ -29,7 +29,7 @@ fn child_reads_the_cluster() {
     let Some(kubeconfig) = std::env::var_os(KUBECONFIG) else {
         return;
     };
-    let options = Options {
+    let options = ConnectionOptions {
         limit: Duration::from_secs(600),
         ..options(kubeconfig.into())
     };

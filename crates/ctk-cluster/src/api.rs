@@ -23,7 +23,7 @@ use kube::Client;
 use kube::client::Body;
 use tokio::runtime::Runtime;
 
-use super::connection::{LiveError, Obstacle, Options};
+use super::connection::{ConnectionOptions, LiveError, Obstacle};
 use super::follow::Stream;
 use super::lister::{GetError, Server};
 use super::own;
@@ -53,7 +53,7 @@ pub struct Api {
 
 impl Api {
     /// Finds the configuration and logs in, as far as that needs no request to the server.
-    pub fn connect(options: &Options, deadline: Instant) -> Result<Self, LiveError> {
+    pub fn connect(options: &ConnectionOptions, deadline: Instant) -> Result<Self, LiveError> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()

@@ -8,7 +8,7 @@ pub(crate) const MORE_TIME: &str = "--request-timeout gives it more time (withou
 
 /// Options of a connection to a live cluster, and its time limits.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct ConnectionOptions {
     /// Path of the kubeconfig, in place of `KUBECONFIG`, `~/.kube/config`, and the service account of a pod.
     pub kubeconfig: Option<PathBuf>,
     /// Context, in place of the current one of the kubeconfig.

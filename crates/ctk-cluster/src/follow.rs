@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 use ipnet::IpNet;
 
 use super::build::Builder;
-use super::connection::{LiveError, Options};
+use super::connection::{ConnectionOptions, LiveError};
 use super::index::{Endpoint, Name};
 use super::list_status::{Listed, gaps};
 use super::lister::ClusterReadError;
@@ -141,7 +141,7 @@ impl Follower {
     /// # Errors
     /// Nothing could be read at all. Smaller gaps are listed in [`Loaded::listed`], and are retried.
     pub fn start(
-        options: &Options,
+        options: &ConnectionOptions,
         choose_pods: Option<ChoosePods>,
         service_ranges: &[IpNet],
     ) -> Result<(Self, Loaded), LiveError> {

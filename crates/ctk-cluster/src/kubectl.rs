@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::connection::Options;
+use super::connection::ConnectionOptions;
 use super::server::{GetError, Server};
 
 /// Upper bound in bytes of the standard error that is read.
@@ -28,7 +28,7 @@ pub struct Kubectl {
 
 /// Reports whether kubectl finds a cluster by itself.
 #[cfg(not(feature = "kube"))]
-pub(super) fn is_configured(options: &Options) -> bool {
+pub(super) fn is_configured(options: &ConnectionOptions) -> bool {
     let home = std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".kube/config"));
     let set = |name| std::env::var_os(name).is_some_and(|value| !value.is_empty());
     options.kubeconfig.is_some()
@@ -39,7 +39,7 @@ pub(super) fn is_configured(options: &Options) -> bool {
 
 impl Kubectl {
     /// Returns the kubectl of the `PATH`, if any.
-    pub fn find(options: &Options, deadline: Instant) -> Option<Self> {
+    pub fn find(options: &ConnectionOptions, deadline: Instant) -> Option<Self> {
         let path = std::env::var_os("PATH")?;
         let mut candidates = std::env::split_paths(&path).map(|folder| folder.join("kubectl"));
         let binary = candidates.find(|file| {

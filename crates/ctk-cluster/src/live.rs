@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use ipnet::IpNet;
 
-use super::connection::{LiveError, MORE_TIME, Obstacle, Options};
+use super::connection::{ConnectionOptions, LiveError, MORE_TIME, Obstacle};
 use super::kubectl::Kubectl;
 use super::lister::{self, Asking, ClusterReadError};
 use super::read_scope::ReadScope;
@@ -21,7 +21,7 @@ const GRACE: Duration = Duration::from_millis(500);
 /// # Errors
 /// Nothing could be read at all. Smaller gaps are listed in [`Loaded::listed`].
 pub fn load(
-    options: &Options,
+    options: &ConnectionOptions,
     wanted: ReadScope,
     service_ranges: &[IpNet],
 ) -> Result<Loaded, LiveError> {
@@ -48,7 +48,7 @@ pub fn load(
 }
 
 fn load_here(
-    options: &Options,
+    options: &ConnectionOptions,
     deadline: Instant,
     wanted: ReadScope,
     service_ranges: &[IpNet],
@@ -75,14 +75,20 @@ fn load_here(
 }
 
 #[cfg(feature = "kube")]
-fn connect(options: &Options, deadline: Instant) -> Result<(Box<dyn Server>, String), LiveError> {
+fn connect(
+    options: &ConnectionOptions,
+    deadline: Instant,
+) -> Result<(Box<dyn Server>, String), LiveError> {
     let api = super::api::Api::connect(options, deadline)?;
     let url = api.url().to_owned();
     Ok((Box::new(api), url))
 }
 
 #[cfg(not(feature = "kube"))]
-fn connect(options: &Options, _: Instant) -> Result<(Box<dyn Server>, String), LiveError> {
+fn connect(
+    options: &ConnectionOptions,
+    _: Instant,
+) -> Result<(Box<dyn Server>, String), LiveError> {
     if !super::kubectl::is_configured(options) {
         return Err(super::connection::no_config());
     }

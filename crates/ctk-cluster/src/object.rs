@@ -104,7 +104,7 @@ pub struct Item<'a> {
     #[serde(borrow)]
     pub spec: Option<Spec<'a>>,
     #[serde(borrow)]
-    pub status: Option<Status<'a>>,
+    pub status: Option<ApiStatus<'a>>,
     /// EndpointSlice.
     #[serde(borrow)]
     pub address_type: Option<Str<'a>>,
@@ -223,7 +223,7 @@ pub struct ClientIpConfig {
 
 #[derive(Debug, Default, Deserialize, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Status<'a> {
+pub struct ApiStatus<'a> {
     #[serde(borrow)]
     pub load_balancer: Option<LoadBalancer<'a>>,
     #[serde(borrow)]

@@ -10,7 +10,7 @@ use super::report::summary_counts;
 use super::{Diagnosis, Summary};
 use crate::args::doctor::DoctorArgs;
 use crate::doctor::{Finding, Results, WRONG_NAMESPACE, catalogue, sort};
-use crate::error::{CommandError, Status};
+use crate::error::{CommandError, ExitStatus};
 use crate::query::{BuiltinCluster, SourceQuery};
 use crate::session::caveats::Caveats;
 use crate::session::namespaces::{GIVE_ONE, Namespaces, refuse_names};
@@ -23,7 +23,11 @@ const MAX_PARALLEL: usize = 16;
 /// Result of one namespace.
 type Examined = (String, Result<(Diagnosis, Caveats), CommandError>);
 
-pub fn run(builtin: BuiltinCluster, args: &DoctorArgs, text: &str) -> Result<Status, CommandError> {
+pub fn run(
+    builtin: BuiltinCluster,
+    args: &DoctorArgs,
+    text: &str,
+) -> Result<ExitStatus, CommandError> {
     if args.watch.is_some() {
         return Err(CommandError::usage(
             "several namespaces are examined once: --watch does not go with them",

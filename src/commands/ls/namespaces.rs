@@ -6,7 +6,7 @@ use ctnetlink::{Table, TableKind};
 
 use super::{Rows, count_line, own_line, stream};
 use crate::args::ls::{LsArgs, TableChoice};
-use crate::error::{CommandError, Status};
+use crate::error::{CommandError, ExitStatus};
 use crate::output::{Format, SortOrder, Sorter, Summary};
 use crate::query::{self, BuiltinCluster, EntryQuery, SourceQuery};
 use crate::session::caveats;
@@ -22,7 +22,7 @@ pub fn run(
     args: &LsArgs,
     entries: &EntryQuery,
     text: &str,
-) -> Result<Status, CommandError> {
+) -> Result<ExitStatus, CommandError> {
     check(args)?;
     let source = SourceQuery::in_netns(&args.source, builtin, Netns::current());
     refuse_names(&source, entries.needs_cluster())?;
@@ -134,7 +134,12 @@ fn sort<'n>(
 }
 
 /// Prints counts and caveats to stderr, and returns the exit status.
-fn print_caveats(args: &LsArgs, entries: &EntryQuery, visited: &Visited<'_>, shown: u64) -> Status {
+fn print_caveats(
+    args: &LsArgs,
+    entries: &EntryQuery,
+    visited: &Visited<'_>,
+    shown: u64,
+) -> ExitStatus {
     let counts = &visited.counts;
     if io::stderr().is_terminal() {
         note(count_line(
@@ -151,10 +156,10 @@ fn print_caveats(args: &LsArgs, entries: &EntryQuery, visited: &Visited<'_>, sho
     let mut caveats = caveats::of_table(report.unreadable, report.inconsistent);
     caveats.add_selection(entries, false, None, counts);
     if caveats.report() || !visited.missing.is_empty() {
-        Status::Partial
+        ExitStatus::Partial
     } else if args.exit_code && counts.passed > 0 {
-        Status::Found
+        ExitStatus::Found
     } else {
-        Status::Done
+        ExitStatus::Done
     }
 }

@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use rustix::io::Errno;
 
 use crate::entry::Entry;
-use crate::error::{CommandError, Status};
+use crate::error::{CommandError, ExitStatus};
 use crate::output::{ItemResult, Printer};
 use crate::purge::execute::{DeleteOutcome, DeleteReport, Executor, OutcomeSink};
 use crate::purge::guard::SecondLookScope;
@@ -74,7 +74,7 @@ impl Purge<'_> {
         plan: &PurgePlan,
         scan: &ScanSummary,
         first: Option<Cluster>,
-    ) -> Result<Status, CommandError> {
+    ) -> Result<ExitStatus, CommandError> {
         let look = self.look_again(first, plan, self.settle())?;
         let (mut pipeline, mut guard) = (self.second_pipeline(&look)?, self.guard(&look));
         let lagging = self.report_rules(&look, plan, &guard, &pipeline);
@@ -103,7 +103,7 @@ impl Purge<'_> {
         if let Some(error) = &report.write_error {
             messages::outcome(&report, plan.len()).iter().for_each(note);
             return Err(CommandError::new(
-                Status::Partial,
+                ExitStatus::Partial,
                 format!("the output cannot be written: {error}; no further batch was sent"),
             )
             .hint("up to 128 of the deleted entries are missing from the output"));

@@ -5,7 +5,7 @@
 use std::time::{Duration, SystemTime};
 
 use crate::entry::Entry;
-use crate::error::{CommandError, Status};
+use crate::error::{CommandError, ExitStatus};
 use crate::output::Format;
 use crate::purge::cluster_reading::{ClusterReading, ReadingRefused};
 use crate::purge::guard::{ClusterView, EntryJudge, Guard};
@@ -108,7 +108,7 @@ impl Purge<'_> {
             }
             ReadingRefused::TooOld { .. } => cluster::FETCH.to_owned(),
         };
-        Err(CommandError::new(Status::Partial, refused).hint(hint))
+        Err(CommandError::new(ExitStatus::Partial, refused).hint(hint))
     }
 
     /// Waits for `settle`, and reads the cluster again, by the source of the first reading.
@@ -228,7 +228,7 @@ fn nothing_deleted(error: CommandError) -> CommandError {
 
 fn refused(reason: &str) -> CommandError {
     CommandError::new(
-        Status::Partial,
+        ExitStatus::Partial,
         format!("the second look at the cluster: {reason}; nothing was deleted"),
     )
 }

@@ -4,7 +4,7 @@
 use std::io;
 use std::time::Duration;
 
-use crate::error::{CommandError, Status};
+use crate::error::{CommandError, ExitStatus};
 use crate::output::{Format, ItemResult, Options, Palette, Printer, Summary};
 use crate::purge::execute::{DeleteOutcome, DeleteReport};
 use crate::purge::guard::{DeleteDecision, Guard};
@@ -85,7 +85,7 @@ impl Purge<'_> {
         plan: &PurgePlan,
         scan: &ScanSummary,
         first: Option<Cluster>,
-    ) -> Result<Status, CommandError> {
+    ) -> Result<ExitStatus, CommandError> {
         let settle = self.args.settle.unwrap_or(Duration::ZERO);
         let look = match plan.is_empty() {
             true => SecondLook::without(first),

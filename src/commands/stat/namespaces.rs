@@ -7,13 +7,13 @@ use serde_json::{Value, json};
 
 use super::{line, read_stat};
 use crate::args::stat::{StatArgs, StatFormat};
-use crate::error::{CommandError, Status};
+use crate::error::{CommandError, ExitStatus};
 use crate::output::{Palette, StatOptions, namespaces_table, stat_json};
 use crate::session::namespaces::{GIVE_ONE, Namespaces};
 use crate::stat::Stat;
 use crate::terminal::messages::{self, note};
 
-pub fn run(args: &StatArgs, text: &str) -> Result<Status, CommandError> {
+pub fn run(args: &StatArgs, text: &str) -> Result<ExitStatus, CommandError> {
     if args.interval.is_some() {
         return Err(CommandError::usage(
             "several namespaces are read once: --interval does not go with them",
@@ -52,8 +52,8 @@ pub fn run(args: &StatArgs, text: &str) -> Result<Status, CommandError> {
     }
     missing.iter().for_each(note);
     Ok(match missing.is_empty() {
-        true => Status::Done,
-        false => Status::Partial,
+        true => ExitStatus::Done,
+        false => ExitStatus::Partial,
     })
 }
 

@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal, Write};
 use ctnetlink::TableKind;
 
 use super::{Frame, Top, report};
-use crate::error::{CommandError, Status};
+use crate::error::{CommandError, ExitStatus};
 use crate::session::namespaces::{GIVE_ONE, Namespaces, Visited, refuse_names};
 use crate::session::pipeline::EntryPipeline;
 use crate::session::table_scan::{self, Looks};
@@ -31,7 +31,7 @@ pub fn check(top: &Top<'_>) -> Result<(), CommandError> {
     refuse_names(&top.source, by_names || top.entries.needs_cluster())
 }
 
-pub fn run(top: &Top<'_>, text: &str) -> Result<Status, ListingEnd> {
+pub fn run(top: &Top<'_>, text: &str) -> Result<ExitStatus, ListingEnd> {
     let by = match top.args.by.is_empty() {
         true => vec![GroupKey::Netns],
         false => top.keys(None),
@@ -55,8 +55,8 @@ pub fn run(top: &Top<'_>, text: &str) -> Result<Status, ListingEnd> {
     visited.missing.iter().for_each(messages::note);
     let partial = top.caveats(&frame, None).report();
     Ok(match partial || !visited.missing.is_empty() {
-        true => Status::Partial,
-        false => Status::Done,
+        true => ExitStatus::Partial,
+        false => ExitStatus::Done,
     })
 }
 

@@ -3,7 +3,7 @@
 use std::io::{self, Write};
 use std::time::{Duration, Instant, UNIX_EPOCH};
 
-use crate::error::Status;
+use crate::error::ExitStatus;
 use ctnetlink::Table;
 
 use super::{Frame, Top, TopFormat, report};
@@ -29,7 +29,7 @@ struct FrameLog {
     old: Option<String>,
 }
 
-pub fn run(top: &Top<'_>, interval: Duration) -> Result<Status, ListingEnd> {
+pub fn run(top: &Top<'_>, interval: Duration) -> Result<ExitStatus, ListingEnd> {
     let mut cluster = top.read_cluster(false)?;
     // An unknown name is an error before the screen is taken.
     top.pipeline(&top.keys(cluster.as_ref()), cluster.as_ref())?;
@@ -68,8 +68,8 @@ pub fn run(top: &Top<'_>, interval: Duration) -> Result<Status, ListingEnd> {
         ));
     }
     Ok(match log.partial > 0 || log.old.is_some() {
-        true => Status::Partial,
-        false => Status::Done,
+        true => ExitStatus::Partial,
+        false => ExitStatus::Done,
     })
 }
 

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::error::{CommandError, Status};
+use crate::error::{CommandError, ExitStatus};
 use crate::output;
 use crate::plural::count;
 use crate::session::table_access;
@@ -37,7 +37,7 @@ impl WatchEnd {
     ///
     /// # Errors
     /// The error that ended the watch.
-    pub fn status(self, gaps: &Gaps) -> Result<Status, CommandError> {
+    pub fn status(self, gaps: &Gaps) -> Result<ExitStatus, CommandError> {
         if gaps.overruns > 0 {
             note(format!(
                 "{}; after each one the table was read again",
@@ -51,10 +51,10 @@ impl WatchEnd {
         }
         match self {
             WatchEnd::Failed(error) => Err(error),
-            WatchEnd::Closed => Ok(Status::Done),
+            WatchEnd::Closed => Ok(ExitStatus::Done),
             WatchEnd::Unread => {
                 note("the reader did not take all output");
-                Ok(Status::Partial)
+                Ok(ExitStatus::Partial)
             }
             WatchEnd::TimedOut => {
                 let open = match gaps.incomplete {
@@ -65,14 +65,14 @@ impl WatchEnd {
                     "--for passed before the condition of --until was met{open}"
                 ));
                 match gaps.overruns > 0 || gaps.unsynced {
-                    true => Ok(Status::Partial),
-                    false => Ok(Status::Failed),
+                    true => Ok(ExitStatus::Partial),
+                    false => Ok(ExitStatus::Failed),
                 }
             }
             WatchEnd::Done if gaps.overruns > 0 || gaps.unsynced || gaps.incomplete => {
-                Ok(Status::Partial)
+                Ok(ExitStatus::Partial)
             }
-            WatchEnd::Done => Ok(Status::Done),
+            WatchEnd::Done => Ok(ExitStatus::Done),
         }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use crate::error::{CommandError, Status};
+use crate::error::{CommandError, ExitStatus};
 use crate::verdict::Verdict;
 use crate::watch::freshness::{FreshnessGuard, Settled, SourceFreshness};
 use crate::watch::look_schedule::LookSchedule;
@@ -92,7 +92,7 @@ impl<'a> Watch<'a> {
         })
     }
 
-    pub fn run(mut self) -> Result<Status, CommandError> {
+    pub fn run(mut self) -> Result<ExitStatus, CommandError> {
         signals::set_on_signals(&self.stop)?;
         let ended = match self.open() {
             Ok(cluster) => self.follow(cluster),
@@ -124,7 +124,7 @@ impl<'a> Watch<'a> {
         self.incomplete = self.cluster_source.require(cluster, is_needed)?;
         if needs_verdicts && self.incomplete {
             let error = "--until stale and --until gone need verdicts, and nothing can be judged";
-            return Err(CommandError::new(Status::Partial, error).hint(cluster::FETCH));
+            return Err(CommandError::new(ExitStatus::Partial, error).hint(cluster::FETCH));
         }
         Ok(())
     }

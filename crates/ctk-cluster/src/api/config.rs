@@ -13,7 +13,7 @@ use kube::{Client, Config};
 use super::reach::Peer;
 use super::{error, plugin, token};
 use crate::bounded_read;
-use crate::connection::{LiveError, Options, no_config};
+use crate::connection::{ConnectionOptions, LiveError, no_config};
 
 /// Upper bound of a kubeconfig.
 const MAX_KUBECONFIG_MIB: u64 = 16;
@@ -30,7 +30,7 @@ pub struct Connected {
 }
 
 /// Makes a client. The login may take until `until`.
-pub async fn client(options: &Options, until: Instant) -> Result<Connected, LiveError> {
+pub async fn client(options: &ConnectionOptions, until: Instant) -> Result<Connected, LiveError> {
     let mut config = config(options).await?;
     config.connect_timeout = Some(options.connect_limit);
     // Retries are decided by the caller, which knows the remaining time.
@@ -81,7 +81,7 @@ fn shown_url(url: &Uri) -> String {
     )
 }
 
-async fn config(options: &Options) -> Result<Config, LiveError> {
+async fn config(options: &ConnectionOptions) -> Result<Config, LiveError> {
     let Some(kubeconfig) = kubeconfig(options)? else {
         return in_cluster();
     };
@@ -116,7 +116,7 @@ fn is_pod() -> bool {
 
 /// Returns the merged kubeconfig, or `None` without one. A file named by a flag must exist; a file in `KUBECONFIG` need not
 /// (client-go, `ClientConfigLoadingRules`).
-fn kubeconfig(options: &Options) -> Result<Option<Kubeconfig>, LiveError> {
+fn kubeconfig(options: &ConnectionOptions) -> Result<Option<Kubeconfig>, LiveError> {
     let merged = match &options.kubeconfig {
         Some(path) => read(path).map(Some),
         None => {

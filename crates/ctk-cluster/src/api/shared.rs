@@ -12,7 +12,7 @@ use tokio::sync::oneshot;
 
 use super::config::{self, Connected};
 use super::{Api, Engine};
-use crate::connection::{LiveError, Obstacle, Options};
+use crate::connection::{ConnectionOptions, LiveError, Obstacle};
 
 /// Client, with the thread that runs its requests. The thread ends with the last clone.
 #[derive(Clone)]
@@ -28,7 +28,7 @@ impl Shared {
     ///
     /// # Errors
     /// Those of [`Api::connect`], and a time-out at `deadline`.
-    pub fn connect(options: &Options, deadline: Instant) -> Result<Self, LiveError> {
+    pub fn connect(options: &ConnectionOptions, deadline: Instant) -> Result<Self, LiveError> {
         let (sender, receiver) = sync_channel(1);
         let asked = options.clone();
         let work = move || {

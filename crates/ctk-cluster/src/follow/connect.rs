@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::Stream;
-use crate::connection::{LiveError, Obstacle, Options};
+use crate::connection::{ConnectionOptions, LiveError, Obstacle};
 use crate::kubectl::Kubectl;
 
 /// Makes clients, each for one thread.
@@ -19,7 +19,7 @@ pub trait Login: Send + Sync {
 /// Logs in. Also returns the URL of the server, for messages.
 #[cfg(feature = "kube")]
 pub fn connect(
-    options: &Options,
+    options: &ConnectionOptions,
     deadline: Instant,
 ) -> Result<(Arc<dyn Login>, String), LiveError> {
     let shared = crate::api::Shared::connect(options, deadline)
@@ -30,7 +30,7 @@ pub fn connect(
 
 #[cfg(not(feature = "kube"))]
 pub fn connect(
-    options: &Options,
+    options: &ConnectionOptions,
     deadline: Instant,
 ) -> Result<(Arc<dyn Login>, String), LiveError> {
     let error = LiveError::new(
@@ -42,7 +42,11 @@ pub fn connect(
 }
 
 /// kubectl cannot follow: it prints a list and exits.
-fn without_kubectl(mut error: LiveError, options: &Options, deadline: Instant) -> LiveError {
+fn without_kubectl(
+    mut error: LiveError,
+    options: &ConnectionOptions,
+    deadline: Instant,
+) -> LiveError {
     let built = error.obstacle != Obstacle::NotBuilt;
     if !built && Kubectl::find(options, deadline).is_some() {
         error.hint = Some(
@@ -61,7 +65,7 @@ mod again {
     use std::sync::{Mutex, MutexGuard, PoisonError};
     use std::time::{Duration, Instant};
 
-    use super::{Login, Options, Stream};
+    use super::{ConnectionOptions, Login, Stream};
     use crate::api::Shared;
 
     /// Interval between two logins: a plugin may query a remote service.
@@ -70,7 +74,7 @@ mod again {
     const FILE_LOGIN_INTERVAL: Duration = Duration::from_secs(2);
 
     pub struct Again {
-        options: Options,
+        options: ConnectionOptions,
         now: Mutex<Now>,
         /// Time of the last login or attempt. The lock is held meanwhile: one thread logs in, the others wait for it.
         tried: Mutex<Option<Instant>>,
@@ -89,9 +93,9 @@ mod again {
     }
 
     impl Again {
-        pub fn new(options: &Options, shared: Shared) -> Self {
+        pub fn new(options: &ConnectionOptions, shared: Shared) -> Self {
             // A running watch has no user at the keyboard, and it may use the terminal itself.
-            let options = Options {
+            let options = ConnectionOptions {
                 may_ask: false,
                 ..options.clone()
             };
