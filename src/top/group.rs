@@ -4,8 +4,9 @@ use std::cmp::Ordering;
 
 use crate::entry::Entry;
 
+use super::group_names::GroupNames;
 use super::heavy_hitters::{GroupTally, HeavyHitters, MAX_GROUPS, Measure, Missed};
-use super::key::{GroupKey, GroupNames, KeyValue};
+use super::key::{GroupKey, KeyValue};
 
 /// A term of `--sort`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
