@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use testkit::ctk_binary::{ctk_command, ctk_line, ctk_path};
+use testkit::ctk_binary::{ctk_command, ctk_hearing_hangups, ctk_line, ctk_path};
 use testkit::lab;
 use testkit::lab::cluster::{ClusterFile, minimal};
 use testkit::mixed::{insert, udp};
@@ -62,7 +62,7 @@ fn a_hangup_ends_a_watch_cleanly_unless_it_is_ignored() {
             assert_eq!(outcome.jsonl().len(), 2, "{outcome:?}");
             began.elapsed()
         };
-        let ended = start(ctk_command(watch.clone()));
+        let ended = start(ctk_hearing_hangups(watch.clone()));
         let mut nohup = Command::new("nohup");
         nohup.arg(ctk_path()).args(watch).stdin(Stdio::null());
         let ignored = start(nohup);
@@ -77,7 +77,7 @@ fn a_hangup_restores_the_terminal_of_a_live_view() {
         let pid = folder.path().join("pid");
         for command in ["watch --live", "top --interval 1s"] {
             let terminal = Terminal::run(&format!(
-                "sh -c 'echo $$ > {}; exec {} {command} --cluster none'",
+                "sh -c 'echo $$ > {}; exec env --default-signal=HUP {} {command} --cluster none'",
                 pid.display(),
                 ctk_path()
             ));

@@ -6,7 +6,7 @@ use std::process::{Child, ChildStderr, ChildStdout, Stdio};
 
 use nix::pty::openpty;
 
-use testkit::ctk_binary::ctk_command;
+use testkit::ctk_binary::{ctk_command, ctk_hearing_hangups};
 use testkit::tools::Outcome;
 
 /// Without a terminal: stdout and stderr are pipes.
@@ -19,7 +19,7 @@ pub struct Started {
 
 impl Started {
     pub fn new(args: &[&str]) -> Self {
-        let mut command = ctk_command(args);
+        let mut command = ctk_hearing_hangups(args);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("ctk starts");
         let stdout = BufReader::new(child.stdout.take().expect("it is piped"));

@@ -33,6 +33,13 @@ pub fn ctk_command<I: IntoIterator<Item: AsRef<OsStr>>>(args: I) -> Command {
     clean(Command::new(ctk_path()), args)
 }
 
+/// The same with the default action of SIGHUP, which a program below nohup(1) ignores.
+pub fn ctk_hearing_hangups<I: IntoIterator<Item: AsRef<OsStr>>>(args: I) -> Command {
+    let mut env = Command::new("env");
+    env.args(["--default-signal=HUP", ctk_path()]);
+    clean(env, args)
+}
+
 /// Runs `ctk` to its end.
 pub fn ctk<I: IntoIterator<Item: AsRef<OsStr>>>(args: I) -> Outcome {
     Outcome::of(ctk_command(args).output().expect("ctk starts"))

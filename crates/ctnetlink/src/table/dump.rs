@@ -1,7 +1,7 @@
 //! Dumps of entries and expectations.
 
 use std::ops::ControlFlow;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use netlink_packet_core::{NLM_F_DUMP_FILTERED, NLM_F_DUMP_INTR};
 use rustix::io::Errno;
@@ -35,14 +35,23 @@ pub struct DumpReport {
     pub filter_refused: bool,
     /// Number of entries that the kernel dumped again, because a hash bucket was begun again. They were passed once.
     pub repeated: u64,
+    /// The kernel counts entries of the namespace, but dumped none, several times in a row. Only unconfirmed entries, whose first
+    /// packet is still on its way, explain that.
+    pub contradicted: bool,
     /// The callback stopped the dump.
     pub stopped: bool,
 }
 
+/// Number of dumps without an entry, while the kernel counts some, after which the answer is not believed.
+const MAX_EMPTY_DUMPS: u32 = 4;
+
+/// Pause before the next of these dumps.
+const EMPTY_DUMP_PAUSE: Duration = Duration::from_millis(5);
+
 impl DumpReport {
     /// Reports whether the dump has every entry that existed during the whole dump exactly once.
     pub fn is_consistent(&self) -> bool {
-        !self.interrupted && !self.resized
+        !self.interrupted && !self.resized && !self.contradicted
     }
 }
 
@@ -79,6 +88,7 @@ impl Table {
         let before = self.bucket_count();
         let mut asked = *filter;
         let mut repeats = Repeats::new();
+        let mut empty_dumps = 0;
         loop {
             let narrow = kind == TableKind::Conntrack && asked.kernel_part() != asked.family_only();
             let ended = self.receive_dump(
@@ -115,6 +125,17 @@ impl Table {
                 }
                 DumpEnd::Refused(e) if narrow => return Err(NetlinkError::answered(OPERATION, e)),
                 DumpEnd::Refused(e) => return Err(NetlinkError::answered_plain(OPERATION, e)),
+            }
+            // Expired entries are counted until a dump or the kernel's collector removes them (`ctnetlink_dump_table`).
+            let is_whole =
+                kind == TableKind::Conntrack && asked.kernel_part() == DumpFilter::default();
+            if is_whole && report.received == 0 && self.count()? > 0 {
+                empty_dumps += 1;
+                report.contradicted = empty_dumps == MAX_EMPTY_DUMPS;
+                if !report.contradicted {
+                    std::thread::sleep(EMPTY_DUMP_PAUSE);
+                    continue;
+                }
             }
             report.resized = self.bucket_count() != before;
             return Ok(report);

@@ -141,6 +141,33 @@ fn lists_of_dying_and_unconfirmed_entries_can_be_dumped() {
     });
 }
 
+#[test]
+fn dump_of_expired_entries_is_empty_and_not_contradicted_by_their_count() {
+    private_netns(|| {
+        let mut table = open();
+        let mut flow = plain(tuple(17, "10.0.0.1", "10.0.0.2", ports(1, 53)), REPLIED);
+        flow.timeout = Some(1);
+        assert!(table.insert_all([&flow]).iter().all(Result::is_ok));
+        let mut counted = 0;
+        for _ in 0..400 {
+            counted += table.count().unwrap();
+            let report = table
+                .dump(TableKind::Conntrack, &DumpFilter::default(), &mut |_| {
+                    ControlFlow::Continue(())
+                })
+                .unwrap();
+            assert!(report.is_consistent(), "{report:?}");
+            if report.received == 0 {
+                assert_eq!(table.count().unwrap(), 0, "the entry is removed");
+                assert!(counted > 0);
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+        panic!("the entry does not expire");
+    });
+}
+
 /// Entries are deleted just before the kernel would continue at them, so that it begins their hash buckets again. Only a bucket
 /// that holds an earlier entry, too, repeats one, so that a round may have none.
 #[test]
