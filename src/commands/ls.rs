@@ -23,7 +23,7 @@ use crate::session::caveats;
 use crate::session::cluster::{self, Cluster};
 use crate::session::cluster_source::Purpose;
 use crate::session::own_addresses;
-use crate::session::pipeline::{EntryPipeline, Prints};
+use crate::session::pipeline::{Counts, EntryPipeline, Prints};
 use crate::session::read_scope;
 use crate::session::sample::Sample;
 use crate::session::table_access;
@@ -248,16 +248,7 @@ fn print_caveats(
     report: &ScanReport,
 ) -> ExitStatus {
     let counts = &pipeline.counts;
-    if io::stderr().is_terminal() {
-        note(count_line(
-            shown,
-            counts.passed,
-            counts.scanned - counts.own,
-        ));
-        if counts.own > 0 {
-            note(own_line(counts.own));
-        }
-    }
+    note_counts(counts, shown);
     let mut caveats = caveats::of_table(report.unreadable, report.inconsistent);
     caveats.add_selection(entries, entries.needs_cluster(), cluster, counts);
     if caveats.report() {
@@ -266,6 +257,17 @@ fn print_caveats(
         ExitStatus::Found
     } else {
         ExitStatus::Done
+    }
+}
+
+/// Prints the numbers of entries to a terminal.
+fn note_counts(counts: &Counts, shown: u64) {
+    if io::stderr().is_terminal() {
+        let scanned = counts.scanned - counts.own;
+        note(count_line(shown, counts.passed, scanned));
+        if counts.own > 0 {
+            note(own_line(counts.own));
+        }
     }
 }
 

@@ -1,10 +1,8 @@
 //! `ls --netns all` and `--netns A,B`: the tables of several namespaces in one listing, with the namespace of each entry.
 
-use std::io::{self, IsTerminal};
-
 use ctnetlink::{Table, TableKind};
 
-use super::{Rows, count_line, own_line, stream};
+use super::{Rows, note_counts, stream};
 use crate::args::ls::{LsArgs, TableChoice};
 use crate::error::{CommandError, ExitStatus};
 use crate::output::{Format, SortOrder, Sorter, Summary};
@@ -141,16 +139,7 @@ fn print_caveats(
     shown: u64,
 ) -> ExitStatus {
     let counts = &visited.counts;
-    if io::stderr().is_terminal() {
-        note(count_line(
-            shown,
-            counts.passed,
-            counts.scanned - counts.own,
-        ));
-        if counts.own > 0 {
-            note(own_line(counts.own));
-        }
-    }
+    note_counts(counts, shown);
     visited.missing.iter().for_each(note);
     let report = visited.report;
     let mut caveats = caveats::of_table(report.unreadable, report.inconsistent);
