@@ -22,7 +22,9 @@ fn a_purge_deletes_no_live_entry_of_clients_that_alternate_between_endpoints() {
             "svc kube-system/kube-dns 10.96.0.10 dns:53/UDP",
             &format!("slice kube-system/kube-dns dns:53/UDP {LIVE}(ready)"),
         ]);
-        let race = race(&file, TIMEOUT, |race| race.replaced >= MIN_RACES);
+        let race = race(&["--cluster", file.path()], TIMEOUT, |race| {
+            race.replaced >= MIN_RACES
+        });
         eprintln!(
             "{} purges: {} deleted, {} replaced, {} already gone; {} dead and {} live entries made, {} live ones lost",
             race.purges,

@@ -9,7 +9,6 @@ use ctnetlink::{DeleteTarget, Table};
 use rustix::io::Errno;
 
 use crate::ctk_binary::ctk;
-use crate::lab::cluster::ClusterFile;
 use crate::rows::{flow, table};
 
 const GROUPS: u16 = 40;
@@ -28,9 +27,9 @@ pub struct Race {
     pub clients: Alternation,
 }
 
-/// Repeats purges by a cluster file until `enough` or until the time is over, in the network namespace of the calling thread. Every
+/// Repeats purges with this cluster source (arguments) until `enough` or until the time is over, in the network namespace of the calling thread. Every
 /// entry that a purge reports must lead to the dead endpoint.
-pub fn race(file: &ClusterFile, timeout: Duration, enough: impl Fn(&Race) -> bool) -> Race {
+pub fn race(source: &[&str], timeout: Duration, enough: impl Fn(&Race) -> bool) -> Race {
     let stop = AtomicBool::new(false);
     let mut race = Race {
         purges: 0,
@@ -39,14 +38,14 @@ pub fn race(file: &ClusterFile, timeout: Duration, enough: impl Fn(&Race) -> boo
         already_gone: 0,
         clients: Alternation::default(),
     };
-    let path = file.path();
-    let args = ["purge", "--cluster", path, "--yes", "--settle", "0"];
-    let more = ["--verify", "0", "--stale", "-o", "json"];
+    let mut args = vec!["purge", "--yes", "--settle", "0", "--verify", "0"];
+    args.extend(["--stale", "-o", "json"]);
+    args.extend(source);
     race.clients = std::thread::scope(|scope| {
         let clients = scope.spawn(|| alternate(&stop));
         let began = Instant::now();
         while !enough(&race) && began.elapsed() < timeout && !clients.is_finished() {
-            let said = ctk(args.into_iter().chain(more)).exits(0);
+            let said = ctk(&args).exits(0);
             for item in said.items() {
                 assert_eq!(item["reply"]["src"], DEAD, "{item}");
             }
