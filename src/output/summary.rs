@@ -64,7 +64,8 @@ impl JsonDocument {
     pub fn end(&mut self, summary: &Summary, out: &mut Vec<u8>) -> io::Result<()> {
         out.extend_from_slice(if self.begun { b"" } else { HEAD });
         out.extend_from_slice(b"\n],\"summary\":");
-        out.extend_from_slice(super::safe_json(&serde_json::to_value(summary)?).as_bytes());
+        let summary = serde_json::to_string(summary)?;
+        out.extend_from_slice(super::escape::escaped_json(&summary).as_bytes());
         out.extend_from_slice(b"}\n");
         Ok(())
     }
