@@ -101,10 +101,20 @@ fn kind_of(kind: AddressKind) -> FrontendKind {
     }
 }
 
-/// DNAT rules of this node that are not kube-proxy's and could match protocol, address and port of the original
-/// destination. Rules that certainly do not see the entry's packets are left out: of the other family or hook, or of another
-/// incoming interface. Further conditions are ignored.
+/// DNAT rules of this node that are not kube-proxy's and could match the entry's next packet. Rules of another hook, or of another
+/// incoming interface than the routes lead back to, are left out. Further conditions are ignored.
 pub fn forwards_to<'c>(
+    rules: &'c NodeRules,
+    node: &ThisNode,
+    flow: &Flow,
+) -> impl Iterator<Item = &'c Forward> {
+    forwards_to_destination(rules, node, flow)
+        .filter(move |rule| !rule.conditions.iter().any(|c| excludes(c, node, flow)))
+}
+
+/// DNAT rules of this node that are not kube-proxy's and could match protocol, address and port of the original destination,
+/// whatever their hook and incoming interface. A host may receive packets by another interface than it routes answers to.
+pub fn forwards_to_destination<'c>(
     rules: &'c NodeRules,
     node: &ThisNode,
     flow: &Flow,
@@ -118,7 +128,10 @@ pub fn forwards_to<'c>(
             && rule.destination.is_none_or(|net| net.contains(&address))
             && rule.ipv6.is_none_or(|ipv6| ipv6 == address.is_ipv6())
             && (local || !rule.local_only)
-            && !rule.conditions.iter().any(|c| excludes(c, node, flow))
+            && !rule
+                .conditions
+                .iter()
+                .any(|c| matches!(c, Condition::NotDestination(net) if net.contains(&address)))
     })
 }
 
@@ -127,7 +140,6 @@ pub fn forwards_to<'c>(
 fn excludes(condition: &Condition, node: &ThisNode, flow: &Flow) -> bool {
     let source = flow.original.src;
     match condition {
-        Condition::NotDestination(net) => net.contains(&flow.original.dst),
         // Packets of this node itself pass OUTPUT only.
         Condition::Origin { local: false } => node.interface_of(source).is_some(),
         Condition::Interface { names, equal: true } => node.enters_by(names, source) == Some(false),

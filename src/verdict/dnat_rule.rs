@@ -8,7 +8,7 @@ use ctk_cluster::rules::{
 };
 use ctnetlink::flow::Flow;
 
-use crate::attribution::forwards_to as candidates;
+use crate::attribution::{forwards_to as candidates, forwards_to_destination};
 use crate::this_node::ThisNode;
 
 use super::Reason;
@@ -22,7 +22,6 @@ pub(super) fn decide<'c>(
     flow: &Flow,
 ) -> Option<Decision<'c>> {
     let candidates: Vec<&Forward> = candidates(rules, node, flow).collect();
-    let first = candidates.first()?;
     let decision = |reason, rule: &'c Forward| Decision::new(reason).with(Detail::Rule(&rule.rule));
     for wanted in [Leads::Yes, Leads::Unknown] {
         let mut found = candidates.iter();
@@ -34,6 +33,13 @@ pub(super) fn decide<'c>(
             });
         }
     }
+    // The tuples prove more than the routes: the rule saw the first packet.
+    let made_by = forwards_to_destination(rules, node, flow)
+        .find(|rule| flow.is_dnat() && leads_to(rule, node, flow) != Leads::No);
+    if let Some(rule) = made_by {
+        return Some(decision(Reason::NotKubeProxy, rule));
+    }
+    let first = candidates.first()?;
     if flow.is_dnat() {
         let plain = candidates.iter().all(|rule| is_plain(rule, node, flow));
         let reason = if plain {
@@ -57,7 +63,7 @@ pub(super) fn decide<'c>(
 
 /// Whether a rule that is not kube-proxy's leads this entry's destination to its reply source.
 pub(super) fn leads(rules: &NodeRules, node: &ThisNode, flow: &Flow) -> bool {
-    candidates(rules, node, flow).any(|rule| leads_to(rule, node, flow) != Leads::No)
+    forwards_to_destination(rules, node, flow).any(|rule| leads_to(rule, node, flow) != Leads::No)
 }
 
 /// Finds the rule that leads to this entry's source although the source's packets left with another port. The entry of a

@@ -173,6 +173,32 @@ fn a_port_without_an_address_keeps_the_destination() {
 }
 
 #[test]
+fn an_entry_that_suits_a_rule_of_another_interface_is_not_stale() {
+    // The client's packets may come in by another interface than the routes lead back to.
+    let mut by_wan = rules(
+        false,
+        &[by(&["wan"], true)],
+        TargetAddresses::Range("192.168.50.30".parse().unwrap()..="192.168.50.30".parse().unwrap()),
+        53,
+    );
+    let everywhere = rules(false, &[], TargetAddresses::OwnHost, 53);
+    by_wan.forwards.extend(everywhere.forwards);
+    for (entry, expected) in [
+        (
+            "192.168.50.9:1 198.51.100.53:53 192.168.50.30:53",
+            "unknown/not-kube-proxy",
+        ),
+        (SERVED, "ok/endpoint"),
+        (
+            "192.168.50.9:1 198.51.100.53:53 192.168.50.77:53",
+            "stale/endpoint-gone",
+        ),
+    ] {
+        assert_eq!(judge(&by_wan, &router(&[]), entry), expected, "{entry}");
+    }
+}
+
+#[test]
 fn only_a_certain_interface_makes_an_entry_stale() {
     let unknown = "unknown/not-kube-proxy";
     let behind = "10.9.0.5:1 198.51.100.53:53 198.51.100.53:53 >203.0.113.7:1";

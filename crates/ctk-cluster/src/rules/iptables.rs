@@ -251,7 +251,8 @@ impl<'t> Rule<'t> {
                     word => Some(protocol(word)?),
                 };
             }
-            (_, "-i" | "--in-interface") => {
+            // A name may hold a `*`, which means any rest elsewhere.
+            (_, "-i" | "--in-interface") if !value.contains('*') => {
                 let name = match value.strip_suffix('+') {
                     Some(prefix) => Cow::Owned(format!("{prefix}*")),
                     None => value.clone(),

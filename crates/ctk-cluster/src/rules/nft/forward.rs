@@ -353,8 +353,10 @@ fn sources(values: &[Value], equal: bool, here: &mut Matches) -> Option<()> {
 }
 
 fn interfaces(values: &[Value], equal: bool, here: &mut Matches) -> Option<()> {
-    let names = values.iter().map(|value| value.as_str().map(str::to_owned));
-    let names = names.collect::<Option<Vec<_>>>()?;
+    // A backslash before a final `*` means the character itself.
+    let plain = |name: &&str| !name.contains('\\');
+    let name = |value: &Value| value.as_str().filter(plain).map(str::to_owned);
+    let names = values.iter().map(name).collect::<Option<Vec<_>>>()?;
     here.condition(Condition::Interface { names, equal });
     Some(())
 }
